@@ -57,6 +57,7 @@ from tcusim.program.grammar import (
 from tcusim.program.printer import line
 from tcusim.program.resources import SharedMemory, Table
 from tcusim_cuda.kernel import SHARED_POOL, TICKET_WORDS, WORKSPACE, Kernel, words_of
+from tcusim_cuda.following import following
 from tcusim_cuda.later import Later
 from tcusim_cuda.moves import (
     Move,
@@ -395,7 +396,7 @@ class Emitter:
             self._place_in_band() if self.program.columns > 1 else self._place("blockIdx.x")
             self._shared_memory()
         for name in _ranges(self.program):
-            self._line(f"long long {name}_last = -1;", f"bool {name}_inner = false;")
+            self._line(f"tcu::Found {name}_found;")
         for frag in fragments_of(self.program):
             self._line(self._fragment(frag))
         if self.tables.filled and not self.program.status:
@@ -730,10 +731,10 @@ class Emitter:
         cuts = ", ".join(str(cut) for cut in (segments.chunk or 0, *segments.levels))
         count = c_extent(Extent(offsets.size.index - 1)) if offsets.size.per == 1 else ""
         limit = "" if segments.limit is None else f", {c_index(segments.limit)}"
+        held = ", ".join(f"&{ranges.name}_{what}[0]" for what in ("begin", "end", "place"))
         self._line(
-            f"{ranges.name}_inner = tcu::locate<{cuts}>({offsets.name}, {count}, "
-            f"{c_index(step.first)}, {ranges.count}, &{ranges.name}_begin[0], "
-            f"&{ranges.name}_end[0], {ranges.name}_last{limit});"
+            f"tcu::locate<{cuts}>({offsets.name}, {count}, {c_index(step.first)}, {ranges.count}, "
+            f"{held}, {ranges.name}_found{limit});"
         )
 
     def _const(self, frag: Frag, pattern: Pattern) -> None:
@@ -787,7 +788,15 @@ class Emitter:
         if rows is not None:
             self._line(rows)
             return
-        self._move(copied(step, how))
+        move = copied(step, how)
+        ranges = following(self.program, step)
+        if ranges is None:
+            self._move(move)
+            return
+        with self._block(f"if ({ranges.test})"):
+            self._line(*ranges.lines(move))
+        with self._block("else"):
+            self._line(*move.tested())
 
     def _transfer_of(self, step: Copy | Split) -> Transfer:
         touched = accesses(step)

@@ -176,7 +176,7 @@ def c_test(test: Bound | Alignment | Ranges) -> str:
     if isinstance(test, Bound):
         return c_bound(test)
     if isinstance(test, Ranges):
-        return f"{test.name}_inner"
+        return f"{test.name}_found.inner"
     pointer = c_pointer(test.buffer, test.offset)
     return f"tcu::is_multiple({pointer}, {test.nbytes})"
 

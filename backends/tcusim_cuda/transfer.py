@@ -207,9 +207,9 @@ def _guard(
     Bounds are affine, so those of a rectangle hold if they do at its worst corner.
     """
     tests: list[Bound | Alignment | Ranges] = []
-    if transfer.vector == 1 and (
-        transfer.iterations < GUARDED or any(view.ranges is not None for view in views)
-    ):
+    # A test that always fails would leave nothing but the path on which each element is tested.
+    single = any(view.ranges is not None or _never_whole(view) for view in views)
+    if transfer.vector == 1 and (transfer.iterations < GUARDED or single):
         return ()
     for one, view in zip(where, views, strict=True):
         if transfer.vector == 1:
@@ -292,6 +292,12 @@ def _in_parts(program: Program, view: View, size: int, down: bool) -> bool:
         return False
     if size * format_of(view.buffer.dtype).itemsize < LEAST_GATHERED:
         return False
+    return end_with_array(program, view)
+
+
+def end_with_array(program: Program, view: View) -> bool:
+    """Return whether it is known that no range in which a view lies reaches beyond its array."""
+    assert view.ranges is not None
     steps = (step for _, step in walk(program.steps) if isinstance(step, Locate))
     limits = [step.segments.limit for step in steps if step.dst.name == view.ranges.name]
     return all(limit is not None and Extent(limit) == view.buffer.size for limit in limits)

@@ -188,8 +188,7 @@ def _layouts(program: Program) -> dict[str, str]:
 def _range_buffers(program: Program) -> list[Buffer]:
     """Return shared memory for where the ranges of each warp begin and end.
 
-    Beside those that begin are the segment of the last one, from which a search goes on, and
-    whether all are inside the data.
+    Places are both in 32 bits, counted from where the first range begins.
     """
     found = {
         ranges.name: ranges.count
@@ -197,7 +196,7 @@ def _range_buffers(program: Program) -> list[Buffer]:
         for ranges in site.touched.ranges_written
     }
     return [
-        Buffer(f"{name}_{end}", "s64", Extent.of(count + more), BufferRole.SCRATCH, Space.WARP)
+        Buffer(f"{name}_{what}", dtype, Extent.of(count), BufferRole.SCRATCH, Space.WARP)
         for name, count in found.items()
-        for end, more in (("begin", 2), ("end", 0))
+        for what, dtype in (("begin", "s64"), ("end", "s64"), ("place", "s32"))
     ]

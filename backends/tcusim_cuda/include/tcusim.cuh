@@ -284,132 +284,201 @@ __device__ inline double Status<double>::wait(long long place, Word seen) const 
 
 // --- Segments of unequal length -----------------------------------------------------------------
 
+// How many whole LENGTHs an offset is. Offsets are not negative; those that are would not be right.
+template <long long LENGTH>
+__device__ inline long long whole_in(long long offset) {
+    if constexpr ((LENGTH & (LENGTH - 1)) == 0) {
+        int bits = 0;
+        for (long long rest = LENGTH; rest > 1; rest /= 2) ++bits;
+        return offset >> bits;
+    } else {
+        return offset / LENGTH;
+    }
+}
 // Where the data of segment i begin, as chunks of these lengths leave them; see Segments in
 // program/grammar.py.
 template <long long... LENGTHS>
 __device__ inline long long position(long long offset, long long i) {
-    ((offset = offset / LENGTHS + i), ...);
+    ((offset = whole_in<LENGTHS>(offset) + i), ...);
     return offset;
+}
+
+// The bits that any lane of the warp has.
+__device__ inline unsigned int any_bits(unsigned int mine) {
+#if !defined(TCUSIM_HOST) && __CUDA_ARCH__ >= 800
+    return __reduce_or_sync(0xFFFFFFFFu, mine);
+#else
+    #pragma unroll
+    for (int apart = 1; apart < 32; apart *= 2) mine |= __shfl_xor_sync(0xFFFFFFFFu, mine, apart);
+    return mine;
+#endif
+}
+// A bit for each lane for which it holds; and the last such lane, 0 if there is none.
+__device__ inline unsigned int lanes_with(bool mine) { return __ballot_sync(0xFFFFFFFFu, mine); }
+__device__ inline int last_of(unsigned int lanes) { return lanes ? 31 - __clz(lanes) : 0; }
+
+// What the lanes of a warp know of the ranges that they have found.
+struct Found {
+    // The number of the last chunk, -1 before the first search, and its segment: a search that goes on
+    // from there has little to look at.
+    long long last = -1;
+    long long segment = 0;
+    // Whether all ranges that have elements are at least `margin` from both ends of the data, and an
+    // int can count their elements.
+    bool inner = false;
+    // Whether each range begins where the one before ends, so that they are one piece of memory, of
+    // less than 2**16 elements.
+    bool follow = false;
+};
+constexpr int margin = 32;
+
+// Where a range begins in the piece that it is part of, and how many elements it has: `places` holds
+// both, in 16 bits each, if ranges follow each other.
+__device__ inline int start_of(int place) { return place & 0xFFFF; }
+__device__ inline int count_of(int place) {
+    return static_cast<int>(static_cast<unsigned int>(place) >> 16);
 }
 
 // Where chunks `first` to first + count - 1 of the segments begin and end, found by the lanes of a
 // warp together; LENGTH 0 takes whole segments. No chunk reaches beyond `most` elements, nor before
 // the first, whatever the offsets are.
-// begins has two places more: for the segment of the last chunk, and for what is returned: whether
-// all chunks that have elements are at least `margin` from both ends of the data, and an int can
-// count their elements. last is the last chunk's number, -1 before the first call; a call that goes
-// on from there need not search.
-constexpr int margin = 32;
 template <long long LENGTH, long long... LEVELS>
-__device__ inline bool locate(
+__device__ inline void locate(
     const long long* offsets,
     long long segments,
     long long first,
     int count,
     long long* begins,
     long long* ends,
-    long long& last,
+    int* places,
+    Found& found,
     long long most = 0x7fffffffffffffffLL
 ) {
     const int lane = threadIdx.x % 32;
-    long long* const inner = begins + count + 1;
-    const auto set = [&](int e, long long begin, long long end) {
-        end = end < most ? end : most;
-        begin = begin > 0 ? begin : 0;
-        begin = begin < end ? begin : end;
-        begins[e] = begin;
-        ends[e] = end;
-        const bool outer = begin < margin || end > most - margin || end - begin > 1 << 30;
-        if (begin < end && outer) *inner = 0;
-    };
-    __syncwarp();
-    if (lane == 0) *inner = 1;
-    if (LENGTH == 0 || segments == 0) {
-        __syncwarp();
-        for (int e = lane; e < count; e += 32) {
-            const long long i = first + e < segments ? first + e : segments - 1;
-            const long long end = segments > 0 ? position<LEVELS...>(offsets[i + 1], i + 1) : 0;
-            set(e, first + e < segments ? position<LEVELS...>(offsets[i], i) : end, end);
-        }
-        __syncwarp();
-        return *inner;
-    }
     constexpr long long length = LENGTH > 0 ? LENGTH : 1;
+    constexpr int far_away = 1 << 30;
+    static_assert(LENGTH < 1 << 20, "32 chunks are told apart in 32 bits");
+    const bool by_search = LENGTH > 0 && segments > 0;
     // A segment's first number is higher than that of the one before.
     const auto number_of = [](long long offset, long long i) {
         return position<LEVELS..., length>(offset, i);
     };
+    // A distance in 32 bits, as long as it is no more than that.
+    const auto near = [](long long distance) {
+        distance = distance < far_away ? distance : far_away;
+        return static_cast<int>(distance > -far_away ? distance : -far_away);
+    };
     // The last segment that has begun by number `first` is from low to high - 1.
     long long low = 0;
-    long long high = segments;
-    if (last >= 0 && last < first) {
-        low = begins[count];
-        high = first - last < segments - low ? low + 1 + (first - last) : segments;
+    if (by_search) {
+        long long high = segments;
+        if (found.last >= 0 && found.last < first) {
+            low = found.segment;
+            high = first - found.last < segments - low ? low + 1 + (first - found.last) : segments;
+        }
+        while (high - low > 2) {
+            // Each lane looks at a part; one finds that the segment is in its own.
+            const long long step = (high - low + 31) / 32;
+            const long long here = low + lane * step;
+            const long long next = here + step;
+            const bool after = here < high && (lane == 0 || number_of(offsets[here], here) <= first);
+            const bool beyond = next < high && number_of(offsets[next], next) <= first;
+            low += step * last_of(lanes_with(after && !beyond));
+            high = low + step < high ? low + step : high;
+        }
     }
-    while (high - low > 2) {
-        // Each lane looks at a part; one finds that the segment is in its own.
-        const long long step = (high - low + 31) / 32;
-        const long long here = low + lane * step;
-        const long long next = here + step;
-        __syncwarp();
-        const bool after = here < high && (lane == 0 || number_of(offsets[here], here) <= first);
-        if (after && !(next < high && number_of(offsets[next], next) <= first)) begins[count] = here;
-        __syncwarp();
-        low = begins[count];
-        high = low + step < high ? low + step : high;
-    }
+    // What was known of the ranges before, other lanes have read.
+    __syncwarp();
+    long long origin = 0;
+    long long last_end = 0;
+    bool outer = false;
+    bool apart = false;
     #pragma unroll 1
     for (int base = 0; base < count; base += 32) {
-        // So the segments of the next numbers are from low to low + 32. What is known of them lies
-        // where the chunks' places will be: offsets, and how far their first numbers are.
         const int taken = count - base < 32 ? count - base : 32;
         const long long here = first + base;
-        const auto distance = [&](long long offset, long long i) {
-            const long long far = i < segments ? number_of(offset, i) - here : 64;
-            return static_cast<int>(far < -1 ? -1 : far < 64 ? far : 64);
-        };
-        const long long start = offsets[low];
-        const long long second = offsets[low + 1];
-        if (lane < taken) {
-            const long long third = low + 2 + lane < segments ? low + 2 + lane : segments;
-            const long long offset = offsets[third];
-            ends[base + lane] = offset;
-            begins[base + lane] = distance(offset, third);
-        }
-        const int second_far = distance(second, low + 1);
-        __syncwarp();
-        // The last segment that begins at the lane's number or before.
-        int i = second_far <= lane;
-        if (i) {
-            #pragma unroll
-            for (int step = 32; step > 0; step /= 2) {
-                const int next = i + step;
-                if (next <= taken && static_cast<int>(begins[base + next - 2]) <= lane) i = next;
+        // Places are counted from one near which all ranges lie, if they follow each other.
+        long long zero = 0;
+        int begin = 0;
+        int end = 0;
+        long long from = 0;
+        long long to = 0;
+        if (by_search) {
+            // The lane's number is that of segment low or of one of the next 32: each lane reads where
+            // one of these begins, and all learn which numbers these begin with.
+            const long long next = low + 1 + lane < segments ? low + 1 + lane : segments;
+            const long long own = offsets[next];
+            const long long start = offsets[low];
+            const int begun_before = near(here - number_of(start, low));
+            zero = position<LEVELS...>(start, low) + begun_before * length;
+            const int far = low + 1 + lane < segments ? near(number_of(own, next) - here) : 32;
+            const bool begins_here = far < 32 && (far >= 0 || lane == 0);
+            const unsigned int begun = any_bits(begins_here ? 1u << (far > 0 ? far : 0) : 0u);
+            const int i = __popc(begun & ((2u << lane) - 1));
+            const int place = near(position<LEVELS...>(own, next) - zero);
+            const int start_of_own = __shfl_sync(0xFFFFFFFFu, place, (i + 31) % 32);
+            const int number = __shfl_sync(0xFFFFFFFFu, far, (i + 31) % 32);
+            int limit = __shfl_sync(0xFFFFFFFFu, place, i % 32);
+            if (i == 32) {
+                const long long after = low + 33 < segments ? low + 33 : segments;
+                limit = near(position<LEVELS...>(offsets[after], after) - zero);
             }
-        }
-        const auto offset = [&](int i) {
-            return i == 0 ? start : i == 1 ? second : ends[base + i - 2];
-        };
-        const long long segment = low + i;
-        long long begin = 0;
-        long long end = 0;
-        if (lane < taken) {
-            const long long from = position<LEVELS...>(offset(i), segment);
-            const long long limit = position<LEVELS...>(offset(i + 1), segment + 1);
-            const long long before = here + lane - position<length>(from, segment);
+            const int before = lane - (i == 0 ? 0 : number);
+            begin = (i == 0 ? 0 : start_of_own) + before * static_cast<int>(length);
             // Before the first chunk, or beyond its segment's last, there is none.
-            begin = from + before * length;
-            begin = before >= 0 && begin < limit ? begin : limit;
-            end = begin + length < limit ? begin + length : limit;
+            const bool is_one = before + (i == 0 ? begun_before : 0) >= 0 && begin < limit;
+            begin = is_one ? begin : limit;
+            end = begin + static_cast<int>(length) < limit ? begin + static_cast<int>(length) : limit;
+            low += __shfl_sync(0xFFFFFFFFu, i, taken - 1);
+        } else {
+            const long long i = here + lane < segments ? here + lane : segments - 1;
+            to = segments > 0 ? position<LEVELS...>(offsets[i + 1], i + 1) : 0;
+            from = here + lane < segments ? position<LEVELS...>(offsets[i], i) : to;
+            zero = __shfl_sync(0xFFFFFFFFu, from, 0);
+            begin = near(from - zero);
+            end = near(to - zero);
         }
-        __syncwarp();
-        if (lane < taken) set(base + lane, begin, end);
-        if (lane == taken - 1) begins[count] = segment;
-        __syncwarp();
-        low = begins[count];
+        // Ranges are clipped to the data.
+        const int bottom = near(-zero);
+        const int top = near(most - zero);
+        end = end < top ? end : top;
+        begin = begin > bottom ? begin : bottom;
+        begin = begin < end ? begin : end;
+        if (by_search) {
+            from = zero + begin;
+            to = zero + end;
+        } else {
+            to = to < most ? to : most;
+            from = from > 0 ? from : 0;
+            from = from < to ? from : to;
+        }
+        // Where the piece of all ranges begins, and where the range before ends.
+        int piece = __shfl_sync(0xFFFFFFFFu, begin, 0);
+        int last = piece;
+        if (base > 0) {
+            piece = near(origin - zero);
+            last = near(last_end - zero);
+        } else if (count > 32) {
+            origin = zero + piece;
+        }
+        int earlier = __shfl_sync(0xFFFFFFFFu, end, (lane + 31) % 32);
+        if (lane == 0) earlier = last;
+        if (lane < taken) {
+            apart |= begin != earlier || end - piece >= 1 << 16;
+            const bool near_an_end = begin < bottom + margin || end > top - margin;
+            outer |= end >= far_away || (begin < end && near_an_end);
+            begins[base + lane] = from;
+            ends[base + lane] = to;
+            const unsigned int elements = static_cast<unsigned int>(end - begin) << 16;
+            places[base + lane] = static_cast<int>(elements | (begin - piece & 0xFFFF));
+        }
+        if (count > 32) last_end = zero + __shfl_sync(0xFFFFFFFFu, end, taken - 1);
     }
-    last = first + count - 1;
-    return *inner;
+    found.inner = !__any_sync(0xFFFFFFFFu, outer);
+    found.follow = !__any_sync(0xFFFFFFFFu, apart);
+    found.last = first + count - 1;
+    found.segment = low;
+    __syncwarp();
 }
 
 // --- Shared memory --------------------------------------------------------------------------------
@@ -863,6 +932,141 @@ __device__ inline void spread_rows(T* to, const T* from, int lane) {
                     store<Aligned>(to + (unit * rows + row) * APART + col, part);
                 }
             }
+        }
+    }
+}
+
+// --- Ranges that follow each other: one piece of memory ------------------------------------------
+
+// The lowest bits of a word: none, some or all.
+__device__ inline unsigned int low_bits(int count) {
+    return __funnelshift_lc(0xFFFFFFFFu, 0, count > 0 ? count : 0);
+}
+
+// Copies COUNT ranges of at most WIDTH elements to rows in shared memory that lie APART, with zeros
+// behind them up to WIDTH. from: where the first range begins; the vectors that hold its first and the
+// last one's end must be in the array. They are read in whole vectors to where the rows will be, and
+// then put in place.
+template <int COUNT, int WIDTH, int APART, class T>
+__device__ inline void gather_rows(T* to, const T* from, const int* places) {
+    constexpr int size = sizeof(T), placed = 8 / size, per = WIDTH / placed;
+    constexpr int reads = ((COUNT * WIDTH * size + 30) / 16 + 31) / 32;
+    constexpr int units = COUNT * per, turns = (units + 31) / 32;
+    static_assert(WIDTH % placed == 0 && APART % placed == 0, "rows are whole units");
+    static_assert((COUNT * APART - (COUNT + 1) * WIDTH) * size >= 27, "what is read finds room");
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int skew = static_cast<int>(reinterpret_cast<unsigned long long>(from) & 15);
+    const int last = places[COUNT - 1];
+    const int bytes = skew + (start_of(last) + count_of(last)) * size;
+    const auto* source = reinterpret_cast<const Words<16>*>(reinterpret_cast<const char*>(from) - skew);
+    auto* piece = reinterpret_cast<Words<16>*>(to);
+    Words<16> held[reads];
+    #pragma unroll
+    for (int nth = 0; nth < reads; ++nth) {
+        const int e = lane + 32 * nth;
+        if (16 * e < bytes) held[nth] = source[e];
+    }
+    #pragma unroll
+    for (int nth = 0; nth < reads; ++nth) {
+        const int e = lane + 32 * nth;
+        if (16 * e < bytes) piece[e] = held[nth];
+    }
+    __syncwarp();
+    const auto* bytes_of_piece = reinterpret_cast<const char*>(to);
+    Words<8> unit[turns];
+    #pragma unroll
+    for (int nth = 0; nth < turns; ++nth) {
+        const int e = lane + 32 * nth;
+        if (units % 32 && e >= units) continue;
+        const int place = places[e / per], col = placed * (e % per);
+        const int at = start_of(place) * size + (col * size + skew);
+        const auto* w = reinterpret_cast<const unsigned int*>(bytes_of_piece + (at & ~3));
+        const unsigned int shift = 8 * at;
+        const unsigned int middle = w[1];
+        const int bits = 8 * size * (count_of(place) - col);
+        unit[nth].w[0] = __funnelshift_r(w[0], middle, shift) & low_bits(bits);
+        unit[nth].w[1] = __funnelshift_r(middle, w[2], shift) & low_bits(bits - 32);
+    }
+    __syncwarp();
+    #pragma unroll
+    for (int nth = 0; nth < turns; ++nth) {
+        const int e = lane + 32 * nth;
+        if (units % 32 && e >= units) continue;
+        *reinterpret_cast<Words<8>*>(to + e / per * APART + placed * (e % per)) = unit[nth];
+    }
+}
+
+// The same of elements that are whole words, one by one: what lies around the ranges is not read.
+template <int COUNT, int WIDTH, int APART, class T>
+__device__ inline void gather_elements(T* to, const T* from, const int* places) {
+    constexpr int units = COUNT * WIDTH, turns = (units + 31) / 32, held = turns < 16 ? turns : 16;
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    constexpr int unrolled = turns <= 2 * held ? turns : 1;
+    #pragma unroll unrolled
+    for (int first = 0; first < turns; first += held) {
+        T x[held];
+        #pragma unroll
+        for (int nth = 0; nth < held; ++nth) {
+            const int e = lane + 32 * (first + nth);
+            x[nth] = convert<T>(0.0f);
+            if (e >= units) continue;
+            const int place = places[e / WIDTH], col = e % WIDTH;
+            if (col < count_of(place)) x[nth] = from[start_of(place) + col];
+        }
+        #pragma unroll
+        for (int nth = 0; nth < held; ++nth) {
+            const int e = lane + 32 * (first + nth);
+            if (e < units) to[e / WIDTH * APART + e % WIDTH] = x[nth];
+        }
+    }
+}
+
+// Writes the values of COUNT rows of WIDTH to ranges that follow each other, as many as each has. to:
+// where the first range begins. Elements of two bytes are written two at a time, at whole words.
+template <int COUNT, int WIDTH, class T, class Value>
+__device__ inline void scatter_rows(T* to, const int* places, Value value) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    if constexpr (sizeof(T) == 2 && WIDTH % 2 == 0) {
+        constexpr int per = WIDTH / 2, units = COUNT * per, turns = (units + 31) / 32;
+        constexpr int unrolled = turns <= 16 ? turns : 8;
+        const int skew = static_cast<int>(reinterpret_cast<unsigned long long>(to) / 2 & 1);
+        #pragma unroll unrolled
+        for (int nth = 0; nth < turns; ++nth) {
+            const int e = lane + 32 * nth;
+            if (units % 32 && e >= units) continue;
+            const int row = e / per, place = places[row], start = start_of(place);
+            // The word may begin with the last element of the row before.
+            const int col = 2 * (e % per) - (skew + start & 1);
+            const int rest = count_of(place) - col;
+            if (rest <= 0) continue;
+            T* const p = to + (start + col);
+            if (col >= 0 && rest >= 2) {
+                const T pair[2] = {value(row, col), value(row, col + 1)};
+                unsigned int word;
+                memcpy(&word, pair, 4);
+                *reinterpret_cast<unsigned int*>(p) = word;
+            } else if (col >= 0) {
+                p[0] = value(row, col);
+            } else if (rest >= 2) {
+                p[1] = value(row, 0);
+            }
+        }
+        // Where words begin with a row's second element, its last one begins one, too.
+        for (int row = lane; row < COUNT; row += 32) {
+            const int place = places[row], start = start_of(place);
+            if (count_of(place) == WIDTH && (skew + start & 1)) {
+                to[start + (WIDTH - 1)] = value(row, WIDTH - 1);
+            }
+        }
+    } else {
+        constexpr int units = COUNT * WIDTH, turns = (units + 31) / 32;
+        constexpr int unrolled = turns <= 32 ? turns : 8;
+        #pragma unroll unrolled
+        for (int nth = 0; nth < turns; ++nth) {
+            const int e = lane + 32 * nth;
+            if (units % 32 && e >= units) continue;
+            const int row = e / WIDTH, col = e % WIDTH, place = places[row];
+            if (col < count_of(place)) to[start_of(place) + col] = value(row, col);
         }
     }
 }

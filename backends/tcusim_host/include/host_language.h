@@ -40,17 +40,38 @@ inline int __any_sync(unsigned int, int mine, int line = __builtin_LINE()) {
 }
 
 // What another lane of the warp holds.
-inline float __shfl_sync(unsigned int, float mine, int lane, int line = __builtin_LINE()) {
-    thread_local float held[32][32];
-    float(&own)[32] = held[threadIdx.x / 32];
+template <class T>
+inline T __shfl_sync(unsigned int, T mine, int lane, int line = __builtin_LINE()) {
+    thread_local T held[32][32];
+    T(&own)[32] = held[threadIdx.x / 32];
     own[threadIdx.x % 32] = mine;
     __syncwarp(0xFFFFFFFFu, line);
-    const float found = own[lane % 32];
+    const T found = own[lane % 32];
     __syncwarp(0xFFFFFFFFu, line);
     return found;
 }
-inline float __shfl_xor_sync(unsigned int, float mine, int apart, int line = __builtin_LINE()) {
+template <class T>
+inline T __shfl_xor_sync(unsigned int, T mine, int apart, int line = __builtin_LINE()) {
     return __shfl_sync(0xFFFFFFFFu, mine, static_cast<int>(threadIdx.x % 32) ^ apart, line);
+}
+// A bit for each lane that says so.
+inline unsigned int __ballot_sync(unsigned int, int mine, int line = __builtin_LINE()) {
+    unsigned int bits = mine ? 1u << threadIdx.x % 32 : 0;
+    for (int apart = 1; apart < 32; apart *= 2) {
+        bits |= __shfl_xor_sync(0xFFFFFFFFu, bits, apart, line);
+    }
+    return bits;
+}
+
+inline int __popc(unsigned int bits) { return __builtin_popcount(bits); }
+inline int __clz(unsigned int bits) { return bits ? __builtin_clz(bits) : 32; }
+inline unsigned int __funnelshift_r(unsigned int low, unsigned int high, unsigned int bits) {
+    const uint64_t both = static_cast<uint64_t>(high) << 32 | low;
+    return static_cast<unsigned int>(both >> bits % 32);
+}
+inline unsigned int __funnelshift_lc(unsigned int low, unsigned int high, unsigned int bits) {
+    const uint64_t both = static_cast<uint64_t>(high) << 32 | low;
+    return static_cast<unsigned int>(both << (bits < 32 ? bits : 32) >> 32);
 }
 
 extern "C" void* memcpy(void*, const void*, __SIZE_TYPE__) noexcept;

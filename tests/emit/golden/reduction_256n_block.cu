@@ -112,31 +112,21 @@ reduction_256n_block(const half* __restrict__ in, float* __restrict__ out, const
         wmma::fill_fragment(R, 0.0f);
 
         // 17.2  t_E[row + 16*col] <- prtls[row + 4*col where col < 1 and row < 4]  16x16
-        if (15 < 1 && 15 < 4) {
-            {
-                float held[8];
-                #pragma unroll
-                for (int nth = 0; nth < 8; ++nth) {
-                    const int e = lane + 32*nth;
-                    const int row = e % 16;
-                    const int col = e / 16;
-                    held[nth] = prtls[row + 4*col];
-                }
-                #pragma unroll
-                for (int nth = 0; nth < 8; ++nth) {
-                    const int e = lane + 32*nth;
-                    const int row = e % 16;
-                    const int col = e / 16;
-                    t_E[row + 16*col] = tcu::convert<half>(held[nth]);
-                }
-            }
-        }
-        else {
-            #pragma unroll 1
-            for (int e = lane; e < 256; e += 32) {
+        {
+            float held[8];
+            #pragma unroll
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
                 const int row = e % 16;
                 const int col = e / 16;
-                t_E[row + 16*col] = tcu::convert<half>((col < 1 && row < 4 ? prtls[row + 4*col] : 0.0f));
+                held[nth] = (col < 1 && row < 4 ? prtls[row + 4*col] : 0.0f);
+            }
+            #pragma unroll
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
+                const int row = e % 16;
+                const int col = e / 16;
+                t_E[row + 16*col] = tcu::convert<half>(held[nth]);
             }
         }
 

@@ -167,31 +167,21 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         __syncwarp();
 
         // 5.18  t_C[16*row + col] <- x[-1 + row where 0 < row]  16x16
-        if (0 < 0) {
-            {
-                float held[8];
-                #pragma unroll
-                for (int nth = 0; nth < 8; ++nth) {
-                    const int e = lane + 32*nth;
-                    const int row = e / 16;
-                    const int col = e % 16;
-                    held[nth] = x[row - 1];
-                }
-                #pragma unroll
-                for (int nth = 0; nth < 8; ++nth) {
-                    const int e = lane + 32*nth;
-                    const int row = e / 16;
-                    const int col = e % 16;
-                    t_C[16*row + col] = held[nth];
-                }
-            }
-        }
-        else {
-            #pragma unroll 1
-            for (int e = lane; e < 256; e += 32) {
+        {
+            float held[8];
+            #pragma unroll
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
                 const int row = e / 16;
                 const int col = e % 16;
-                t_C[16*row + col] = (0 < row ? x[row - 1] : 0.0f);
+                held[nth] = (0 < row ? x[row - 1] : 0.0f);
+            }
+            #pragma unroll
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
+                const int row = e / 16;
+                const int col = e % 16;
+                t_C[16*row + col] = held[nth];
             }
         }
 

@@ -39,28 +39,19 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     __syncwarp();
 
     // 3  y[row] <- x[row] + x[-1 + row where 0 < row]  256x1
-    if (0 < 0) {
-        {
-            half held[8];
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e;
-                held[nth] = tcu::add(x[row], x[row - 1]);
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e;
-                y[row] = held[nth];
-            }
-        }
-    }
-    else {
-        #pragma unroll 1
-        for (int e = lane; e < 256; e += 32) {
+    {
+        half held[8];
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
             const int row = e;
-            y[row] = tcu::add(x[row], (0 < row ? x[row - 1] : tcu::convert<half>(0.0f)));
+            held[nth] = tcu::add(x[row], (0 < row ? x[row - 1] : tcu::convert<half>(0.0f)));
+        }
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
+            const int row = e;
+            y[row] = held[nth];
         }
     }
 
@@ -68,28 +59,19 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     __syncwarp();
 
     // 5  x[row] <- y[row] + y[-2 + row where 1 < row]  256x1
-    if (1 < 0) {
-        {
-            half held[8];
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e;
-                held[nth] = tcu::add(y[row], y[row - 2]);
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e;
-                x[row] = held[nth];
-            }
-        }
-    }
-    else {
-        #pragma unroll 1
-        for (int e = lane; e < 256; e += 32) {
+    {
+        half held[8];
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
             const int row = e;
-            x[row] = tcu::add(y[row], (1 < row ? y[row - 2] : tcu::convert<half>(0.0f)));
+            held[nth] = tcu::add(y[row], (1 < row ? y[row - 2] : tcu::convert<half>(0.0f)));
+        }
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
+            const int row = e;
+            x[row] = held[nth];
         }
     }
 
@@ -97,28 +79,19 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     __syncwarp();
 
     // 7  y[row] <- x[row] + x[-4 + row where 3 < row]  256x1
-    if (3 < 0) {
-        {
-            half held[8];
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e;
-                held[nth] = tcu::add(x[row], x[row - 4]);
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e;
-                y[row] = held[nth];
-            }
-        }
-    }
-    else {
-        #pragma unroll 1
-        for (int e = lane; e < 256; e += 32) {
+    {
+        half held[8];
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
             const int row = e;
-            y[row] = tcu::add(x[row], (3 < row ? x[row - 4] : tcu::convert<half>(0.0f)));
+            held[nth] = tcu::add(x[row], (3 < row ? x[row - 4] : tcu::convert<half>(0.0f)));
+        }
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
+            const int row = e;
+            y[row] = held[nth];
         }
     }
 
@@ -126,28 +99,19 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     __syncwarp();
 
     // 9  x[row] <- y[row] + y[-8 + row where 7 < row]  256x1
-    if (7 < 0) {
-        {
-            half held[8];
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e;
-                held[nth] = tcu::add(y[row], y[row - 8]);
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e;
-                x[row] = held[nth];
-            }
-        }
-    }
-    else {
-        #pragma unroll 1
-        for (int e = lane; e < 256; e += 32) {
+    {
+        half held[8];
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
             const int row = e;
-            x[row] = tcu::add(y[row], (7 < row ? y[row - 8] : tcu::convert<half>(0.0f)));
+            held[nth] = tcu::add(y[row], (7 < row ? y[row - 8] : tcu::convert<half>(0.0f)));
+        }
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
+            const int row = e;
+            x[row] = held[nth];
         }
     }
 
@@ -155,28 +119,19 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     __syncwarp();
 
     // 11  y[row] <- x[row] + x[-16 + row where 15 < row]  256x1
-    if (15 < 0) {
-        {
-            half held[8];
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e;
-                held[nth] = tcu::add(x[row], x[row - 16]);
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e;
-                y[row] = held[nth];
-            }
-        }
-    }
-    else {
-        #pragma unroll 1
-        for (int e = lane; e < 256; e += 32) {
+    {
+        half held[8];
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
             const int row = e;
-            y[row] = tcu::add(x[row], (15 < row ? x[row - 16] : tcu::convert<half>(0.0f)));
+            held[nth] = tcu::add(x[row], (15 < row ? x[row - 16] : tcu::convert<half>(0.0f)));
+        }
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
+            const int row = e;
+            y[row] = held[nth];
         }
     }
 
@@ -184,28 +139,19 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     __syncwarp();
 
     // 13  x[row] <- y[row] + y[-32 + row where 31 < row]  256x1
-    if (31 < 0) {
-        {
-            half held[8];
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e;
-                held[nth] = tcu::add(y[row], y[row - 32]);
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e;
-                x[row] = held[nth];
-            }
-        }
-    }
-    else {
-        #pragma unroll 1
-        for (int e = lane; e < 256; e += 32) {
+    {
+        half held[8];
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
             const int row = e;
-            x[row] = tcu::add(y[row], (31 < row ? y[row - 32] : tcu::convert<half>(0.0f)));
+            held[nth] = tcu::add(y[row], (31 < row ? y[row - 32] : tcu::convert<half>(0.0f)));
+        }
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
+            const int row = e;
+            x[row] = held[nth];
         }
     }
 
@@ -213,28 +159,19 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     __syncwarp();
 
     // 15  y[row] <- x[row] + x[-64 + row where 63 < row]  256x1
-    if (63 < 0) {
-        {
-            half held[8];
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e;
-                held[nth] = tcu::add(x[row], x[row - 64]);
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e;
-                y[row] = held[nth];
-            }
-        }
-    }
-    else {
-        #pragma unroll 1
-        for (int e = lane; e < 256; e += 32) {
+    {
+        half held[8];
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
             const int row = e;
-            y[row] = tcu::add(x[row], (63 < row ? x[row - 64] : tcu::convert<half>(0.0f)));
+            held[nth] = tcu::add(x[row], (63 < row ? x[row - 64] : tcu::convert<half>(0.0f)));
+        }
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
+            const int row = e;
+            y[row] = held[nth];
         }
     }
 
@@ -242,28 +179,19 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     __syncwarp();
 
     // 17  x[row] <- y[row] + y[-128 + row where 127 < row]  256x1
-    if (127 < 0) {
-        {
-            half held[8];
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e;
-                held[nth] = tcu::add(y[row], y[row - 128]);
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e;
-                x[row] = held[nth];
-            }
-        }
-    }
-    else {
-        #pragma unroll 1
-        for (int e = lane; e < 256; e += 32) {
+    {
+        half held[8];
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
             const int row = e;
-            x[row] = tcu::add(y[row], (127 < row ? y[row - 128] : tcu::convert<half>(0.0f)));
+            held[nth] = tcu::add(y[row], (127 < row ? y[row - 128] : tcu::convert<half>(0.0f)));
+        }
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
+            const int row = e;
+            x[row] = held[nth];
         }
     }
 

@@ -1,0 +1,164 @@
+"""Copies of ranges that follow each other in memory, said as moves of the one piece that they are.
+
+`Locate` finds where chunks of segments lie, and all but a few begin where the one before ends. One
+range at a time, a lane would spend more instructions on where it begins than on its elements. What
+follows is read in whole accesses and put in place in shared memory, and written two elements at a
+time, from 32-bit places. Whether ranges follow is known when they are found; others are copied
+element by element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcusim.machine import format_of
+from tcusim.machine.shapes import TILE_BYTES
+from tcusim.program.grammar import (
+    Copy,
+    Gathered,
+    Index,
+    Program,
+    Ranges,
+    Space,
+    View,
+    accesses,
+    walk,
+)
+from tcusim_cuda.moves import Move
+from tcusim_cuda.text import C_TYPES, c_index, c_pointer
+from tcusim_cuda.transfer import end_with_array
+
+__all__ = ["Following", "following"]
+
+# What tcu::gather_rows puts in place at once, and what it may read before and behind it.
+PLACED_BYTES = 8
+AROUND_BYTES = 27
+# Elements of so many bytes lie at whole words, and are read where they are.
+WORD_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """A rectangle as lines of neighbours: how many, of how many elements, and how far apart.
+
+    down: whether neighbours are in a column; else in a row.
+    """
+
+    count: int
+    width: int
+    apart: int
+    down: bool
+
+    @staticmethod
+    def of(view: View, *, down: bool) -> _Lines | None:
+        """Return the lines of a rectangle, if neighbours lie side by side and all are in bounds."""
+        along, across = (view.row_axis, view.col_axis) if down else (view.col_axis, view.row_axis)
+        if isinstance(along, Gathered) or along.stride != 1 or view.bounds:
+            return None
+        return _Lines(across.count, along.count, across.stride, down)
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """A Copy from ranges to rows in shared memory, or from there to ranges.
+
+    ranges: where they lie. lines: as lines of neighbours, on the side that is no range.
+    """
+
+    step: Copy
+    ranges: Ranges
+    lines_of: _Lines
+
+    @property
+    def _is_read(self) -> bool:
+        return self.step.src.ranges is not None
+
+    @property
+    def _direct(self) -> bool:
+        """Whether elements are read where they are."""
+        return format_of(self.step.src.buffer.dtype).itemsize >= WORD_BYTES
+
+    @property
+    def test(self) -> str:
+        """What must hold for the ranges."""
+        found = f"{self.ranges.name}_found"
+        return f"{found}.follow && {found}.inner" if self._is_read else f"{found}.follow"
+
+    def lines(self, move: Move) -> list[str]:
+        """Print the step where it holds; `move` has the step's text for one element."""
+        step, lines, name = self.step, self.lines_of, self.ranges.name
+        places = f"&{name}_place[0]"
+        sizes = f"{lines.count}, {lines.width}"
+        if self._is_read:
+            how = "gather_elements" if self._direct else "gather_rows"
+            to = c_pointer(step.dst.buffer, step.dst.offset)
+            source = f"{step.src.buffer.name} + {name}_begin[0]"
+            return [f"tcu::{how}<{sizes}, {lines.apart}>({to}, {source}, {places});"]
+        place = ("col", "row") if lines.down else ("row", "col")
+        value, kind = move.get(False), C_TYPES[step.dst.buffer.dtype]
+        if step.src.buffer.dtype != step.dst.buffer.dtype:
+            value = f"tcu::convert<{kind}>({value})"
+        return [
+            f"tcu::scatter_rows<{sizes}>({step.dst.buffer.name} + {name}_begin[0], {places}, "
+            f"[&](int {place[0]}, int {place[1]}) {{",
+            f"    return {value};",
+            "});",
+        ]
+
+
+def following(program: Program, step: Copy) -> Following | None:
+    """Return a Copy from or to ranges as a move of one piece of memory, None for any other."""
+    if step.src.ranges is not None:
+        return _read(program, step)
+    return _written(step)
+
+
+def _read(program: Program, step: Copy) -> Following | None:
+    """Return a copy of ranges, from their beginning on and as they are, to rows of a warp."""
+    dst, src = step.dst, step.src
+    if step.plus is not None or step.only is not None or src.buffer.dtype != dst.buffer.dtype:
+        return None
+    down = isinstance(src.col_axis, Gathered)
+    ranges, rows = src.ranges, _Lines.of(dst, down=down)
+    if ranges is None or rows is None or not _from_beginning(src, down=down):
+        return None
+    if dst.buffer.space is not Space.WARP or not end_with_array(program, src):
+        return None
+    size = format_of(dst.buffer.dtype).itemsize
+    if size < WORD_BYTES:
+        # What is read waits where the rows will be, so nothing else may be between them.
+        around = rows.width * size + AROUND_BYTES
+        room = rows.count * (rows.apart - rows.width) * size
+        offset = dst.offset.const * size % TILE_BYTES
+        whole = rows.width * size % PLACED_BYTES == rows.apart * size % PLACED_BYTES == 0
+        if dst.offset.terms or offset or not whole or room < around or _shared(program, dst):
+            return None
+    return Following(step, ranges, rows)
+
+
+def _written(step: Copy) -> Following | None:
+    """Return a copy of rows to ranges, from their beginning on."""
+    dst, views = step.dst, (step.src, step.plus)
+    ranges = dst.ranges
+    if ranges is None or step.odd or any(view is not None and view.ranges for view in views):
+        return None
+    down = isinstance(dst.col_axis, Gathered)
+    if not _from_beginning(dst, down=down):
+        return None
+    count, width = (dst.cols, dst.rows) if down else (dst.rows, dst.cols)
+    return Following(step, ranges, _Lines(count, width, 0, down))
+
+
+def _from_beginning(view: View, *, down: bool) -> bool:
+    """Return whether a rectangle has each range from its first element on, side by side."""
+    side_by_side = (view.row_stride if down else view.col_stride) == 1
+    return side_by_side and view.offset == Index() and not view.bounds
+
+
+def _shared(program: Program, dst: View) -> bool:
+    """Return whether another step writes to the buffer, other than to the same rows."""
+    return any(
+        view.buffer == dst.buffer and view != dst
+        for _, step in walk(program.steps)
+        for view in accesses(step).views_written
+    )
