@@ -1,15 +1,29 @@
-"""What sums of whole numbers and sums of fractions come to."""
+"""Programs between those that sum and scan: parts of what these do, which no one asks for by name."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 from tcusim.algorithms.builder import LENGTH, Builder, Level, Options, Work
+from tcusim.algorithms.order import Order
+from tcusim.algorithms.rows import Chunks, RaggedRows, data
+from tcusim.algorithms.tree import Vectors, siblings
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.checks.verifier import verify
-from tcusim.program.grammar import BLOCK, COL, ROW, Bound, Buffer, Extent, Program, Scalar, View
+from tcusim.program.grammar import (
+    BLOCK,
+    COL,
+    ROW,
+    Bound,
+    Buffer,
+    Extent,
+    Index,
+    Program,
+    Scalar,
+    View,
+)
 
-__all__ = ["join_parts"]
+__all__ = ["find_rounds", "join_parts"]
 
 # Rows and columns of what a warp adds, one lane to a column's elements.
 _ROWS, _COLS = 8, 64
@@ -30,5 +44,40 @@ def join_parts(shape: MmaShape, result: str) -> Program:
     b.join(part(b.output("out", result, Extent(LENGTH))), whole, fraction)
     work = Work((Scalar("length", 1),), Extent(LENGTH, size))
     program = b.program("join_parts", "not in the paper", work)
+    verify(program)
+    return program
+
+
+@lru_cache(maxsize=64)
+def find_rounds(
+    common: Options, cut: int, rows_per_warp: int, chunks: Chunks, order: Order, *, carry: bool
+) -> Program:
+    """Return the program that finds what the later rounds of a tree add to each value.
+
+    The values are those of ragged segments: sums by the first rounds. A tree goes over each chunk
+    of `cut` of them, and what a round adds to a value is its output "round0", "round1", ...: see
+    `scan_ragged_simt`, whose tree they are the rest of. carry: what precedes each chunk is given to
+    all its values, as one more output.
+    """
+    b = Builder(common, {}, Level.WARP)
+    rows = RaggedRows(b, cut, rows_per_warp, chunks)
+    vectors = Vectors(cut, rows.count, cut, across=True)
+    source, elements = common.source, rows.count * cut
+    x = b.scratch("x", source, elements)
+    numbers = range(cut.bit_length() - 1)
+    found = [b.scratch(f"found{i}", source, elements) for i in numbers]
+    rounds = [b.output(f"round{i}", common.result, Extent(LENGTH)) for i in numbers]
+    given = b.input("carry", source, rows.numbers) if carry else None
+    with rows.each():
+        b.copy(vectors.view(b, x), rows.part(data(b), Index(), cut))
+        siblings(b, x, found, vectors, order)
+        for out, sums in zip(rounds, found, strict=True):
+            b.copy(rows.part(out, Index(), cut), vectors.view(b, sums))
+        if given is not None:
+            before = b.scratch("before", source, rows.count)
+            b.copy(b.rect(before, 0, rows.count, 1, 1), rows.values(given))
+            out = b.output("carries", common.result, Extent(LENGTH))
+            b.copy(rows.part(out, Index(), cut), b.rect(before, 0, rows.count, cut, 1, 0))
+    program = b.program("find_rounds", "not in the paper", rows.work())
     verify(program)
     return program

@@ -82,8 +82,8 @@ from tcusim.program.grammar import (
 By: TypeAlias = Annotated[
     Literal["doubling", "turn", "running", "tree"],
     "Which values are added: those at doubling distances; one after the other; so, beginning with "
-    "the carry, in an exclusive scan; or the sums of pairs, of pairs of pairs and so on, for an "
-    "exclusive scan of 2**i values a warp.",
+    "the carry, in an exclusive scan; or, of 2**i values, the sums of pairs, of pairs of pairs and "
+    "so on, for an exclusive scan.",
 ]
 
 
@@ -200,12 +200,14 @@ def scan_ragged_simt(
     carry: Carry = False,
     order: Order = FORWARD,
     by: By = "doubling",
+    rounds: Annotated[int, "Of a tree: its later rounds, of which there is an input each."] = 0,
     rows_per_warp: RowsPerWarp = SIMT_ROWS,
 ) -> int | Work:
     """Scan chunks of ragged segments by rounded additions alone."""
+    require(rounds == 0 or by == "tree", f"only a tree has rounds: by='tree'; got by={by!r}")
     rows = RaggedRows(b, cut, rows_per_warp, chunks)
     vectors = Vectors(cut, rows.count, odd(cut), across=True)
-    return _add_up_rows(b, rows, vectors, order, by=by, carry=carry)
+    return _add_up_rows(b, rows, vectors, order, by=by, carry=carry, rounds=rounds)
 
 
 def _add_up_rows(
@@ -216,14 +218,18 @@ def _add_up_rows(
     *,
     carry: Carry,
     by: By = "doubling",
+    rounds: int = 0,
 ) -> int | Work:
     """Scan each row in shared memory, where it is one of the vectors."""
     source, size = b.options.source, rows.longest
     out = b.output("out", b.options.result, Extent(LENGTH))
+    if by == "tree":
+        vectors = replace(vectors, apart=size)
     elements = vectors.lines * max(vectors.count, vectors.apart)
     x, y = (b.scratch(name, source, elements) for name in ("x", "y"))
     lying = replace(vectors, apart=max(size, vectors.apart), across=True)
     given = b.input("carry", source, rows.numbers) if carry else None
+    later = [b.input(f"round{i}", source, rows.numbers) for i in range(rounds)]
     with rows.each():
         b.copy(lying.view(b, x), rows.part(data(b), Index(), size))
         if by == "running":
@@ -242,6 +248,10 @@ def _add_up_rows(
             require(order.exclusive, "a tree gives what precedes each value: exclusive=True")
             precede(b, x, y, vectors, order)
             prefixes = lying.view(b, y)
+            for i, sums in enumerate(later):
+                found = b.scratch(f"found{i}", source, rows.count)
+                b.copy(b.rect(found, 0, rows.count, 1, 1), rows.values(sums))
+                b.copy(prefixes, prefixes, b.rect(found, 0, rows.count, size, 1, 0))
         else:
             sums = x
             if by == "turn":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from tcusim.algorithms.builder import NEVER, Builder, require
 from tcusim.algorithms.order import FORWARD, Order
@@ -122,21 +122,59 @@ def precede(
     """Find what precedes each value of a vector, from the sums of pairs, pairs of pairs and so on.
 
     It is the sum of the vector with zeros from the value on, added in pairs. What is in `values`
-    is lost.
+    is lost. Vectors follow each other without gaps.
     """
+    total = vectors.lines * vectors.count
+    b.copy(b.rect(found, 0, 1, total, total), b.rect(values, 0, 1, total, total, 1, [NEVER]))
+    for pair in _pairs(b, values, vectors, order):
+        later = replace(pair.later, buffer=found)
+        b.copy(later, later, pair.sums)
+
+
+def siblings(
+    b: Builder,
+    values: Buffer,
+    found: Sequence[Buffer],
+    vectors: Vectors,
+    order: Order = FORWARD,
+) -> None:
+    """Find what `precede` adds to each value in each of its rounds: 0 to the halves that come first.
+
+    found: a buffer for each round.
+    """
+    for one, pair in zip(found, _pairs(b, values, vectors, order), strict=True):
+        b.copy(replace(pair.later, buffer=one), pair.sums)
+        b.copy(replace(pair.earlier, buffer=one), replace(pair.sums, bounds=(NEVER,)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Pairs of neighbouring halves: those that come earlier, those that come later.
+
+    sums: of the earlier halves, each repeated as often as it has values.
+    """
+
+    earlier: View
+    later: View
+    sums: View
+
+
+def _pairs(b: Builder, values: Buffer, vectors: Vectors, order: Order) -> Iterator[_Pairs]:
+    """Yield pairs of single values, of pairs and so on, of all vectors together; add them up."""
     count = vectors.count
     require(
-        vectors.lines == 1 and count & (count - 1) == 0,
-        f"a tree has 2**i values and is one warp's alone, got {vectors.lines} of {count}",
+        count & (count - 1) == 0 and (vectors.lines == 1 or vectors.apart == count),
+        f"a tree has 2**i values, and trees follow each other; got {vectors.lines} of {count}",
     )
-    b.copy(b.rect(found, 0, 1, count, count), b.rect(values, 0, 1, count, count, 1, [NEVER]))
     apart = 1
     while apart < count:
-        pairs = count // (2 * apart)
+        pairs = vectors.lines * count // (2 * apart)
+        earlier, later = (apart, 0) if order.reverse else (0, apart)
+        yield _Pairs(
+            b.rect(values, earlier, pairs, apart, 2 * apart),
+            b.rect(values, later, pairs, apart, 2 * apart),
+            b.rect(values, apart if order.reverse else 0, pairs, apart, 2 * apart, 0),
+        )
         low, high = (b.rect(values, at, pairs, 1, 2 * apart) for at in (0, apart))
-        # Each half that comes later is preceded by the other one.
-        later, sums = (0, apart) if order.reverse else (apart, 0)
-        halves = b.rect(found, later, pairs, apart, 2 * apart)
-        b.copy(halves, halves, b.rect(values, sums, pairs, apart, 2 * apart, 0))
         b.copy(low, low, high)
         apart *= 2

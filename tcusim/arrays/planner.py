@@ -15,15 +15,16 @@ from math import gcd
 from typing import Any, Final, Generic, TypeVar
 
 from tcusim.algorithms import Level, algorithm_of, build
-from tcusim.algorithms.builder import adds_rows, parts_of
+from tcusim.algorithms.builder import Options, adds_rows, parts_of
 from tcusim.algorithms.grid import BLOCK_CHUNKS
 from tcusim.algorithms.panel import together_aligned
-from tcusim.algorithms.parts import join_parts
+from tcusim.algorithms.parts import find_rounds, join_parts
 from tcusim.algorithms.rows import (
     CHUNK_PANELS,
     GROUP_CHUNKS,
     PANEL_ROWS,
     ROW_TILES,
+    Chunks,
     has_own_row,
 )
 from tcusim.algorithms.short import fits_fused_steps, slot_of_scans, slot_of_sums
@@ -49,7 +50,7 @@ from tcusim.program.resources import SharedMemory
 __all__ = ["STRATEGIES", "Choice", "Draft", "Strategy", "choose", "longest_scanned", "tuning_of"]
 
 P = TypeVar("P", bound=AnyProblem)
-Options = TypeVar("Options")
+Choices = TypeVar("Choices")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,8 @@ class Draft(PlanBuilder, Generic[P]):
         self.notes: list[str] = []
 
     def first_that_fits(
-        self, build: Callable[[Options], Program], choices: Iterable[Options]
-    ) -> tuple[Options, Program]:
+        self, build: Callable[[Choices], Program], choices: Iterable[Choices]
+    ) -> tuple[Choices, Program]:
         """Return the first choice whose program has blocks that there is room for, else the last.
 
         Those after the one that is taken are not built. An architecture of whose shared memory
@@ -99,7 +100,7 @@ class Draft(PlanBuilder, Generic[P]):
         arch = self.problem.arch
         limit = None if arch is None else arch_of(arch).shared_kb
         note = f"blocks are smaller than usual: {arch} has {limit} KB of shared memory for each"
-        found: tuple[Options, Program] | None = None
+        found: tuple[Choices, Program] | None = None
         for choice in choices:
             if found is not None and note not in self.notes:
                 self.notes.append(note)
@@ -170,8 +171,9 @@ def _by_parts(problem: SegmentProblem, title: str, tuning: Tuning) -> Choice:
         names = {memory.name: memory.name for memory in problem.inputs}
         for launch in choice.plan.launches:
             given = {buffer: names[name] for buffer, name in launch.inputs.items()}
-            (to,) = launch.outputs.values()
-            names[to] = made.add(launch.program, given, part if to == "out" else to)
+            to = {b: part if name == "out" else name for b, name in launch.outputs.items()}
+            found = made.add_several(launch.program, given, to)
+            names |= {name: found[b] for b, name in launch.outputs.items()}
         sums[part] = names["out"]
     made.add(join_parts(problem.tile, problem.types.result), sums, "out")
     reason = f"sums of more than {MOST_FLOAT16} elements: of whole numbers, of fractions, of both"
@@ -587,6 +589,8 @@ class _Level:
         return inputs | {"carry": carries} if carries else inputs
 
 
+# Values of a row of a tree: its later rounds are found apart, so that rows are not mostly zeros.
+TREE_VALUES: Final = 32
 # How the values of each level are scanned, and how many of them together: rows of a panel, panels
 # of a chunk, chunks of a group, and groups.
 _SCANS: Final = (
@@ -677,20 +681,55 @@ def _add_ragged_carries(draft: Draft[RaggedProblem], level: _Level, number: int)
     count, by = _SCANS[number]
     options: dict[str, Any] = {"levels": level.cuts, "by": by, "exclusive": True}
     options["reverse"] = draft.problem.order.reverse
-    if count is None or level.longest <= count:
-        carried = draft.problem.carry
-        line, inputs = rounded_up(level.numbers, 1), level.inputs("carry" if carried else "")
-        options["whole"] = True
-        if carried:
-            options["carry"] = True
-            if count is None:
-                options["by"] = "running"
+    rounds: dict[str, str] = {}
+    if by == "tree" and level.longest > TREE_VALUES:
+        rounds = _add_rounds(draft, level, number)
+        carries, line = rounds.pop("carries", ""), TREE_VALUES
+        options |= {"rounds": len(rounds), "carry": bool(carries)}
+    elif count is None or level.longest <= count:
+        carries, line = "carry" if draft.problem.carry else "", rounded_up(level.numbers, 1)
+        options |= {"whole": True, "carry": bool(carries)}
+        if carries and count is None:
+            options["by"] = "running"
     else:
         sums = _add_simt_sums(draft, level, count)
-        line, inputs = count, level.inputs(_add_ragged_carries(draft, sums, number + 1))
+        carries, line = _add_ragged_carries(draft, sums, number + 1), count
         options["carry"] = True
-    options["rows_per_warp"] = 1 if by == "tree" else draft.tuning.ragged.rows_of(line, 2)
+    options["rows_per_warp"] = draft.tuning.ragged.rows_of(line, 2)
+    inputs = level.inputs(carries) | rounds
     return _launch_by_offsets(draft, "scan_ragged_simt", line, inputs, "carries", **options)
+
+
+def _add_rounds(draft: Draft[RaggedProblem], level: _Level, number: int) -> dict[str, str]:
+    """Find the later rounds of the trees over a level's values; return the arrays' names.
+
+    A tree of all values of a segment in one row would be mostly zeros, where most segments have
+    few. So its first rounds are done in rows of a few, whose sums are the leaves of the others.
+    They are "round0", ..., and "carries" has what precedes each row's group, if there is such.
+    """
+    p, tuning = draft.problem, draft.tuning.ragged
+    count, _ = _SCANS[number]
+    assert count is not None
+    sums = _add_simt_sums(draft, level, TREE_VALUES)
+    whole = level.longest <= count
+    line = rounded_up(sums.numbers, 1) if whole else count // TREE_VALUES
+    if whole:
+        carries = "carry" if p.carry else ""
+    else:
+        groups = _add_simt_sums(draft, sums, line)
+        carries = _add_ragged_carries(draft, groups, number + 1)
+    common = Options(
+        p.tile,
+        *(p.types.ab, p.types.acc, p.types.sums, p.types.sums),
+        items_per_warp=tuning.simt_items if p.length >= draft.tuning.many_elements else 1,
+        warps=tuning.warps if p.length >= draft.tuning.many_elements else 1,
+        masked=True,
+    )
+    rows = tuning.rows_of(line, line.bit_length())
+    chunks = Chunks(sums.cuts, whole=whole)
+    program = find_rounds(common, line, rows, chunks, p.order, carry=bool(carries))
+    names = {f"round{i}": f"round{i}" for i in range(line.bit_length() - 1)}
+    return draft.add_several(program, sums.inputs(carries), names | {"carries": "carries"})
 
 
 def _add_simt_sums(draft: Draft[RaggedProblem], level: _Level, cut: int) -> _Level:

@@ -165,14 +165,22 @@ class PlanBuilder:
 
     def add(self, program: Program, inputs: Mapping[str, str], to: str) -> str:
         """Add a launch that makes a new array; return the array's name: `to`, or with a number."""
-        sizes = {buffer: self.memory[name].size for buffer, name in inputs.items()}
         (output,) = program.outputs
-        names = itertools.chain([to], (f"{to}{number}" for number in itertools.count(2)))
-        name = next(name for name in names if name not in self.memory)
-        size = output.size.evaluate(bind_scalars(program, sizes))
-        self.memory[name] = Memory(name, output.dtype, size)
-        self.launches.append(Launch(program, dict(inputs), {output.name: name}))
-        return name
+        return self.add_several(program, inputs, {output.name: to})[output.name]
+
+    def add_several(
+        self, program: Program, inputs: Mapping[str, str], to: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Add a launch that makes an array for each output; return their names by output."""
+        sizes = {buffer: self.memory[name].size for buffer, name in inputs.items()}
+        scalars, made = bind_scalars(program, sizes), {}
+        for output in program.outputs:
+            wanted = to[output.name]
+            names = itertools.chain([wanted], (f"{wanted}{i}" for i in itertools.count(2)))
+            name = made[output.name] = next(name for name in names if name not in self.memory)
+            self.memory[name] = Memory(name, output.dtype, output.size.evaluate(scalars))
+        self.launches.append(Launch(program, dict(inputs), dict(made)))
+        return made
 
     def finish(self, title: str) -> LaunchPlan:
         """Return the plan, whose output is what the last launch makes."""
