@@ -116,6 +116,9 @@ REGISTERS = 2**16
 # The same of sm_90: its shared memory, and what the system takes of it for each block.
 SHARED_BYTES, RESERVED_BYTES = 228 * 1024, 1024
 SPARE_REGISTERS, SPARE_OF_BF16 = 32, 64
+# Registers of a thread of a warp that finds ranges: it waits for offsets, then for the elements, and
+# others have to work meanwhile.
+SEARCHING_REGISTERS = 72
 # Registers of a thread that its accumulators take at most. Beside more of them, operands have none.
 SUM_REGISTERS = 192
 # Bytes of tiles, in the 32 threads of a warp, that are worth waiting for together.
@@ -365,10 +368,13 @@ class Emitter:
         held = {load.dst for load in inputs if load.only is None}
         nbytes = sum(frag.rows * frag.cols * format_of(frag.dtype).itemsize for frag in held)
         waits = bool(held and fetches(program))
-        if nbytes < BYTES_OF_HELD_TILES and not waits:
+        if _ranges(program):
+            registers = SEARCHING_REGISTERS
+        elif nbytes < BYTES_OF_HELD_TILES and not waits:
             return ""
-        spare = SPARE_OF_BF16 if waits and program.ab == "bf16" else SPARE_REGISTERS
-        registers = nbytes // (4 * LANES) + spare
+        else:
+            spare = SPARE_OF_BF16 if waits and program.ab == "bf16" else SPARE_REGISTERS
+            registers = nbytes // (4 * LANES) + spare
         blocks = REGISTERS // (registers * LANES * program.warps)
         # More than there is room for would only take registers away.
         blocks = max(1, min(blocks, SHARED_BYTES // (self.shared.nbytes + RESERVED_BYTES)))
@@ -794,7 +800,7 @@ class Emitter:
             self._move(move)
             return
         with self._block(f"if ({ranges.test})"):
-            self._line(*ranges.lines(move))
+            self._line(*ranges.lines())
         with self._block("else"):
             self._line(*move.tested())
 

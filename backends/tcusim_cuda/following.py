@@ -2,14 +2,14 @@
 
 `Locate` finds where chunks of segments lie, and all but a few begin where the one before ends. One
 range at a time, a lane would spend more instructions on where it begins than on its elements. What
-follows is read in whole accesses and put in place in shared memory, and written two elements at a
-time, from 32-bit places. Whether ranges follow is known when they are found; others are copied
+follows is read in whole accesses and put in place in shared memory, and the other way round, with
+places of 32 bits. Whether ranges follow is known when they are found; others are copied
 element by element.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tcusim.machine import format_of
 from tcusim.machine.shapes import TILE_BYTES
@@ -24,9 +24,10 @@ from tcusim.program.grammar import (
     accesses,
     walk,
 )
-from tcusim_cuda.moves import Move
-from tcusim_cuda.text import C_TYPES, c_index, c_pointer
-from tcusim_cuda.transfer import end_with_array
+from tcusim.program.resources import STAGED, is_staged, stage_of
+from tcusim_cuda.moves import copied
+from tcusim_cuda.text import C_TYPES, c_pointer
+from tcusim_cuda.transfer import Transfer, Where, end_with_array, transfer_of
 
 __all__ = ["Following", "following"]
 
@@ -62,12 +63,14 @@ class _Lines:
 class Following:
     """A Copy from ranges to rows in shared memory, or from there to ranges.
 
-    ranges: where they lie. lines: as lines of neighbours, on the side that is no range.
+    ranges: where they lie. lines_of: as lines of neighbours, on the side that is no range. how: of
+    what is written, how many elements are found at once.
     """
 
     step: Copy
     ranges: Ranges
     lines_of: _Lines
+    how: Transfer | None = None
 
     @property
     def _is_read(self) -> bool:
@@ -84,8 +87,8 @@ class Following:
         found = f"{self.ranges.name}_found"
         return f"{found}.follow && {found}.inner" if self._is_read else f"{found}.follow"
 
-    def lines(self, move: Move) -> list[str]:
-        """Print the step where it holds; `move` has the step's text for one element."""
+    def lines(self) -> list[str]:
+        """Print the step where it holds."""
         step, lines, name = self.step, self.lines_of, self.ranges.name
         places = f"&{name}_place[0]"
         sizes = f"{lines.count}, {lines.width}"
@@ -95,12 +98,16 @@ class Following:
             source = f"{step.src.buffer.name} + {name}_begin[0]"
             return [f"tcu::{how}<{sizes}, {lines.apart}>({to}, {source}, {places});"]
         place = ("col", "row") if lines.down else ("row", "col")
-        value, kind = move.get(False), C_TYPES[step.dst.buffer.dtype]
-        if step.src.buffer.dtype != step.dst.buffer.dtype:
-            value = f"tcu::convert<{kind}>({value})"
+        how, dtype = self.how, step.dst.buffer.dtype
+        assert how is not None
+        value = copied(replace(step, dst=step.src), replace(how, guard=())).get(True)
+        if step.src.buffer.dtype != dtype:
+            value = f"tcu::convert<{C_TYPES[dtype]}>({value})"
+        to = f"{step.dst.buffer.name} + {name}_begin[0]"
+        stage = f", &{stage_of(self.ranges, dtype).name}[0]" if how.vector == STAGED else ""
+        kind = "scatter_rows" if stage else "scatter_elements"
         return [
-            f"tcu::scatter_rows<{sizes}>({step.dst.buffer.name} + {name}_begin[0], {places}, "
-            f"[&](int {place[0]}, int {place[1]}) {{",
+            f"tcu::{kind}<{sizes}>({to}, {places}{stage}, [&](int {place[0]}, int {place[1]}) {{",
             f"    return {value};",
             "});",
         ]
@@ -110,7 +117,7 @@ def following(program: Program, step: Copy) -> Following | None:
     """Return a Copy from or to ranges as a move of one piece of memory, None for any other."""
     if step.src.ranges is not None:
         return _read(program, step)
-    return _written(step)
+    return _written(program, step)
 
 
 def _read(program: Program, step: Copy) -> Following | None:
@@ -136,17 +143,25 @@ def _read(program: Program, step: Copy) -> Following | None:
     return Following(step, ranges, rows)
 
 
-def _written(step: Copy) -> Following | None:
+def _written(program: Program, step: Copy) -> Following | None:
     """Return a copy of rows to ranges, from their beginning on."""
-    dst, views = step.dst, (step.src, step.plus)
+    dst, views = step.dst, [view for view in (step.src, step.plus) if view is not None]
     ranges = dst.ranges
-    if ranges is None or step.odd or any(view is not None and view.ranges for view in views):
+    if ranges is None or step.odd or step.only or any(view.ranges for view in views):
         return None
     down = isinstance(dst.col_axis, Gathered)
     if not _from_beginning(dst, down=down):
         return None
     count, width = (dst.cols, dst.rows) if down else (dst.rows, dst.cols)
-    return Following(step, ranges, _Lines(count, width, 0, down))
+    how = Transfer(dst.rows, dst.cols, 1, down, where=(Where.ANYWHERE,) * (1 + len(views)))
+    if is_staged(step) and not any(view.bounds for view in views):
+        # As if they were written to shared memory, in vectors.
+        stage = stage_of(ranges, dst.buffer.dtype)
+        there = View.strided(stage, Index(), dst.rows, dst.cols, *((1, width) if down else (width, 1)))
+        vectors = transfer_of(program, (there,), views)
+        if vectors.vector >= STAGED and vectors.down == down:
+            how = replace(vectors, vector=STAGED)
+    return Following(step, ranges, _Lines(count, width, 0, down), how)
 
 
 def _from_beginning(view: View, *, down: bool) -> bool:

@@ -682,7 +682,7 @@ def _add_ragged_carries(draft: Draft[RaggedProblem], level: _Level, number: int)
     options: dict[str, Any] = {"levels": level.cuts, "by": by, "exclusive": True}
     options["reverse"] = draft.problem.order.reverse
     rounds: dict[str, str] = {}
-    if by == "tree" and level.longest > TREE_VALUES:
+    if by == "tree" and _is_mostly_zeros(draft, level, count):
         rounds = _add_rounds(draft, level, number)
         carries, line = rounds.pop("carries", ""), TREE_VALUES
         options |= {"rounds": len(rounds), "carry": bool(carries)}
@@ -695,9 +695,16 @@ def _add_ragged_carries(draft: Draft[RaggedProblem], level: _Level, number: int)
         sums = _add_simt_sums(draft, level, count)
         carries, line = _add_ragged_carries(draft, sums, number + 1), count
         options["carry"] = True
-    options["rows_per_warp"] = draft.tuning.ragged.rows_of(line, 2)
+    options["rows_per_warp"] = draft.tuning.ragged.rows_of(line)
     inputs = level.inputs(carries) | rounds
     return _launch_by_offsets(draft, "scan_ragged_simt", line, inputs, "carries", **options)
+
+
+def _is_mostly_zeros(draft: Draft[RaggedProblem], level: _Level, count: int | None) -> bool:
+    """Return whether trees with a row for all values of a segment, or group, are too many."""
+    line = min(level.longest, count or level.longest)
+    values = draft.problem.segments * rounded_up(line, 1)
+    return line > TREE_VALUES and values > draft.tuning.ragged.few_values
 
 
 def _add_rounds(draft: Draft[RaggedProblem], level: _Level, number: int) -> dict[str, str]:
@@ -725,7 +732,7 @@ def _add_rounds(draft: Draft[RaggedProblem], level: _Level, number: int) -> dict
         warps=tuning.warps if p.length >= draft.tuning.many_elements else 1,
         masked=True,
     )
-    rows = tuning.rows_of(line, line.bit_length())
+    rows = tuning.rows_of(line)
     chunks = Chunks(sums.cuts, whole=whole)
     program = find_rounds(common, line, rows, chunks, p.order, carry=bool(carries))
     names = {f"round{i}": f"round{i}" for i in range(line.bit_length() - 1)}

@@ -94,7 +94,7 @@ class RaggedTuning:
     simt_values: int = 128
     # Values that take no longer to add up than another launch.
     few_values: int = 2**20
-    # Values that a warp has in shared memory at once, and the most chunks: one a lane.
+    # Values that a warp has in an array in shared memory at once, and the most chunks: one a lane.
     held_values: int = 1024
     rows: int = 32
     # Warps of a block, and how often each takes rows of the array, or chunks of sums, anew.
@@ -102,9 +102,9 @@ class RaggedTuning:
     items: int = 8
     simt_items: int = 4
 
-    def rows_of(self, line: int, arrays: int = 1) -> int:
-        """Return how many chunks a warp takes at once, with `arrays` of `line` values of each."""
-        return max(1, min(self.rows, self.held_values // line) // arrays)
+    def rows_of(self, line: int) -> int:
+        """Return how many chunks of `line` values a warp takes at once."""
+        return max(1, min(self.rows, self.held_values // line))
 
 
 @dataclass(frozen=True, slots=True)

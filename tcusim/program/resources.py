@@ -17,6 +17,7 @@ from tcusim.program.grammar import (
     Buffer,
     BufferRole,
     Const,
+    Copy,
     Extent,
     Frag,
     Index,
@@ -25,13 +26,14 @@ from tcusim.program.grammar import (
     Pattern,
     PatternKind,
     Program,
+    Ranges,
     Role,
     Space,
     View,
 )
 from tcusim.program.walk import sites, span
 
-__all__ = ["SharedMemory", "Table", "Tables"]
+__all__ = ["STAGED", "SharedMemory", "Table", "Tables", "is_staged", "stage_of"]
 
 
 class SharedMemory:
@@ -195,8 +197,37 @@ def _range_buffers(program: Program) -> list[Buffer]:
         for site in sites(program)
         for ranges in site.touched.ranges_written
     }
+    steps = [site.step for site in sites(program)]
+    copies = [step for step in steps if isinstance(step, Copy) and is_staged(step)]
+    stages = {
+        step.dst.ranges.name: stage_of(step.dst.ranges, step.dst.buffer.dtype, step.dst)
+        for step in copies
+        if step.dst.ranges is not None
+    }
     return [
-        Buffer(f"{name}_{what}", dtype, Extent.of(count), BufferRole.SCRATCH, Space.WARP)
-        for name, count in found.items()
-        for what, dtype in (("begin", "s64"), ("end", "s64"), ("place", "s32"))
+        *(
+            Buffer(f"{name}_{what}", dtype, Extent.of(count), BufferRole.SCRATCH, Space.WARP)
+            for name, count in found.items()
+            for what, dtype in (("begin", "s64"), ("end", "s64"), ("place", "s32"))
+        ),
+        *stages.values(),
     ]
+
+
+# Elements of two bytes that are put together at a time before they are written to ranges.
+STAGED = 4
+_STAGED_BYTES = 2
+
+
+def is_staged(step: Copy) -> bool:
+    """Return whether what a Copy writes to ranges is put together in shared memory first."""
+    dst = step.dst
+    if dst.ranges is None or format_of(dst.buffer.dtype).itemsize != _STAGED_BYTES:
+        return False
+    return (dst.rows * dst.cols // dst.ranges.count) % STAGED == 0
+
+
+def stage_of(ranges: Ranges, dtype: str, view: View | None = None) -> Buffer:
+    """Return the shared memory in which it is: of a view of ranges, and a vector before it."""
+    size = 0 if view is None else view.rows * view.cols + TILE_BYTES
+    return Buffer(f"{ranges.name}_stage", dtype, Extent.of(size), BufferRole.SCRATCH, Space.WARP)

@@ -111,6 +111,27 @@ def test_several_groups_follow_the_grid() -> None:
         assert bits(scan) == bits(oracle.scan(x, **order))
 
 
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("chunks", [40, 600])
+def test_trees_in_rounds_follow_the_grid(chunks: int, order: dict[str, Any]) -> None:
+    """A long segment among short ones: in one group, whose tree is whole, and in several."""
+    rng, shape = np.random.default_rng(chunks), tcusim.MmaShape(16, 16, 1)
+    sizes = [3, 0, 512 * chunks + 7, 511, 1]
+    edges = np.append(0, np.cumsum(sizes))
+    x = numbers(rng, int(edges[-1])).astype(np.float16)
+    problem = RaggedProblem(
+        types=Types("f16", "f32", "f16", "f32"), tile=shape, arch="exact", kind="scan",
+        length=x.size, order=Order(**order), segments=len(sizes),
+    )  # fmt: skip
+    tuning = replace(DEFAULT, ragged=replace(DEFAULT.ragged, few_values=1))
+    plan = choose(problem, "in rounds", tuning).plan
+    assert any(launch.program.name == "find_rounds" for launch in plan.launches)
+    out = get_backend("numpy").run(plan, {"in": x, "offsets": edges}, arch="exact")["out"]
+    oracle = Oracle("exact", k=1)
+    for begin, end in itertools.pairwise(edges):
+        assert bits(out[begin:end]) == bits(oracle.scan(x[begin:end], **order))
+
+
 # --- Alone and in company -------------------------------------------------------------------------
 
 

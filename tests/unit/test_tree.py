@@ -21,6 +21,7 @@ from tcusim.algorithms.tree import (
     precede,
     preceding,
     scan_vectors,
+    siblings,
 )
 from tcusim.errors import Unsupported
 from tcusim.program.grammar import Buffer, Extent, Loop, Program, View
@@ -143,10 +144,36 @@ def test_a_tree_gives_what_precedes_each_value(reverse: bool) -> None:
     np.testing.assert_array_equal(results(body, x), expected)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_tree_may_be_cut_in_rounds(reverse: bool) -> None:
+    """Rows of 4, and what a tree over their sums adds, round by round: the tree of all 32."""
+    order, size = Order(exclusive=True, reverse=reverse), 32
+
+    def whole(b: Builder, values: Buffer, spare: Buffer) -> View:
+        precede(b, values, spare, Vectors(size), order)
+        return b.rect(spare, 0, 1, size, size)
+
+    def cut(b: Builder, values: Buffer, spare: Buffer) -> View:
+        sums, rounds = b.scratch("sums", "f32", 8), [b.scratch(f"r{i}", "f32", 8) for i in range(3)]
+        rows = b.scratch("rows", "f32", size)
+        b.copy(b.rect(rows, 0, 1, size, size), b.rect(values, 0, 1, size, size))
+        pairwise(b, lambda start, n, apart: b.rect(rows, start, 8, n, 4, apart), 4)
+        b.copy(b.rect(sums, 0, 8, 1, 1), b.rect(rows, 0, 8, 1, 4))
+        siblings(b, sums, rounds, Vectors(8), order)
+        precede(b, values, spare, Vectors(4, 8, 4, across=True), order)
+        found = b.rect(spare, 0, 8, 4, 4)
+        for one in rounds:
+            b.copy(found, found, b.rect(one, 0, 8, 4, 1, 0))
+        return b.rect(spare, 0, 1, size, size)
+
+    x = uneven(size)
+    np.testing.assert_array_equal(results(cut, x), results(whole, x))
+
+
 def test_a_tree_has_a_power_of_two_of_values() -> None:
     def body(b: Builder, values: Buffer, spare: Buffer) -> View:
         precede(b, values, spare, Vectors(12))
         return b.rect(spare, 0, 1, 12, 12)
 
-    with pytest.raises(Unsupported, match=r"a tree has 2\*\*i values and is one warp's alone"):
+    with pytest.raises(Unsupported, match=r"a tree has 2\*\*i values, and trees follow each other; got 1 of 12"):
         program_of(body, 12)

@@ -1022,53 +1022,91 @@ __device__ inline void gather_elements(T* to, const T* from, const int* places) 
 }
 
 // Writes the values of COUNT rows of WIDTH to ranges that follow each other, as many as each has. to:
-// where the first range begins. Elements of two bytes are written two at a time, at whole words.
+// where the first range begins.
 template <int COUNT, int WIDTH, class T, class Value>
-__device__ inline void scatter_rows(T* to, const int* places, Value value) {
+__device__ inline void scatter_elements(T* to, const int* places, Value value) {
+    constexpr int units = COUNT * WIDTH, turns = (units + 31) / 32;
     const int lane = static_cast<int>(threadIdx.x % 32);
-    if constexpr (sizeof(T) == 2 && WIDTH % 2 == 0) {
-        constexpr int per = WIDTH / 2, units = COUNT * per, turns = (units + 31) / 32;
-        constexpr int unrolled = turns <= 16 ? turns : 8;
-        const int skew = static_cast<int>(reinterpret_cast<unsigned long long>(to) / 2 & 1);
-        #pragma unroll unrolled
-        for (int nth = 0; nth < turns; ++nth) {
-            const int e = lane + 32 * nth;
-            if (units % 32 && e >= units) continue;
-            const int row = e / per, place = places[row], start = start_of(place);
-            // The word may begin with the last element of the row before.
-            const int col = 2 * (e % per) - (skew + start & 1);
-            const int rest = count_of(place) - col;
-            if (rest <= 0) continue;
-            T* const p = to + (start + col);
-            if (col >= 0 && rest >= 2) {
-                const T pair[2] = {value(row, col), value(row, col + 1)};
-                unsigned int word;
-                memcpy(&word, pair, 4);
-                *reinterpret_cast<unsigned int*>(p) = word;
-            } else if (col >= 0) {
-                p[0] = value(row, col);
-            } else if (rest >= 2) {
-                p[1] = value(row, 0);
-            }
+    #pragma unroll 8
+    for (int nth = 0; nth < turns; ++nth) {
+        const int e = lane + 32 * nth;
+        if (units % 32 && e >= units) continue;
+        const int row = e / WIDTH, col = e % WIDTH, place = places[row];
+        const T x = value(row, col);
+        if (col < count_of(place)) to[start_of(place) + col] = x;
+    }
+}
+
+// Puts four elements of two bytes, two to a word, where they lie in a row at `place`, as many as it
+// has: those before the first whole word, the words, and those behind them, without branches.
+template <class T>
+__device__ inline void put_in_place(
+    T* stage, int place, int col, int skew, const unsigned int (&w)[2]
+) {
+    const int rest = count_of(place) - col, count = rest < 4 ? rest : 4;
+    const unsigned int at = 2 * (start_of(place) + (col + skew));
+    const unsigned int shift = 8 * at & 16;
+    const int before = at >> 1 & 1, left = count - before;
+    char* const p = reinterpret_cast<char*>(stage) + at;
+    const auto half_of = [](unsigned int word) { return static_cast<unsigned short>(word); };
+    if (before && count > 0) *reinterpret_cast<unsigned short*>(p) = half_of(w[0]);
+    if (left >= 2) {
+        *reinterpret_cast<unsigned int*>(p + 2 * before) = __funnelshift_r(w[0], w[1], shift);
+    }
+    if (left >= 4) *reinterpret_cast<unsigned int*>(p + 4) = w[1];
+    if (left > 0 && left % 2 == 1) {
+        const unsigned int word = (count > 2 ? w[1] : w[0]) >> shift;
+        *reinterpret_cast<unsigned short*>(p + 2 * count - 2) = half_of(word);
+    }
+}
+
+// The same of elements of two bytes, four of which are a value: they are put together in `stage`, in
+// shared memory, as they will lie, and written in whole vectors.
+template <int COUNT, int WIDTH, class T, class Value>
+__device__ inline void scatter_rows(T* to, const int* places, T* stage, Value value) {
+    constexpr int placed = 4, per = WIDTH / placed, units = COUNT * per, turns = (units + 31) / 32;
+    constexpr int vector = 16 / sizeof(T);
+    constexpr int writes = (COUNT * WIDTH / vector + 31) / 32;
+    static_assert(sizeof(T) == 2 && WIDTH % placed == 0, "pairs are words");
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int skew = static_cast<int>(reinterpret_cast<unsigned long long>(to) % 16 / sizeof(T));
+    // Several are found before the first is put in place: memory answers them together.
+    constexpr int held = turns < 4 ? turns : 4;
+    #pragma unroll
+    for (int first = 0; first < turns; first += held) {
+        unsigned int w[held][2];
+        int at_row[held];
+        #pragma unroll
+        for (int nth = 0; nth < held; ++nth) {
+            const int e = lane + 32 * (first + nth);
+            if ((units % 32 || turns % held) && e >= units) continue;
+            const Vector<T, placed> x = value(e / per, placed * (e % per));
+            memcpy(w[nth], x.x, 8);
+            at_row[nth] = places[e / per];
         }
-        // Where words begin with a row's second element, its last one begins one, too.
-        for (int row = lane; row < COUNT; row += 32) {
-            const int place = places[row], start = start_of(place);
-            if (count_of(place) == WIDTH && (skew + start & 1)) {
-                to[start + (WIDTH - 1)] = value(row, WIDTH - 1);
-            }
-        }
-    } else {
-        constexpr int units = COUNT * WIDTH, turns = (units + 31) / 32;
-        constexpr int unrolled = turns <= 32 ? turns : 8;
-        #pragma unroll unrolled
-        for (int nth = 0; nth < turns; ++nth) {
-            const int e = lane + 32 * nth;
-            if (units % 32 && e >= units) continue;
-            const int row = e / WIDTH, col = e % WIDTH, place = places[row];
-            if (col < count_of(place)) to[start_of(place) + col] = value(row, col);
+        #pragma unroll
+        for (int nth = 0; nth < held; ++nth) {
+            const int e = lane + 32 * (first + nth);
+            if ((units % 32 || turns % held) && e >= units) continue;
+            put_in_place(stage, at_row[nth], placed * (e % per), skew, w[nth]);
         }
     }
+    __syncwarp();
+    const int last = places[COUNT - 1];
+    const int end = skew + start_of(last) + count_of(last);
+    T* const from = to - skew;
+    const int begin = skew > 0 ? 1 : 0;
+    #pragma unroll
+    for (int nth = 0; nth < writes; ++nth) {
+        const int e = begin + lane + 32 * nth;
+        if (e < end / vector) {
+            reinterpret_cast<Words<16>*>(from)[e] = reinterpret_cast<const Words<16>*>(stage)[e];
+        }
+    }
+    // What is left of the first vector, and of the last one.
+    const int at = lane < vector ? lane : end / vector * vector + lane % vector;
+    const bool left = lane < vector ? begin > 0 : lane < 2 * vector;
+    if (left && at >= skew && at < end) from[at] = stage[at];
 }
 
 // --- Copies that a lane starts and does not wait for ---------------------------------------------
