@@ -632,6 +632,8 @@ class Emitter:
     def _condition(self, step: When) -> str:
         """Return the condition of a branch, once what it asks of the data is known."""
         conditions = [c_bound(bound) for bound in step.bounds]
+        if step.longer is not None:
+            conditions.append(f"{step.longer.name}_found.longest > 1")
         if step.not_finite is None:
             return " && ".join(conditions)
         conditions.append(self._vote(step.not_finite))

@@ -96,7 +96,8 @@ class Following:
             how = "gather_elements" if self._direct else "gather_rows"
             to = c_pointer(step.dst.buffer, step.dst.offset)
             source = f"{step.src.buffer.name} + {name}_begin[0]"
-            return [f"tcu::{how}<{sizes}, {lines.apart}>({to}, {source}, {places});"]
+            longest = f", {name}_found.longest" if self._direct else ""
+            return [f"tcu::{how}<{sizes}, {lines.apart}>({to}, {source}, {places}{longest});"]
         place = ("col", "row") if lines.down else ("row", "col")
         how, dtype = self.how, step.dst.buffer.dtype
         assert how is not None
@@ -104,10 +105,11 @@ class Following:
         if step.src.buffer.dtype != dtype:
             value = f"tcu::convert<{C_TYPES[dtype]}>({value})"
         to = f"{step.dst.buffer.name} + {name}_begin[0]"
-        stage = f", &{stage_of(self.ranges, dtype).name}[0]" if how.vector == STAGED else ""
-        kind = "scatter_rows" if stage else "scatter_elements"
+        staged = how.vector == STAGED
+        kind = "scatter_rows" if staged else "scatter_elements"
+        more = f"&{stage_of(self.ranges, dtype).name}[0]" if staged else f"{name}_found.longest"
         return [
-            f"tcu::{kind}<{sizes}>({to}, {places}{stage}, [&](int {place[0]}, int {place[1]}) {{",
+            f"tcu::{kind}<{sizes}>({to}, {places}, {more}, [&](int {place[0]}, int {place[1]}) {{",
             f"    return {value};",
             "});",
         ]

@@ -228,7 +228,7 @@ class _TappedEmitter(Emitter):
 
     def _condition(self, step: When) -> str:
         test = super()._condition(step)
-        if step.not_finite is not None:
+        if step.on_data:
             self._line(f"{TAP}.branch({self.numbers[self.path]}, {test});")
         return test
 

@@ -608,11 +608,17 @@ class Builder:
 
     @contextmanager
     def when(
-        self, bounds: Sequence[Bound], line: str = "", *, not_finite: View | None = None
+        self,
+        bounds: Sequence[Bound],
+        line: str = "",
+        *,
+        not_finite: View | None = None,
+        longer: Ranges | None = None,
     ) -> Iterator[Callable[[], AbstractContextManager[None]]]:
         """Add what is inside for warps in which all bounds hold; `with otherwise():` the rest.
 
         not_finite: values of shared memory, of which one must be an infinity or NaN as well.
+        longer: ranges, of which one must have more than one element as well.
         """
         outer = self._steps
         if not_finite is not None:
@@ -622,7 +628,7 @@ class Builder:
             yield lambda: self._adding_to(rest)
         outer.join(body, rest)
         branches = tuple(body.steps), tuple(rest.steps)
-        outer.steps.append(When(tuple(bounds), *branches, self._origin(line), not_finite))
+        outer.steps.append(When(tuple(bounds), *branches, self._origin(line), not_finite, longer))
 
     @contextmanager
     def _adding_to(self, steps: StepList) -> Iterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tcusim.algorithms.builder import LENGTH, Builder, Level, Options, Work
+from tcusim.algorithms.builder import LENGTH, NEVER, Builder, Level, Options, Work
 from tcusim.algorithms.order import Order
 from tcusim.algorithms.rows import Chunks, RaggedRows, data
 from tcusim.algorithms.tree import Vectors, siblings
@@ -70,7 +70,12 @@ def find_rounds(
     given = b.input("carry", source, rows.numbers) if carry else None
     with rows.each():
         b.copy(vectors.view(b, x), rows.part(data(b), Index(), cut))
-        siblings(b, x, found, vectors, order)
+        with rows.several() as otherwise:
+            siblings(b, x, found, vectors, order)
+            assert otherwise is not None
+            with otherwise():
+                for sums in found:
+                    b.copy(vectors.view(b, sums), vectors.view(b, x, bounds=(NEVER,)))
         for out, sums in zip(rounds, found, strict=True):
             b.copy(rows.part(out, Index(), cut), vectors.view(b, sums))
         if given is not None:

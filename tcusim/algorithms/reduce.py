@@ -175,7 +175,8 @@ def _add_rows(b: Builder, rows: Rows, stride: int) -> int | Work:
 
     with rows.each():
         b.copy(some(0, rows.longest), rows.part(data(b), Index(), rows.longest))
-        pairwise(b, some, rows.longest)
+        with rows.several():
+            pairwise(b, some, rows.longest)
         rows.write(some(0, 1))
     return rows.work()
 

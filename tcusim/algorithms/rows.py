@@ -17,8 +17,8 @@ with those sums' sums, until one row takes a whole segment.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Annotated, TypeAlias
 
@@ -46,6 +46,8 @@ Groups: TypeAlias = Annotated[
     "How many times m rows a warp takes at once; of a long scan, no more than a panel. Default: as "
     "suits the segments.",
 ]
+# Enters the other branch.
+Otherwise: TypeAlias = Callable[[], AbstractContextManager[None]]
 RowsPerWarp: TypeAlias = Annotated[int, "Chunks that a warp takes at a time."]
 
 
@@ -90,6 +92,13 @@ class Rows(ABC):
     def each(self) -> AbstractContextManager[Index]:
         """Enter what is done for each work item of a warp."""
         return self.b.items()
+
+    def several(self) -> AbstractContextManager[Otherwise | None]:
+        """Enter what is done unless no row has several elements; `with otherwise():` what then is.
+
+        None if every row has several.
+        """
+        return nullcontext()
 
     def values(self, buffer: Buffer, repeated: int = 1) -> View:
         """Return the value of each row in an array of `numbers`, as a column or several equal."""
@@ -204,6 +213,10 @@ class RaggedRows(Rows):
         with self.b.items() as item:
             self.b.locate("piece", segments, self.first, self.count)
             yield item
+
+    def several(self) -> AbstractContextManager[Otherwise | None]:
+        """Enter what is done unless no chunk has several elements, which the offsets tell."""
+        return self.b.when([], longer=Ranges("piece", self.count))
 
     def inside(self) -> list[Bound]:
         """Return when there is such a number."""

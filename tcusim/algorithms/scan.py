@@ -16,6 +16,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from tcusim.algorithms.builder import (
     LENGTH,
+    NEVER,
     Builder,
     Level,
     Work,
@@ -242,22 +243,31 @@ def _add_up_rows(
             first = Bound(Index.of(size - 2), COL) if order.reverse else Bound(COL, Index.of(1))
             carries = b.rect(given, rows.first, rows.count, size, 1, 0, [*rows.inside(), first])
             b.copy(prefixes, preceding(b, x, lying, order), carries)
-            add_in_turn(b, y, vectors, order)
+            with rows.several():
+                add_in_turn(b, y, vectors, order)
             given = None
         elif by == "tree":
             require(order.exclusive, "a tree gives what precedes each value: exclusive=True")
-            precede(b, x, y, vectors, order)
             prefixes = lying.view(b, y)
+            with rows.several() as otherwise:
+                precede(b, x, y, vectors, order)
+                if otherwise is not None:
+                    with otherwise():
+                        b.copy(prefixes, lying.view(b, x, bounds=(NEVER,)))
             for i, sums in enumerate(later):
                 found = b.scratch(f"found{i}", source, rows.count)
                 b.copy(b.rect(found, 0, rows.count, 1, 1), rows.values(sums))
                 b.copy(prefixes, prefixes, b.rect(found, 0, rows.count, size, 1, 0))
         else:
             sums = x
-            if by == "turn":
-                add_in_turn(b, x, vectors, order)
-            else:
-                sums = scan_vectors(b, x, (y, x), vectors, order)
+            with rows.several() as otherwise:
+                if by == "turn":
+                    add_in_turn(b, x, vectors, order)
+                else:
+                    sums = scan_vectors(b, x, (y, x), vectors, order)
+                if otherwise is not None and sums is not x:
+                    with otherwise():
+                        b.copy(lying.view(b, sums), lying.view(b, x))
             prefixes = preceding(b, sums, lying, order) if order.exclusive else lying.view(b, sums)
         before = None if given is None else rows.values(given, repeated=size)
         b.copy(rows.part(out, Index(), size), prefixes, before)

@@ -22,7 +22,7 @@ emitter each match the same closed union `Step`, case by case, in the order of t
             | Sync(scope)                  barrier of a warp or of a block
             | Loop(var, count, Step*)      for var in range(count)
             | When(bounds, Step*, Step*)   if every bound holds for this warp, else; or if
-                                           a value is not finite
+                                           a value is not finite, or a range is longer than 1
     View    = Buffer, offset in elements, Axis of rows, Axis of columns, Bound*
     Axis    = Strided(count, stride)       each a constant distance after the one before
             | Gathered(ranges)             each in a range that Locate found
@@ -617,6 +617,8 @@ class When:
     NaN too, else `otherwise`: the data decide. What the warp does in either concerns no other, and
     both write the same elements of the outputs. CUDA: `__any_sync`. Cost: a read of the rectangle
     and, where nothing else is said of the data, that of `otherwise`.
+    longer: run `body` only if some of these ranges has more than one element too, else `otherwise`:
+    the offsets decide, and the same holds. CUDA: `Locate` has found it. Cost: none.
     """
 
     bounds: tuple[Bound, ...]
@@ -624,6 +626,12 @@ class When:
     otherwise: tuple[Step, ...] = ()
     origin: str = ""
     not_finite: View | None = None
+    longer: Ranges | None = None
+
+    @property
+    def on_data(self) -> str:
+        """On what in the data the branch depends: "" if on nothing."""
+        return "not finite" if self.not_finite else "longer" if self.longer else ""
 
 
 Step: TypeAlias = (
@@ -799,6 +807,7 @@ class Accesses:
     views_read: tuple[View, ...] = ()
     views_written: tuple[View, ...] = ()
     ranges_written: tuple[Ranges, ...] = ()
+    ranges_asked: tuple[Ranges, ...] = ()
 
     @property
     def frags(self) -> tuple[Frag, ...]:
@@ -812,8 +821,9 @@ class Accesses:
 
     @property
     def ranges_read(self) -> tuple[Ranges, ...]:
-        """Ranges that the views name."""
-        return tuple(view.ranges for view in self.views if view.ranges is not None)
+        """Ranges that the views name, and those of which a branch asks how long they are."""
+        named = tuple(view.ranges for view in self.views if view.ranges is not None)
+        return (*named, *self.ranges_asked)
 
 
 def accesses(step: Step) -> Accesses:  # noqa: C901 - one case for each step
@@ -845,5 +855,7 @@ def accesses(step: Step) -> Accesses:  # noqa: C901 - one case for each step
             return Accesses(ranges_written=(ranges,))
         case When(not_finite=View() as values):
             return Accesses(views_read=(values,))
+        case When(longer=Ranges() as ranges):
+            return Accesses(ranges_asked=(ranges,))
         case Sync() | Loop() | When():
             return Accesses()

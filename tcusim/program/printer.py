@@ -40,6 +40,7 @@ from tcusim.program.grammar import (
     Prefix,
     Program,
     Publish,
+    Ranges,
     Role,
     Space,
     Split,
@@ -146,6 +147,9 @@ def _control(step: Sync | Loop | When) -> str:
         case When(bounds, not_finite=View() as values):
             given = f"{_conjunction(bounds)} and " if bounds else ""
             return f"if {given}any of {_element(values)} is not finite  {_sizes(values)}"
+        case When(bounds, longer=Ranges() as ranges):
+            given = f"{_conjunction(bounds)} and " if bounds else ""
+            return f"if {given}any of {ranges.name} has more than 1 element"
         case When(bounds):
             return f"if {_conjunction(bounds)}"
         case _:

@@ -45,14 +45,14 @@ _Limit = TypeVar("_Limit", int, float)  # a float where there may be no limit
 class Guard:
     """The branch of a When that a step is in: the bounds all hold (taken), or not all.
 
-    on_data: whether the data decide too. That the other branch is taken then says nothing of the
-    bounds.
+    on_data: on what in the data it depends too, "" if on nothing; see `When`. That the other branch
+    is taken then says nothing of the bounds.
     """
 
     path: str
     bounds: tuple[Bound, ...]
     taken: bool
-    on_data: bool = False
+    on_data: str = ""
 
     @property
     def tells(self) -> bool:
@@ -98,8 +98,8 @@ class Site:
         match self.step:
             case Loop() if taken:
                 loops = (*loops, self.step)
-            case When(bounds, not_finite=values):
-                guards = (*guards, Guard(self.path, bounds, taken, values is not None))
+            case When(bounds) as step:
+                guards = (*guards, Guard(self.path, bounds, taken, step.on_data))
             case _:
                 return
         for path, step in branch_of(self.path, self.step, taken=taken):

@@ -128,7 +128,7 @@ def _work(
 def _branches(step: When, warps: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return which warps take each branch; all take both if that depends on more than the warp."""
     conditions = [bound.lhs - bound.rhs for bound in step.bounds]
-    if any(condition.symbols - {"warp"} for condition in conditions):
+    if step.longer is not None or any(condition.symbols - {"warp"} for condition in conditions):
         return warps, warps
     taken = tuple(
         warp for warp in warps if all(one.evaluate({"warp": warp}) < 0 for one in conditions)

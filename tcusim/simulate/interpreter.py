@@ -442,6 +442,9 @@ class State:
         holds = self._placement.holds(step.bounds, places)
         if step.not_finite is not None:
             holds &= ~np.isfinite(self._gather(step.not_finite, places)).all((1, 2))
+        if step.longer is not None:
+            begin, end = (found[places] for found in self._placement.ranges[step.longer.name])
+            holds &= (end - begin > 1).any(1)
         return holds
 
     def _step(self, step: Step, places: Ints) -> None:  # noqa: C901 - one case for each step

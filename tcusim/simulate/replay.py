@@ -123,7 +123,7 @@ class Replay(State):
         return int(np.searchsorted(self.warps, warp))
 
     def _taken(self, step: When, places: Ints) -> Mask:
-        if step.not_finite is None or not self._replays:
+        if not step.on_data or not self._replays:
             return super()._taken(step, places)
         path = self._at[0]
         there = [self._takes(path, {}, place) for place in places]

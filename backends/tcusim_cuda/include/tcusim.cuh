@@ -313,6 +313,19 @@ __device__ inline unsigned int any_bits(unsigned int mine) {
     return mine;
 #endif
 }
+// The largest number that a lane of the warp has.
+__device__ inline int most_of(int mine) {
+#if !defined(TCUSIM_HOST) && __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xFFFFFFFFu, mine);
+#else
+    #pragma unroll
+    for (int apart = 1; apart < 32; apart *= 2) {
+        const int other = __shfl_xor_sync(0xFFFFFFFFu, mine, apart);
+        mine = other > mine ? other : mine;
+    }
+    return mine;
+#endif
+}
 // A bit for each lane for which it holds; and the last such lane, 0 if there is none.
 __device__ inline unsigned int lanes_with(bool mine) { return __ballot_sync(0xFFFFFFFFu, mine); }
 __device__ inline int last_of(unsigned int lanes) { return lanes ? 31 - __clz(lanes) : 0; }
@@ -329,6 +342,8 @@ struct Found {
     // Whether each range begins where the one before ends, so that they are one piece of memory, of
     // less than 2**16 elements.
     bool follow = false;
+    // The most elements of a range.
+    int longest = 0;
 };
 constexpr int margin = 32;
 
@@ -393,6 +408,7 @@ __device__ inline void locate(
     long long last_end = 0;
     bool outer = false;
     bool apart = false;
+    int longest = 0;
     #pragma unroll 1
     for (int base = 0; base < count; base += 32) {
         const int taken = count - base < 32 ? count - base : 32;
@@ -467,6 +483,7 @@ __device__ inline void locate(
             apart |= begin != earlier || end - piece >= 1 << 16;
             const bool near_an_end = begin < bottom + margin || end > top - margin;
             outer |= end >= far_away || (begin < end && near_an_end);
+            longest = end - begin > longest ? end - begin : longest;
             begins[base + lane] = from;
             ends[base + lane] = to;
             const unsigned int elements = static_cast<unsigned int>(end - begin) << 16;
@@ -476,6 +493,7 @@ __device__ inline void locate(
     }
     found.inner = !__any_sync(0xFFFFFFFFu, outer);
     found.follow = !__any_sync(0xFFFFFFFFu, apart);
+    found.longest = most_of(longest);
     found.last = first + count - 1;
     found.segment = low;
     __syncwarp();
@@ -998,9 +1016,21 @@ __device__ inline void gather_rows(T* to, const T* from, const int* places) {
 
 // The same of elements that are whole words, one by one: what lies around the ranges is not read.
 template <int COUNT, int WIDTH, int APART, class T>
-__device__ inline void gather_elements(T* to, const T* from, const int* places) {
+__device__ inline void gather_elements(T* to, const T* from, const int* places, int longest) {
     constexpr int units = COUNT * WIDTH, turns = (units + 31) / 32, held = turns < 16 ? turns : 16;
     const int lane = static_cast<int>(threadIdx.x % 32);
+    if (COUNT > 1 && longest <= 1) {
+        // Few elements, and zeros behind them.
+        #pragma unroll 8
+        for (int e = lane; e < units; e += 32) {
+            if (e % WIDTH > 0) to[e / WIDTH * APART + e % WIDTH] = convert<T>(0.0f);
+        }
+        for (int row = lane; row < COUNT; row += 32) {
+            const int place = places[row];
+            to[row * APART] = count_of(place) > 0 ? from[start_of(place)] : convert<T>(0.0f);
+        }
+        return;
+    }
     constexpr int unrolled = turns <= 2 * held ? turns : 1;
     #pragma unroll unrolled
     for (int first = 0; first < turns; first += held) {
@@ -1024,9 +1054,16 @@ __device__ inline void gather_elements(T* to, const T* from, const int* places) 
 // Writes the values of COUNT rows of WIDTH to ranges that follow each other, as many as each has. to:
 // where the first range begins.
 template <int COUNT, int WIDTH, class T, class Value>
-__device__ inline void scatter_elements(T* to, const int* places, Value value) {
+__device__ inline void scatter_elements(T* to, const int* places, int longest, Value value) {
     constexpr int units = COUNT * WIDTH, turns = (units + 31) / 32;
     const int lane = static_cast<int>(threadIdx.x % 32);
+    if (COUNT > 1 && longest <= 1) {
+        for (int row = lane; row < COUNT; row += 32) {
+            const T x = value(row, 0);
+            if (count_of(places[row]) > 0) to[start_of(places[row])] = x;
+        }
+        return;
+    }
     #pragma unroll 8
     for (int nth = 0; nth < turns; ++nth) {
         const int e = lane + 32 * nth;

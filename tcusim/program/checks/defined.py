@@ -65,10 +65,11 @@ def _define_all(program: Program, steps: tuple[Site, ...], state: _Defined) -> I
                 yield from _define_all(program, site.body, inside)
                 if count.constant:
                     state.add(inside)
-            case When(bounds=bounds, not_finite=values):
-                if values is not None:
+            case When(bounds=bounds) as step:
+                on_data = bool(step.on_data)
+                if on_data:
                     yield from _undefined(program, site, state)
-                yield from _define_when(program, site, bounds, state, on_data=values is not None)
+                yield from _define_when(program, site, bounds, state, on_data=on_data)
             case _:
                 yield from _undefined(program, site, state)
                 touched = site.touched

@@ -158,7 +158,7 @@ class _Trace:
                     for value in range(count.evaluate(self.scalars)):
                         self.placement.symbols[var] = value
                         self.run(site.body, warps)
-                case When(bounds, not_finite=View()):
+                case When(bounds) as step if step.on_data:
                     holds = self.placement.holds(bounds, warps)
                     self.alternatives(site, warps[holds], warps)
                 case When(bounds):
@@ -184,7 +184,7 @@ class _Trace:
         """Record what one leaf step touches."""
         if isinstance(site.step, Mma | Sync):
             # Lanes that meet only where the data say so may not meet, but for what is there too.
-            on_data = sum(guard.on_data for guard in site.guards)
+            on_data = sum(bool(guard.on_data) for guard in site.guards)
             if on_data == 0:
                 self.phase[warps] += 1
             elif on_data == 1:

@@ -41,8 +41,8 @@ def private_branch(program: Program) -> Iterator[Finding]:
     """
     for site in sites(program):
         step = site.step
-        if isinstance(step, When) and step.not_finite is not None:
-            if step.not_finite.buffer.space is Space.GLOBAL:
+        if isinstance(step, When) and step.on_data:
+            if step.not_finite is not None and step.not_finite.buffer.space is Space.GLOBAL:
                 yield Finding(
                     site,
                     f"the data decide, but {step.not_finite.buffer.name!r} is in global memory. "
@@ -68,8 +68,10 @@ def _public(program: Program, site: Site) -> Iterator[str]:
 
 def _kind(site: Site) -> str:
     """Return what data are where a step is."""
-    taken = [guard.taken for guard in site.guards if guard.on_data]
-    return "not finite" if taken[-1] else "finite"
+    guard = [guard for guard in site.guards if guard.on_data][-1]
+    if guard.on_data == "longer":
+        return "in long ranges" if guard.taken else "in ranges of one element"
+    return "not finite" if guard.taken else "finite"
 
 
 # --- Elements of outputs ------------------------------------------------------------------------

@@ -185,9 +185,9 @@ class _Hazards:
                     pending = dict.fromkeys(filter(self.between_warps, pending), True)
                 case Loop(count=count):
                     pending = self.loop(site, count.constant, pending, passes)
-                case When(bounds=bounds, not_finite=values):
+                case When(bounds=bounds) as step:
                     pending = self.access(site, pending, passes)
-                    differ = values is not None or depends_on_warp(bounds)
+                    differ = bool(step.on_data) or depends_on_warp(bounds)
                     pending = self.when(site, pending, passes, differ=differ)
                 case _:
                     pending = self.access(site, pending, passes)
