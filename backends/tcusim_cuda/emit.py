@@ -56,8 +56,8 @@ from tcusim.program.grammar import (
 )
 from tcusim.program.printer import line
 from tcusim.program.resources import SharedMemory, Table
-from tcusim_cuda.kernel import SHARED_POOL, TICKET_WORDS, WORKSPACE, Kernel, words_of
 from tcusim_cuda.following import following
+from tcusim_cuda.kernel import SHARED_POOL, TICKET_WORDS, WORKSPACE, Kernel, words_of
 from tcusim_cuda.later import Later
 from tcusim_cuda.moves import (
     Move,
@@ -116,8 +116,8 @@ REGISTERS = 2**16
 # The same of sm_90: its shared memory, and what the system takes of it for each block.
 SHARED_BYTES, RESERVED_BYTES = 228 * 1024, 1024
 SPARE_REGISTERS, SPARE_OF_BF16 = 32, 64
-# Registers of a thread of a warp that finds ranges: it waits for offsets, then for the elements, and
-# others have to work meanwhile.
+# Registers of a thread of a warp that finds ranges: it waits for offsets, then for the elements,
+# and others have to work meanwhile.
 SEARCHING_REGISTERS = 72
 # Registers of a thread that its accumulators take at most. Beside more of them, operands have none.
 SUM_REGISTERS = 192

@@ -21,8 +21,6 @@ from tcusim.program.grammar import (
     Ranges,
     Space,
     View,
-    accesses,
-    walk,
 )
 from tcusim.program.resources import STAGED, is_staged, stage_of
 from tcusim_cuda.moves import copied
@@ -31,9 +29,8 @@ from tcusim_cuda.transfer import Transfer, Where, end_with_array, transfer_of
 
 __all__ = ["Following", "following"]
 
-# What tcu::gather_rows puts in place at once, and what it may read before and behind it.
+# What tcu::gather_rows puts in place at once, at least.
 PLACED_BYTES = 8
-AROUND_BYTES = 27
 # Elements of so many bytes lie at whole words, and are read where they are.
 WORD_BYTES = 4
 
@@ -82,22 +79,28 @@ class Following:
         return format_of(self.step.src.buffer.dtype).itemsize >= WORD_BYTES
 
     @property
+    def _staged(self) -> bool:
+        """Whether results are put together in shared memory."""
+        return self.how is not None and self.how.vector == STAGED
+
+    @property
     def test(self) -> str:
         """What must hold for the ranges."""
         found = f"{self.ranges.name}_found"
-        return f"{found}.follow && {found}.inner" if self._is_read else f"{found}.follow"
+        if self._is_read:
+            return f"{found}.close && {found}.inner"
+        return f"{found}.follow" if self._staged else f"{found}.close"
 
     def lines(self) -> list[str]:
         """Print the step where it holds."""
         step, lines, name = self.step, self.lines_of, self.ranges.name
-        places = f"&{name}_place[0]"
+        found = f"&{name}_place[0], {name}_found.shortest"
         sizes = f"{lines.count}, {lines.width}"
         if self._is_read:
-            how = "gather_elements" if self._direct else "gather_rows"
+            kind = "gather_elements" if self._direct else "gather_rows"
             to = c_pointer(step.dst.buffer, step.dst.offset)
             source = f"{step.src.buffer.name} + {name}_begin[0]"
-            longest = f", {name}_found.longest" if self._direct else ""
-            return [f"tcu::{how}<{sizes}, {lines.apart}>({to}, {source}, {places}{longest});"]
+            return [f"tcu::{kind}<{sizes}, {lines.apart}>({to}, {source}, {found});"]
         place = ("col", "row") if lines.down else ("row", "col")
         how, dtype = self.how, step.dst.buffer.dtype
         assert how is not None
@@ -105,11 +108,10 @@ class Following:
         if step.src.buffer.dtype != dtype:
             value = f"tcu::convert<{C_TYPES[dtype]}>({value})"
         to = f"{step.dst.buffer.name} + {name}_begin[0]"
-        staged = how.vector == STAGED
-        kind = "scatter_rows" if staged else "scatter_elements"
-        more = f"&{stage_of(self.ranges, dtype).name}[0]" if staged else f"{name}_found.longest"
+        kind = "scatter_rows" if self._staged else "scatter_elements"
+        stage = f", &{stage_of(self.ranges, dtype).name}[0]" if self._staged else ""
         return [
-            f"tcu::{kind}<{sizes}>({to}, {places}, {more}, [&](int {place[0]}, int {place[1]}) {{",
+            f"tcu::{kind}<{sizes}>({to}, {found}{stage}, [&](int {place[0]}, int {place[1]}) {{",
             f"    return {value};",
             "});",
         ]
@@ -135,12 +137,9 @@ def _read(program: Program, step: Copy) -> Following | None:
         return None
     size = format_of(dst.buffer.dtype).itemsize
     if size < WORD_BYTES:
-        # What is read waits where the rows will be, so nothing else may be between them.
-        around = rows.width * size + AROUND_BYTES
-        room = rows.count * (rows.apart - rows.width) * size
         offset = dst.offset.const * size % TILE_BYTES
         whole = rows.width * size % PLACED_BYTES == rows.apart * size % PLACED_BYTES == 0
-        if dst.offset.terms or offset or not whole or room < around or _shared(program, dst):
+        if dst.offset.terms or offset or not whole:
             return None
     return Following(step, ranges, rows)
 
@@ -159,7 +158,9 @@ def _written(program: Program, step: Copy) -> Following | None:
     if is_staged(step) and not any(view.bounds for view in views):
         # As if they were written to shared memory, in vectors.
         stage = stage_of(ranges, dst.buffer.dtype)
-        there = View.strided(stage, Index(), dst.rows, dst.cols, *((1, width) if down else (width, 1)))
+        there = View.strided(
+            stage, Index(), dst.rows, dst.cols, *((1, width) if down else (width, 1))
+        )
         vectors = transfer_of(program, (there,), views)
         if vectors.vector >= STAGED and vectors.down == down:
             how = replace(vectors, vector=STAGED)
@@ -170,12 +171,3 @@ def _from_beginning(view: View, *, down: bool) -> bool:
     """Return whether a rectangle has each range from its first element on, side by side."""
     side_by_side = (view.row_stride if down else view.col_stride) == 1
     return side_by_side and view.offset == Index() and not view.bounds
-
-
-def _shared(program: Program, dst: View) -> bool:
-    """Return whether another step writes to the buffer, other than to the same rows."""
-    return any(
-        view.buffer == dst.buffer and view != dst
-        for _, step in walk(program.steps)
-        for view in accesses(step).views_written
-    )

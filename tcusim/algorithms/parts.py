@@ -1,4 +1,4 @@
-"""Programs between those that sum and scan: parts of what these do, which no one asks for by name."""
+"""Programs between those that sum and scan: parts of these, which no one asks for by name."""
 
 from __future__ import annotations
 
@@ -61,28 +61,28 @@ def find_rounds(
     """
     b = Builder(common, {}, Level.WARP)
     rows = RaggedRows(b, cut, rows_per_warp, chunks)
-    vectors = Vectors(cut, rows.count, cut, across=True)
     source, elements = common.source, rows.count * cut
-    x = b.scratch("x", source, elements)
-    numbers = range(cut.bit_length() - 1)
-    found = [b.scratch(f"found{i}", source, elements) for i in numbers]
-    rounds = [b.output(f"round{i}", common.result, Extent(LENGTH)) for i in numbers]
+    x, found = (b.scratch(name, source, elements) for name in ("x", "found"))
+    rounds = [
+        b.output(f"round{i}", common.result, Extent(LENGTH)) for i in range(cut.bit_length() - 1)
+    ]
     given = b.input("carry", source, rows.numbers) if carry else None
     with rows.each():
-        b.copy(vectors.view(b, x), rows.part(data(b), Index(), cut))
-        with rows.several() as otherwise:
-            siblings(b, x, found, vectors, order)
-            assert otherwise is not None
-            with otherwise():
-                for sums in found:
-                    b.copy(vectors.view(b, sums), vectors.view(b, x, bounds=(NEVER,)))
-        for out, sums in zip(rounds, found, strict=True):
-            b.copy(rows.part(out, Index(), cut), vectors.view(b, sums))
-        if given is not None:
-            before = b.scratch("before", source, rows.count)
-            b.copy(b.rect(before, 0, rows.count, 1, 1), rows.values(given))
-            out = b.output("carries", common.result, Extent(LENGTH))
-            b.copy(rows.part(out, Index(), cut), b.rect(before, 0, rows.count, cut, 1, 0))
+        for size in rows.lengths():
+            vectors = Vectors(size, rows.count, size, across=True)
+            if size > 1:
+                b.copy(vectors.view(b, x), rows.part(data(b), Index(), size))
+                later = siblings(b, x, found, vectors, order)
+                for out, _ in zip(rounds, later, strict=True):
+                    b.copy(rows.part(out, Index(), size), vectors.view(b, found))
+            else:
+                for out in rounds:
+                    b.copy(rows.part(out, Index(), 1), vectors.view(b, found, bounds=(NEVER,)))
+            if given is not None:
+                before = b.scratch("before", source, rows.count)
+                b.copy(b.rect(before, 0, rows.count, 1, 1), rows.values(given))
+                out = b.output("carries", common.result, Extent(LENGTH))
+                b.copy(rows.part(out, Index(), size), b.rect(before, 0, rows.count, size, 1, 0))
     program = b.program("find_rounds", "not in the paper", rows.work())
     verify(program)
     return program

@@ -174,10 +174,10 @@ def _add_rows(b: Builder, rows: Rows, stride: int) -> int | Work:
         return b.rect(values, start, rows.count, count, below, apart)
 
     with rows.each():
-        b.copy(some(0, rows.longest), rows.part(data(b), Index(), rows.longest))
-        with rows.several():
-            pairwise(b, some, rows.longest)
-        rows.write(some(0, 1))
+        for size in rows.lengths():
+            b.copy(some(0, size), rows.part(data(b), Index(), size))
+            pairwise(b, some, size)
+            rows.write(some(0, 1))
     return rows.work()
 
 

@@ -17,8 +17,8 @@ with those sums' sums, until one row takes a whole segment.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, TypeAlias
 
@@ -46,8 +46,6 @@ Groups: TypeAlias = Annotated[
     "How many times m rows a warp takes at once; of a long scan, no more than a panel. Default: as "
     "suits the segments.",
 ]
-# Enters the other branch.
-Otherwise: TypeAlias = Callable[[], AbstractContextManager[None]]
 RowsPerWarp: TypeAlias = Annotated[int, "Chunks that a warp takes at a time."]
 
 
@@ -93,12 +91,9 @@ class Rows(ABC):
         """Enter what is done for each work item of a warp."""
         return self.b.items()
 
-    def several(self) -> AbstractContextManager[Otherwise | None]:
-        """Enter what is done unless no row has several elements; `with otherwise():` what then is.
-
-        None if every row has several.
-        """
-        return nullcontext()
+    def lengths(self) -> Iterator[int]:
+        """Yield how many elements of each row are to be looked at; what follows is done so."""
+        yield self.longest
 
     def values(self, buffer: Buffer, repeated: int = 1) -> View:
         """Return the value of each row in an array of `numbers`, as a column or several equal."""
@@ -214,9 +209,15 @@ class RaggedRows(Rows):
             self.b.locate("piece", segments, self.first, self.count)
             yield item
 
-    def several(self) -> AbstractContextManager[Otherwise | None]:
-        """Enter what is done unless no chunk has several elements, which the offsets tell."""
-        return self.b.when([], longer=Ranges("piece", self.count))
+    def lengths(self) -> Iterator[int]:
+        """Yield the cut, and 1 for where no chunk has more: of most segments' sums there is one."""
+        if self.longest == 1:
+            yield 1
+            return
+        with self.b.when([], longer=Ranges("piece", self.count)) as otherwise:
+            yield self.longest
+            with otherwise():
+                yield 1
 
     def inside(self) -> list[Bound]:
         """Return when there is such a number."""

@@ -16,7 +16,6 @@ from typing import Annotated, Literal, TypeAlias
 
 from tcusim.algorithms.builder import (
     LENGTH,
-    NEVER,
     Builder,
     Level,
     Work,
@@ -201,14 +200,17 @@ def scan_ragged_simt(
     carry: Carry = False,
     order: Order = FORWARD,
     by: By = "doubling",
-    rounds: Annotated[int, "Of a tree: its later rounds, of which there is an input each."] = 0,
+    rounds: Annotated[
+        int | None, "Of a tree: its later rounds, of which there is an input each; none by default."
+    ] = None,
     rows_per_warp: RowsPerWarp = SIMT_ROWS,
 ) -> int | Work:
     """Scan chunks of ragged segments by rounded additions alone."""
-    require(rounds == 0 or by == "tree", f"only a tree has rounds: by='tree'; got by={by!r}")
+    require(rounds is None or by == "tree", f"only a tree has rounds: by='tree'; got by={by!r}")
     rows = RaggedRows(b, cut, rows_per_warp, chunks)
-    vectors = Vectors(cut, rows.count, odd(cut), across=True)
-    return _add_up_rows(b, rows, vectors, order, by=by, carry=carry, rounds=rounds)
+    apart = cut if by == "tree" else odd(cut)
+    vectors = Vectors(cut, rows.count, apart, across=True)
+    return _add_up_rows(b, rows, vectors, order, by=by, carry=carry, rounds=rounds or 0)
 
 
 def _add_up_rows(
@@ -222,55 +224,58 @@ def _add_up_rows(
     rounds: int = 0,
 ) -> int | Work:
     """Scan each row in shared memory, where it is one of the vectors."""
-    source, size = b.options.source, rows.longest
-    out = b.output("out", b.options.result, Extent(LENGTH))
-    if by == "tree":
-        vectors = replace(vectors, apart=size)
+    source = b.options.source
     elements = vectors.lines * max(vectors.count, vectors.apart)
     x, y = (b.scratch(name, source, elements) for name in ("x", "y"))
-    lying = replace(vectors, apart=max(size, vectors.apart), across=True)
     given = b.input("carry", source, rows.numbers) if carry else None
     later = [b.input(f"round{i}", source, rows.numbers) for i in range(rounds)]
+    added = [b.scratch(f"found{i}", source, rows.count) for i in range(rounds)]
+    out = b.output("out", b.options.result, Extent(LENGTH))
     with rows.each():
-        b.copy(lying.view(b, x), rows.part(data(b), Index(), size))
-        if by == "running":
-            require(
-                order.exclusive and given is not None,
-                "a running sum begins with the carry: carry=True, exclusive=True",
-            )
-            assert given is not None
-            prefixes = lying.view(b, y)
-            first = Bound(Index.of(size - 2), COL) if order.reverse else Bound(COL, Index.of(1))
-            carries = b.rect(given, rows.first, rows.count, size, 1, 0, [*rows.inside(), first])
-            b.copy(prefixes, preceding(b, x, lying, order), carries)
-            with rows.several():
-                add_in_turn(b, y, vectors, order)
-            given = None
-        elif by == "tree":
-            require(order.exclusive, "a tree gives what precedes each value: exclusive=True")
-            prefixes = lying.view(b, y)
-            with rows.several() as otherwise:
-                precede(b, x, y, vectors, order)
-                if otherwise is not None:
-                    with otherwise():
-                        b.copy(prefixes, lying.view(b, x, bounds=(NEVER,)))
-            for i, sums in enumerate(later):
-                found = b.scratch(f"found{i}", source, rows.count)
-                b.copy(b.rect(found, 0, rows.count, 1, 1), rows.values(sums))
-                b.copy(prefixes, prefixes, b.rect(found, 0, rows.count, size, 1, 0))
-        else:
-            sums = x
-            with rows.several() as otherwise:
-                if by == "turn":
-                    add_in_turn(b, x, vectors, order)
-                else:
-                    sums = scan_vectors(b, x, (y, x), vectors, order)
-                if otherwise is not None and sums is not x:
-                    with otherwise():
-                        b.copy(lying.view(b, sums), lying.view(b, x))
-            prefixes = preceding(b, sums, lying, order) if order.exclusive else lying.view(b, sums)
-        before = None if given is None else rows.values(given, repeated=size)
-        b.copy(rows.part(out, Index(), size), prefixes, before)
+        for size in rows.lengths():
+            own = vectors if size == vectors.count else replace(vectors, count=size, apart=size)
+            lying = replace(own, apart=max(size, own.apart), across=True)
+            if size > 1 or not order.exclusive:
+                b.copy(lying.view(b, x), rows.part(data(b), Index(), size))
+            match by:
+                case "running":
+                    require(
+                        order.exclusive and given is not None,
+                        "a running sum begins with the carry: carry=True, exclusive=True",
+                    )
+                    assert given is not None
+                    first = Bound(COL, Index.of(1))
+                    if order.reverse:
+                        first = Bound(Index.of(size - 2), COL)
+                    carries = b.rect(
+                        given, rows.first, rows.count, size, 1, 0, [*rows.inside(), first]
+                    )
+                    prefixes = lying.view(b, y)
+                    b.copy(prefixes, preceding(b, x, lying, order), carries)
+                    add_in_turn(b, y, own, order)
+                case "tree":
+                    require(
+                        order.exclusive, "a tree gives what precedes each value: exclusive=True"
+                    )
+                    prefixes = lying.view(b, y)
+                    precede(b, x, y, own, order)
+                    for sums, found in zip(later, added, strict=True):
+                        b.copy(b.rect(found, 0, rows.count, 1, 1), rows.values(sums))
+                    for found in added:
+                        b.copy(prefixes, prefixes, b.rect(found, 0, rows.count, size, 1, 0))
+                case _:
+                    sums = x
+                    if by == "turn":
+                        add_in_turn(b, x, own, order)
+                    else:
+                        sums = scan_vectors(b, x, (y, x), own, order)
+                    prefixes = lying.view(b, sums)
+                    if order.exclusive:
+                        prefixes = preceding(b, sums, lying, order)
+            before = None
+            if given is not None and by != "running":
+                before = rows.values(given, repeated=size)
+            b.copy(rows.part(out, Index(), size), prefixes, before)
     return rows.work()
 
 

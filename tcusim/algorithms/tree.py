@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tcusim.algorithms.builder import NEVER, Builder, require
@@ -132,19 +132,16 @@ def precede(
 
 
 def siblings(
-    b: Builder,
-    values: Buffer,
-    found: Sequence[Buffer],
-    vectors: Vectors,
-    order: Order = FORWARD,
-) -> None:
-    """Find what `precede` adds to each value in each of its rounds: 0 to the halves that come first.
+    b: Builder, values: Buffer, found: Buffer, vectors: Vectors, order: Order = FORWARD
+) -> Iterator[None]:
+    """Find what `precede` adds to each value, a round at a time: 0 to the halves that come first.
 
-    found: a buffer for each round.
+    It is in `found` until the next round is asked for. What is in `values` is lost.
     """
-    for one, pair in zip(found, _pairs(b, values, vectors, order), strict=True):
-        b.copy(replace(pair.later, buffer=one), pair.sums)
-        b.copy(replace(pair.earlier, buffer=one), replace(pair.sums, bounds=(NEVER,)))
+    for pair in _pairs(b, values, vectors, order):
+        b.copy(replace(pair.later, buffer=found), pair.sums)
+        b.copy(replace(pair.earlier, buffer=found), replace(pair.sums, bounds=(NEVER,)))
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +157,7 @@ class _Pairs:
 
 
 def _pairs(b: Builder, values: Buffer, vectors: Vectors, order: Order) -> Iterator[_Pairs]:
-    """Yield pairs of single values, of pairs and so on, of all vectors together; add them up."""
+    """Yield pairs of single values, of pairs and so on, of all vectors together; add up each."""
     count = vectors.count
     require(
         count & (count - 1) == 0 and (vectors.lines == 1 or vectors.apart == count),
@@ -175,6 +172,7 @@ def _pairs(b: Builder, values: Buffer, vectors: Vectors, order: Order) -> Iterat
             b.rect(values, later, pairs, apart, 2 * apart),
             b.rect(values, apart if order.reverse else 0, pairs, apart, 2 * apart, 0),
         )
-        low, high = (b.rect(values, at, pairs, 1, 2 * apart) for at in (0, apart))
-        b.copy(low, low, high)
+        if 2 * apart < count:
+            low, high = (b.rect(values, at, pairs, 1, 2 * apart) for at in (0, apart))
+            b.copy(low, low, high)
         apart *= 2

@@ -544,7 +544,7 @@ class Segments:
     Segment i's chunks are numbered from offsets[i] // chunk + i on, which needs no other segment's
     length: every chunk has a number, and a number that is no chunk's gives an empty range.
     levels: chunk lengths that were used before, outermost first. The data are then the chunks'
-    results by number, and segment i those from q(i) up to q(i+1), where q = offsets[i], and
+    results by number, and segment i as many as it has chunks, from q on, where q = offsets[i], and
     q <- q // length + i for each level.
     limit: the elements of the data: no range reaches beyond them, nor before the first, whatever
     the offsets are. None trusts the offsets.
@@ -560,6 +560,12 @@ class Segments:
         for length in self.levels:
             offsets = offsets // length + numbers  # type: ignore[operator, assignment]
         return offsets
+
+    def values(self, elements: Number) -> Number:
+        """Return how many of the data are of segments with so many elements."""
+        for length in self.levels:
+            elements = -(-elements // length)  # type: ignore[operator]
+        return elements
 
     def last_offset(self, segments: int, length: int) -> int:
         """Return what the last offset may be, if the data have `length` elements."""

@@ -98,8 +98,8 @@ class Site:
         match self.step:
             case Loop() if taken:
                 loops = (*loops, self.step)
-            case When(bounds) as step:
-                guards = (*guards, Guard(self.path, bounds, taken, step.on_data))
+            case When(bounds) as when:
+                guards = (*guards, Guard(self.path, bounds, taken, when.on_data))
             case _:
                 return
         for path, step in branch_of(self.path, self.step, taken=taken):

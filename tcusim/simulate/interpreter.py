@@ -572,7 +572,7 @@ class State:
             segment = np.clip(np.searchsorted(firsts[:-1], number, side="right") - 1, 0, None)
             begin = starts[segment] + (number - firsts[segment]) * chunk
             inside = number >= firsts[0]
-        limit = starts[segment + 1]
+        limit = starts[segment] + segments.values(np.diff(offsets))[segment]
         begin = np.where(inside, np.minimum(begin, limit), limit)
         end = limit if chunk is None else np.minimum(begin + chunk, limit)
         if segments.limit is None:

@@ -145,6 +145,34 @@ def test_bad_offsets_reach_no_other_memory(host: Backend) -> None:
             run(program, {**inputs, "offsets": offsets}, backend="host", arch="hopper")
 
 
+@pytest.mark.parametrize("name", ["reduction_ragged_simt", "scan_ragged_simt"])
+@pytest.mark.parametrize("shift", [8, 10, 13])
+def test_offsets_of_more_elements_than_there_are_data(name: str, shift: int, host: Backend) -> None:
+    """Those of 2**26 to 2**31 elements, cut twice: 30 bits hold some of them."""
+    program = build(name, source="f32", segment_size=32, levels=(1024, 2**shift))
+    starts = np.array([0, 5, 70, 71, 100, 4000, 8192]) * (1024 << shift)
+    offsets = starts + np.array([0, 3, 0, 1, 0, 7, 0])
+    count = -(-int(offsets[-1]) // (1024 << shift)) + 2 * len(offsets)
+    x = np.random.default_rng(shift).standard_normal(count).astype(np.float32)
+    assert_agree(program, {"in": x, "offsets": offsets}, backends=("numpy", host), arch="hopper")
+
+
+@pytest.mark.parametrize("name", ["reduction_ragged", "scan_ragged"])
+@pytest.mark.parametrize("dtype", ["f16", "s8"])
+def test_whole_chunks_lie_anywhere(name: str, dtype: str, host: Backend) -> None:
+    """Those of one segment are moved together, whatever vector and whatever byte they begin at."""
+    acc = "s32" if dtype == "s8" else "f32"
+    result = {"scan_ragged f16": "f16"}.get(f"{name} {dtype}", acc)
+    program = build(name, ab=dtype, acc=acc, result=result, segment_size=32, items_per_warp=4)
+    rng = np.random.default_rng(0)
+    for start in range(17):
+        offsets = np.array([0, start, start + 9000, 9100])
+        x = (8 * rng.standard_normal(9100)).astype(np.int8 if dtype == "s8" else np.float16)
+        assert_agree(
+            program, {"in": x, "offsets": offsets}, backends=("numpy", host), arch="hopper"
+        )
+
+
 @pytest.fixture
 def in_one_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let kernels on the host write `out` over `in`."""

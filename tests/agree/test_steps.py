@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -310,6 +311,24 @@ def located(chunk: int | None) -> tuple[Step, ...]:
     )
 
 
+# Of two warps: segments of 0, 1, 1, 0 elements, and of 1, 0, 3, 2.
+TWO = {"x": COUNT, "offsets": np.array([0, 0, 1, 2, 2, 3, 3, 6, 8])}
+
+
+def longer(taken: Copy, other: Copy) -> tuple[Step, ...]:
+    """Return steps that depend on how long the ranges of a warp are."""
+    offsets = replace(OFFSETS, size=Extent.of(9))
+    return (
+        Locate(RANGES, Segments(offsets, None, limit=Index.of(8)), 4 * WARP),
+        When((), (taken,), (other,), longer=RANGES),
+    )
+
+
+# The first element of each range of a warp; what it writes is where its ranges are.
+FIRSTS = View(X, Index(), Gathered(RANGES), Strided(1, 1))
+OF_WARP = View(OUT, Index(), Gathered(RANGES), Strided(4, 1))
+OF_ONE = View(OUT, Index(), Gathered(RANGES), Strided(1, 1))
+
 ONES, RIGHT = Frag("ones", Role.A, TILE, "f16"), Frag("turned", Role.B, TILE, "f16")
 SUMMED = (
     *(Const(frag, pattern(PatternKind.ONES)) for frag in (ONES, B)),
@@ -448,6 +467,20 @@ CASES = [
             "y": np.array([2.0**-24, -(2.0**-24), -(2.0**-24), 1.0]),
         },
         {"out": array(2.0**53 + 2.0**30, 2.0**53, -(2.0**53) - 2.0**30, np.inf, *[NAN] * 4)},
+    ),
+    Case(
+        "when_some_range_is_longer",
+        longer(Copy(OF_WARP, GATHERED, GATHERED), Copy(OF_ONE, FIRSTS)),
+        TWO,
+        {"out": array(0, 1, 4, 6, 8, 10, 12, 14)},
+        warps=2,
+    ),
+    Case(
+        "when_all_ranges_are_empty",
+        longer(Copy(OF_WARP, GATHERED, GATHERED), Copy(OF_ONE, FIRSTS)),
+        {"x": COUNT, "offsets": np.array([0, 0, 0, 0, 0, 4, 8, 8, 8])},
+        {"out": array(0, 2, 4, 6, 8, 10, 12, 14)},
+        warps=2,
     ),
     Case("when_all_are_finite", on_data(4), {"x": COUNT}, {"out": COUNT}),
     Case("when_some_are_not", on_data(8), {"x": MIXED}, {"out": array(1, 0, 0, 0, 0, 2, 0, 0)}),

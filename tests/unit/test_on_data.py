@@ -18,13 +18,18 @@ from tcusim.program.grammar import (
     BufferRole,
     Copy,
     Extent,
+    Gathered,
     Index,
+    Locate,
     Loop,
     Only,
     Program,
+    Ranges,
     Scalar,
+    Segments,
     Space,
     Step,
+    Strided,
     View,
     When,
 )
@@ -127,6 +132,63 @@ def bounded(loop: Loop) -> Loop:
 def test_private_branch_refuses_elements_that_one_branch_leaves(step: Step, text: str) -> None:
     refused(both_ways(ALL, step), "private_branch", text.format("not finite"))
     refused(both_ways(step, ALL), "private_branch", text.format("finite"))
+
+
+RANGES = Ranges("piece", 4)
+OFFSETS = Buffer("offsets", "s64", Extent.of(9), BufferRole.INPUT)
+
+
+def by_length(body: tuple[Step, ...], otherwise: tuple[Step, ...]) -> Program:
+    """Return a program whose branches depend on how long the ranges are that a warp has found."""
+    found = Locate(RANGES, Segments(OFFSETS, limit=LENGTH), BLOCK * 8 + WARP * 4)
+    program = both_ways(SYNC, SYNC)
+    source, out, mine = program.buffers
+    when = When((), body, otherwise, longer=RANGES)
+    steps = (found, *program.steps[:-1], when)
+    return replace(program, buffers=(source, OFFSETS, out, mine), steps=steps)
+
+
+def gathered(cols: int, start: int = 0, ranges: Ranges = RANGES) -> View:
+    return View(OUT.buffer, Index.of(start), Gathered(ranges), Strided(cols, 1))
+
+
+def some(cols: int) -> View:
+    return View.strided(MINE.buffer, Index(), 4, cols, 8, 1)
+
+
+def test_private_branch_accepts_ranges_of_one_element_and_of_several() -> None:
+    verify(by_length((Copy(gathered(8), some(8)),), (Copy(gathered(1), some(1)),)))
+    program = both_ways(ALL, ALL)
+    own = by_length((SYNC, Copy(some(8), some(8)), SYNC), ())
+    verify(replace(own, steps=(*own.steps, SYNC, program.steps[-1])))
+
+
+@pytest.mark.parametrize(
+    ("bodies", "text"),
+    [
+        (
+            ((Copy(gathered(8), some(8)),), ()),
+            "writes 'out' only in warps whose data are in long ranges",
+        ),
+        (
+            ((), (Copy(gathered(1), some(1)),)),
+            "writes 'out' only in warps whose data are in ranges of one element",
+        ),
+        (
+            ((Copy(gathered(8), some(8)),), (Copy(gathered(1, 1), some(1)),)),
+            "writes elements of 'out' of which it cannot be told whether the other branch",
+        ),
+    ],
+)
+def test_private_branch_refuses_ranges_that_one_branch_leaves(
+    bodies: tuple[tuple[Step, ...], tuple[Step, ...]], text: str
+) -> None:
+    refused(by_length(*bodies), "private_branch", text)
+
+
+def test_a_branch_asks_ranges_that_were_found() -> None:
+    program = by_length((SYNC, Copy(some(8), some(8)), SYNC), ())
+    refused(replace(program, steps=program.steps[1:]), "defined_before_use", "piece")
 
 
 def test_private_branch_refuses_what_is_written_behind_it_too() -> None:

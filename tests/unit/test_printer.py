@@ -33,6 +33,7 @@ from tcusim.program.grammar import (
     PatternKind,
     Prefix,
     Program,
+    Ranges,
     Role,
     Scalar,
     Scope,
@@ -278,6 +279,11 @@ COLUMN = View.strided(RESULT, Index(), 2, 1, 1, 1)
         (
             When((Bound(WARP, Index.of(1)),), (), not_finite=VIEW),
             "if warp < 1 and any of v[16 + 16*row + col] is not finite  2x16",
+        ),
+        (When((), (), longer=Ranges("r", 4)), "if any of r has more than 1 element"),
+        (
+            When((Bound(WARP, Index.of(1)),), (), longer=Ranges("r", 4)),
+            "if warp < 1 and any of r has more than 1 element",
         ),
         (
             Copy(VIEW, VIEW, only=Only.NOT_FINITE),

@@ -175,10 +175,14 @@ def test_offsets_ascend_to_the_length(levels: tuple[int, ...], length: int) -> N
     offsets = inputs["offsets"]
     assert offsets.dtype == np.int64
     assert (np.diff(offsets) >= 0).all()
-    # All that is read belongs to a segment, and the segments hold no more than that.
+    # What is read belongs to a segment, and the segments hold no more than that.
     (step,) = offsets_of(program).values()
-    assert step.segments.positions(offsets, np.arange(offsets.size))[-1] == length
-    assert tcusim.run(program, inputs)["out"].sum() == inputs["in"].sum()
+    places = step.segments.positions(offsets, np.arange(offsets.size))
+    assert places[-1] == length
+    own = step.segments.values(np.diff(offsets))
+    assert (places[:-1] + own <= places[1:]).all()
+    total = sum(inputs["in"][at : at + n].sum() for at, n in zip(places, own, strict=False))
+    assert tcusim.run(program, inputs)["out"].sum() == total
 
 
 def test_each_kind_is_what_it_says() -> None:

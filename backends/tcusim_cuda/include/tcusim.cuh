@@ -285,22 +285,29 @@ __device__ inline double Status<double>::wait(long long place, Word seen) const 
 // --- Segments of unequal length -----------------------------------------------------------------
 
 // How many whole LENGTHs an offset is. Offsets are not negative; those that are would not be right.
-template <long long LENGTH>
-__device__ inline long long whole_in(long long offset) {
+template <long long LENGTH, class Int>
+__device__ inline Int whole_in(Int offset) {
     if constexpr ((LENGTH & (LENGTH - 1)) == 0) {
         int bits = 0;
         for (long long rest = LENGTH; rest > 1; rest /= 2) ++bits;
         return offset >> bits;
     } else {
-        return offset / LENGTH;
+        return offset / static_cast<Int>(LENGTH);
     }
 }
 // Where the data of segment i begin, as chunks of these lengths leave them; see Segments in
 // program/grammar.py.
-template <long long... LENGTHS>
-__device__ inline long long position(long long offset, long long i) {
+template <long long... LENGTHS, class Int>
+__device__ inline Int position(Int offset, Int i) {
     ((offset = whole_in<LENGTHS>(offset) + i), ...);
     return offset;
+}
+
+// How many values a segment of so many elements has, when chunks of these lengths have been summed.
+template <long long... LENGTHS, class Int>
+__device__ inline Int values_of(Int elements) {
+    ((elements = whole_in<LENGTHS>(elements + static_cast<Int>(LENGTHS - 1))), ...);
+    return elements;
 }
 
 // The bits that any lane of the warp has.
@@ -336,121 +343,153 @@ struct Found {
     // from there has little to look at.
     long long last = -1;
     long long segment = 0;
-    // Whether all ranges that have elements are at least `margin` from both ends of the data, and an
-    // int can count their elements.
+    // Whether some range has elements, all that have are at least `margin` from both ends of the data,
+    // and an int can count them.
     bool inner = false;
-    // Whether each range begins where the one before ends, so that they are one piece of memory, of
-    // less than 2**16 elements.
+    // Whether all ranges are in one piece of memory of less than 2**16 elements, from the first one on;
+    // and if so, whether each begins where the one before ends.
+    bool close = false;
     bool follow = false;
-    // The most elements of a range.
+    // The most elements of a range; and the fewest, or 0 if they do not follow each other.
     int longest = 0;
+    int shortest = 0;
+    // Where the chunk behind the last one begins, and the number of the first chunk from there on that
+    // is not a whole one of the same segment.
+    long long next = 0;
+    long long whole_until = 0;
+    // Whether offsets, numbers and places have 30 bits.
+    bool narrow = false;
 };
 constexpr int margin = 32;
 
 // Where a range begins in the piece that it is part of, and how many elements it has: `places` holds
-// both, in 16 bits each, if ranges follow each other.
+// both, in 16 bits each, if ranges are close to each other.
 __device__ inline int start_of(int place) { return place & 0xFFFF; }
 __device__ inline int count_of(int place) {
     return static_cast<int>(static_cast<unsigned int>(place) >> 16);
 }
 
-// Where chunks `first` to first + count - 1 of the segments begin and end, found by the lanes of a
-// warp together; LENGTH 0 takes whole segments. No chunk reaches beyond `most` elements, nor before
-// the first, whatever the offsets are.
-template <long long LENGTH, long long... LEVELS>
-__device__ inline void locate(
+// The same as locate, of chunks that have to be searched for. Int: int where 30 bits hold what there is,
+// for which a GPU takes half the instructions; then places are counted from the first element.
+template <class Int, long long LENGTH, long long... LEVELS>
+__device__ inline void locate_anew(
     const long long* offsets,
-    long long segments,
-    long long first,
+    Int segments,
+    Int first,
     int count,
     long long* begins,
     long long* ends,
     int* places,
     Found& found,
-    long long most = 0x7fffffffffffffffLL
+    Int most
 ) {
     const int lane = threadIdx.x % 32;
-    constexpr long long length = LENGTH > 0 ? LENGTH : 1;
+    constexpr Int length = LENGTH > 0 ? LENGTH : 1;
     constexpr int far_away = 1 << 30;
+    constexpr bool is_wide = sizeof(Int) > 4;
     static_assert(LENGTH < 1 << 20, "32 chunks are told apart in 32 bits");
     const bool by_search = LENGTH > 0 && segments > 0;
-    // A segment's first number is higher than that of the one before.
-    const auto number_of = [](long long offset, long long i) {
-        return position<LEVELS..., length>(offset, i);
+    // Right offsets are what they are; others must overflow no sum.
+    const auto offset_of = [&](Int i) {
+        return static_cast<Int>(is_wide ? offsets[i] : offsets[i] & (far_away - 1));
     };
+    // A segment's first number is higher than that of the one before.
+    const auto number_of = [](Int offset, Int i) { return position<LEVELS..., length>(offset, i); };
     // A distance in 32 bits, as long as it is no more than that.
-    const auto near = [](long long distance) {
+    const auto near = [](Int distance) {
+        if constexpr (!is_wide) return distance;
         distance = distance < far_away ? distance : far_away;
         return static_cast<int>(distance > -far_away ? distance : -far_away);
     };
+    const auto chunks = [](int count) {
+        return static_cast<int>(static_cast<unsigned int>(count) * static_cast<unsigned int>(length));
+    };
     // The last segment that has begun by number `first` is from low to high - 1.
-    long long low = 0;
+    Int low = 0;
     if (by_search) {
-        long long high = segments;
-        if (found.last >= 0 && found.last < first) {
-            low = found.segment;
-            high = first - found.last < segments - low ? low + 1 + (first - found.last) : segments;
+        Int high = segments;
+        const Int apart = static_cast<Int>(first - found.last);
+        if (found.last >= 0 && apart > 0) {
+            low = static_cast<Int>(found.segment);
+            high = apart < segments - low ? low + 1 + apart : segments;
         }
         while (high - low > 2) {
             // Each lane looks at a part; one finds that the segment is in its own.
-            const long long step = (high - low + 31) / 32;
-            const long long here = low + lane * step;
-            const long long next = here + step;
-            const bool after = here < high && (lane == 0 || number_of(offsets[here], here) <= first);
-            const bool beyond = next < high && number_of(offsets[next], next) <= first;
+            const Int step = (high - low + 31) / 32;
+            const Int here = low + lane * step;
+            const Int next = here + step;
+            const bool after = here < high && (lane == 0 || number_of(offset_of(here), here) <= first);
+            const bool beyond = next < high && number_of(offset_of(next), next) <= first;
             low += step * last_of(lanes_with(after && !beyond));
             high = low + step < high ? low + step : high;
         }
     }
     // What was known of the ranges before, other lanes have read.
     __syncwarp();
-    long long origin = 0;
-    long long last_end = 0;
+    Int origin = 0;
+    Int last_end = 0;
     bool outer = false;
-    bool apart = false;
+    bool gap = false;
+    bool far = false;
     int longest = 0;
+    int shortest = far_away;
+    Int following = 0;
+    int whole = 0;
     #pragma unroll 1
     for (int base = 0; base < count; base += 32) {
         const int taken = count - base < 32 ? count - base : 32;
-        const long long here = first + base;
-        // Places are counted from one near which all ranges lie, if they follow each other.
-        long long zero = 0;
+        const Int here = first + base;
+        // Places are counted from one near which all ranges lie, if they are close to each other.
+        Int zero = 0;
         int begin = 0;
         int end = 0;
-        long long from = 0;
-        long long to = 0;
+        Int from = 0;
+        Int to = 0;
         if (by_search) {
             // The lane's number is that of segment low or of one of the next 32: each lane reads where
-            // one of these begins, and all learn which numbers these begin with.
-            const long long next = low + 1 + lane < segments ? low + 1 + lane : segments;
-            const long long own = offsets[next];
-            const long long start = offsets[low];
+            // one of these begins and ends, and all learn which numbers these begin with.
+            const Int next = low + 1 + lane < segments ? low + 1 + lane : segments;
+            const Int own = offset_of(next);
+            const Int own_end = offset_of(next < segments ? next + 1 : segments);
+            const Int start = offset_of(low);
+            const Int start_end = offset_of(low + 1);
             const int begun_before = near(here - number_of(start, low));
-            zero = position<LEVELS...>(start, low) + begun_before * length;
-            const int far = low + 1 + lane < segments ? near(number_of(own, next) - here) : 32;
-            const bool begins_here = far < 32 && (far >= 0 || lane == 0);
-            const unsigned int begun = any_bits(begins_here ? 1u << (far > 0 ? far : 0) : 0u);
-            const int i = __popc(begun & ((2u << lane) - 1));
-            const int place = near(position<LEVELS...>(own, next) - zero);
-            const int start_of_own = __shfl_sync(0xFFFFFFFFu, place, (i + 31) % 32);
-            const int number = __shfl_sync(0xFFFFFFFFu, far, (i + 31) % 32);
-            int limit = __shfl_sync(0xFFFFFFFFu, place, i % 32);
-            if (i == 32) {
-                const long long after = low + 33 < segments ? low + 33 : segments;
-                limit = near(position<LEVELS...>(offsets[after], after) - zero);
-            }
+            const Int start_place = position<LEVELS...>(start, low);
+            if constexpr (is_wide) zero = start_place + begun_before * length;
+            const int first_place = is_wide ? 0 : static_cast<int>(start_place) + chunks(begun_before);
+            const int first_of_own = low + 1 + lane < segments ? near(number_of(own, next) - here) : 32;
+            const bool begins_here = first_of_own < 32 && (first_of_own >= 0 || lane == 0);
+            const unsigned int mine = begins_here ? 1u << (first_of_own > 0 ? first_of_own : 0) : 0u;
+            const int i = __popc(any_bits(mine) & ((2u << lane) - 1));
+            const Int own_place = position<LEVELS...>(own, next) - zero;
+            const int own_limit = near(own_place + values_of<LEVELS...>(own_end - own));
+            const int start_of_own = __shfl_sync(0xFFFFFFFFu, near(own_place), (i + 31) % 32);
+            const int number = __shfl_sync(0xFFFFFFFFu, first_of_own, (i + 31) % 32);
+            int limit = __shfl_sync(0xFFFFFFFFu, own_limit, (i + 31) % 32);
+            if (i == 0) limit = near(start_place + values_of<LEVELS...>(start_end - start) - zero);
             const int before = lane - (i == 0 ? 0 : number);
-            begin = (i == 0 ? 0 : start_of_own) + before * static_cast<int>(length);
+            begin = (i == 0 ? first_place : start_of_own) + chunks(before);
             // Before the first chunk, or beyond its segment's last, there is none.
             const bool is_one = before + (i == 0 ? begun_before : 0) >= 0 && begin < limit;
             begin = is_one ? begin : limit;
             end = begin + static_cast<int>(length) < limit ? begin + static_cast<int>(length) : limit;
             low += __shfl_sync(0xFFFFFFFFu, i, taken - 1);
+            // Behind the last one its segment goes on, as long as there are data.
+            const int behind = __shfl_sync(0xFFFFFFFFu, begin, taken - 1) + static_cast<int>(length);
+            const int segment_end = __shfl_sync(0xFFFFFFFFu, limit, taken - 1);
+            const int data_end = near(most - zero);
+            const int rest = (segment_end < data_end ? segment_end : data_end) - behind;
+            following = zero + behind;
+            whole = following >= 0 && rest > 0 ? rest / static_cast<int>(length) : 0;
         } else {
-            const long long i = here + lane < segments ? here + lane : segments - 1;
-            to = segments > 0 ? position<LEVELS...>(offsets[i + 1], i + 1) : 0;
-            from = here + lane < segments ? position<LEVELS...>(offsets[i], i) : to;
-            zero = __shfl_sync(0xFFFFFFFFu, from, 0);
+            const Int i = here + lane < segments ? here + lane : segments - 1;
+            if (segments > 0) {
+                const Int start = offset_of(i);
+                from = position<LEVELS...>(start, i);
+                to = from + values_of<LEVELS...>(offset_of(i + 1) - start);
+            }
+            if (here + lane >= segments) from = to;
+            if constexpr (is_wide) zero = __shfl_sync(0xFFFFFFFFu, from, 0);
             begin = near(from - zero);
             end = near(to - zero);
         }
@@ -480,10 +519,12 @@ __device__ inline void locate(
         int earlier = __shfl_sync(0xFFFFFFFFu, end, (lane + 31) % 32);
         if (lane == 0) earlier = last;
         if (lane < taken) {
-            apart |= begin != earlier || end - piece >= 1 << 16;
+            gap |= begin != earlier;
+            far |= begin < piece || end - piece >= 1 << 16;
             const bool near_an_end = begin < bottom + margin || end > top - margin;
             outer |= end >= far_away || (begin < end && near_an_end);
             longest = end - begin > longest ? end - begin : longest;
+            shortest = end - begin < shortest ? end - begin : shortest;
             begins[base + lane] = from;
             ends[base + lane] = to;
             const unsigned int elements = static_cast<unsigned int>(end - begin) << 16;
@@ -491,11 +532,68 @@ __device__ inline void locate(
         }
         if (count > 32) last_end = zero + __shfl_sync(0xFFFFFFFFu, end, taken - 1);
     }
-    found.inner = !__any_sync(0xFFFFFFFFu, outer);
-    found.follow = !__any_sync(0xFFFFFFFFu, apart);
     found.longest = most_of(longest);
+    found.inner = found.longest > 0 && !__any_sync(0xFFFFFFFFu, outer);
+    found.close = !__any_sync(0xFFFFFFFFu, far);
+    found.follow = found.close && !__any_sync(0xFFFFFFFFu, gap);
+    found.shortest = found.follow ? -most_of(-shortest) : 0;
     found.last = first + count - 1;
     found.segment = low;
+    found.next = following;
+    found.whole_until = first + count + whole;
+    __syncwarp();
+}
+
+// Where chunks `first` to first + count - 1 of the segments begin and end, found by the lanes of a
+// warp together; LENGTH 0 takes whole segments. No chunk reaches beyond `most` elements, nor before
+// the first, whatever the offsets are.
+template <long long LENGTH, long long... LEVELS>
+__device__ inline void locate(
+    const long long* offsets,
+    long long segments,
+    long long first,
+    int count,
+    long long* begins,
+    long long* ends,
+    int* places,
+    Found& found,
+    long long most = 0x7fffffffffffffffLL
+) {
+    constexpr int length = LENGTH;
+    const bool goes_on = LENGTH > 0 && 32 * LENGTH < 1 << 16 && count <= 32 && found.last >= 0 &&
+        first == found.last + 1 && first + count <= found.whole_until;
+    if (!goes_on) {
+        if (found.last < 0) {
+            // Offsets are of elements, of which there may be more than there are data of a level.
+            found.narrow = most < 1 << 30 && segments < 1 << 29 && offsets[segments] < 1 << 30;
+        }
+        if (found.narrow) {
+            locate_anew<int, LENGTH, LEVELS...>(
+                offsets, static_cast<int>(segments), static_cast<int>(first), count,
+                begins, ends, places, found, static_cast<int>(most)
+            );
+        } else {
+            locate_anew<long long, LENGTH, LEVELS...>(
+                offsets, segments, first, count, begins, ends, places, found, most
+            );
+        }
+        return;
+    }
+    // Whole chunks of the segment in which the last ones were. What was known of these, other lanes
+    // have read.
+    __syncwarp();
+    const int lane = threadIdx.x % 32;
+    if (lane < count) {
+        const long long from = found.next + lane * length;
+        begins[lane] = from;
+        ends[lane] = from + length;
+        places[lane] = length << 16 | lane * length;
+    }
+    found.inner = found.next >= margin && found.next + count * length <= most - margin;
+    found.close = found.follow = true;
+    found.longest = found.shortest = length;
+    found.last = first + count - 1;
+    found.next += count * length;
     __syncwarp();
 }
 
@@ -961,76 +1059,140 @@ __device__ inline unsigned int low_bits(int count) {
     return __funnelshift_lc(0xFFFFFFFFu, 0, count > 0 ? count : 0);
 }
 
+// Two vectors that follow each other.
+template <int WORDS>
+struct Pair {
+    unsigned int w[2 * WORDS];
+    __device__ void read(const Words<4 * WORDS>& low, const Words<4 * WORDS>& high) {
+        #pragma unroll
+        for (int i = 0; i < WORDS; ++i) {
+            w[i] = low.w[i];
+            w[WORDS + i] = high.w[i];
+        }
+    }
+};
+
+// The words of one vector out of two, from byte `at` of the first one on.
+template <int WORDS>
+__device__ inline Words<4 * WORDS> words_from(const Pair<WORDS>& pair, int at) {
+    static_assert(WORDS == 2 || WORDS == 4, "vectors of 8 or 16 bytes");
+    unsigned int far[WORDS + 2];
+    #pragma unroll
+    for (int i = 0; i < WORDS + 2; ++i) {
+        far[i] = WORDS > 2 && at & 8 ? pair.w[(i + 2) % (2 * WORDS)] : pair.w[i];
+    }
+    unsigned int near[WORDS + 1];
+    #pragma unroll
+    for (int i = 0; i < WORDS + 1; ++i) near[i] = at & 4 ? far[i + 1] : far[i];
+    Words<4 * WORDS> found;
+    #pragma unroll
+    for (int i = 0; i < WORDS; ++i) found.w[i] = __funnelshift_r(near[i], near[i + 1], 8 * at);
+    return found;
+}
+
+template <int N>
+struct Number {
+    static constexpr int value = N;
+};
+
+// Calls move(get) for what begins at byte `at` of a vector, the same in all lanes: get(pair) returns
+// the words from there on.
+template <int WORDS, class Move>
+__device__ inline void moved_by(int at, Move move) {
+    const auto from = [&](auto skipped) {
+        move([&](const Pair<WORDS>& pair) {
+            constexpr int first = decltype(skipped)::value;
+            Words<4 * WORDS> found;
+            #pragma unroll
+            for (int i = 0; i < WORDS; ++i) {
+                const unsigned int low = pair.w[first + i];
+                const unsigned int high = pair.w[(first + i + 1) % (2 * WORDS)];
+                found.w[i] = __funnelshift_r(low, high, 8 * at);
+            }
+            return found;
+        });
+    };
+    if (at < 4) {
+        from(Number<0>());
+    } else if (WORDS == 2 || at < 8) {
+        from(Number<1>());
+    } else if (at < 12) {
+        from(Number<WORDS == 2 ? 0 : 2>());
+    } else {
+        from(Number<WORDS == 2 ? 0 : 3>());
+    }
+}
+
 // Copies COUNT ranges of at most WIDTH elements to rows in shared memory that lie APART, with zeros
-// behind them up to WIDTH. from: where the first range begins; the vectors that hold its first and the
-// last one's end must be in the array. They are read in whole vectors to where the rows will be, and
-// then put in place.
+// behind them up to WIDTH. from: where the first range begins; the vectors of 16 bytes around each
+// range's elements must be in the array. shortest: of what was found.
 template <int COUNT, int WIDTH, int APART, class T>
-__device__ inline void gather_rows(T* to, const T* from, const int* places) {
-    constexpr int size = sizeof(T), placed = 8 / size, per = WIDTH / placed;
-    constexpr int reads = ((COUNT * WIDTH * size + 30) / 16 + 31) / 32;
-    constexpr int units = COUNT * per, turns = (units + 31) / 32;
+__device__ inline void gather_rows(T* to, const T* from, const int* places, int shortest) {
+    constexpr int size = sizeof(T), bytes = WIDTH * size % 16 || APART * size % 16 ? 8 : 16;
+    constexpr int words = bytes / 4, placed = bytes / size, per = WIDTH / placed;
+    constexpr int units = COUNT * per, turns = (units + 31) / 32, held = turns < 4 ? turns : 4;
     static_assert(WIDTH % placed == 0 && APART % placed == 0, "rows are whole units");
-    static_assert((COUNT * APART - (COUNT + 1) * WIDTH) * size >= 27, "what is read finds room");
+    using Unit = Words<bytes>;
     const int lane = static_cast<int>(threadIdx.x % 32);
-    const int skew = static_cast<int>(reinterpret_cast<unsigned long long>(from) & 15);
-    const int last = places[COUNT - 1];
-    const int bytes = skew + (start_of(last) + count_of(last)) * size;
-    const auto* source = reinterpret_cast<const Words<16>*>(reinterpret_cast<const char*>(from) - skew);
-    auto* piece = reinterpret_cast<Words<16>*>(to);
-    Words<16> held[reads];
-    #pragma unroll
-    for (int nth = 0; nth < reads; ++nth) {
-        const int e = lane + 32 * nth;
-        if (16 * e < bytes) held[nth] = source[e];
+    const int skew = static_cast<int>(reinterpret_cast<unsigned long long>(from) % bytes);
+    const Unit* const source = reinterpret_cast<const Unit*>(reinterpret_cast<const char*>(from) - skew);
+    // Several are read before the first is written: memory answers them together.
+    const auto in_turns = [&](auto read, auto unit_of) {
+        #pragma unroll
+        for (int first = 0; first < turns; first += held) {
+            Pair<words> pairs[held];
+            #pragma unroll
+            for (int nth = 0; nth < held; ++nth) {
+                const int e = lane + 32 * (first + nth);
+                if ((units % 32 || turns % held) && e >= units) continue;
+                read(nth, e, pairs[nth]);
+            }
+            #pragma unroll
+            for (int nth = 0; nth < held; ++nth) {
+                const int e = lane + 32 * (first + nth);
+                if ((units % 32 || turns % held) && e >= units) continue;
+                const Unit unit = unit_of(nth, pairs[nth]);
+                *reinterpret_cast<Unit*>(to + e / per * APART + placed * (e % per)) = unit;
+            }
+        }
+    };
+    const auto read_at = [&](int at, Pair<words>& pair) {
+        const Unit low = source[at], high = source[at + 1];
+        pair.read(low, high);
+    };
+    if (shortest >= WIDTH) {
+        moved_by<words>(skew, [&](auto get) {
+            in_turns(
+                [&](int, int e, Pair<words>& pair) { read_at(e, pair); },
+                [&](int, const Pair<words>& pair) { return get(pair); }
+            );
+        });
+        return;
     }
-    #pragma unroll
-    for (int nth = 0; nth < reads; ++nth) {
-        const int e = lane + 32 * nth;
-        if (16 * e < bytes) piece[e] = held[nth];
-    }
-    __syncwarp();
-    const auto* bytes_of_piece = reinterpret_cast<const char*>(to);
-    Words<8> unit[turns];
-    #pragma unroll
-    for (int nth = 0; nth < turns; ++nth) {
-        const int e = lane + 32 * nth;
-        if (units % 32 && e >= units) continue;
-        const int place = places[e / per], col = placed * (e % per);
-        const int at = start_of(place) * size + (col * size + skew);
-        const auto* w = reinterpret_cast<const unsigned int*>(bytes_of_piece + (at & ~3));
-        const unsigned int shift = 8 * at;
-        const unsigned int middle = w[1];
-        const int bits = 8 * size * (count_of(place) - col);
-        unit[nth].w[0] = __funnelshift_r(w[0], middle, shift) & low_bits(bits);
-        unit[nth].w[1] = __funnelshift_r(middle, w[2], shift) & low_bits(bits - 32);
-    }
-    __syncwarp();
-    #pragma unroll
-    for (int nth = 0; nth < turns; ++nth) {
-        const int e = lane + 32 * nth;
-        if (units % 32 && e >= units) continue;
-        *reinterpret_cast<Words<8>*>(to + e / per * APART + placed * (e % per)) = unit[nth];
-    }
+    int at[held];
+    int rest[held];
+    in_turns(
+        [&](int nth, int e, Pair<words>& pair) {
+            const int place = places[e / per], col = placed * (e % per);
+            rest[nth] = count_of(place) - col;
+            at[nth] = rest[nth] > 0 ? skew + (start_of(place) + col) * size : skew;
+            read_at(at[nth] / bytes, pair);
+        },
+        [&](int nth, const Pair<words>& pair) {
+            Unit unit = words_from<words>(pair, at[nth]);
+            #pragma unroll
+            for (int i = 0; i < words; ++i) unit.w[i] &= low_bits(8 * (size * rest[nth] - 4 * i));
+            return unit;
+        }
+    );
 }
 
 // The same of elements that are whole words, one by one: what lies around the ranges is not read.
 template <int COUNT, int WIDTH, int APART, class T>
-__device__ inline void gather_elements(T* to, const T* from, const int* places, int longest) {
+__device__ inline void gather_elements(T* to, const T* from, const int* places, int shortest) {
     constexpr int units = COUNT * WIDTH, turns = (units + 31) / 32, held = turns < 16 ? turns : 16;
     const int lane = static_cast<int>(threadIdx.x % 32);
-    if (COUNT > 1 && longest <= 1) {
-        // Few elements, and zeros behind them.
-        #pragma unroll 8
-        for (int e = lane; e < units; e += 32) {
-            if (e % WIDTH > 0) to[e / WIDTH * APART + e % WIDTH] = convert<T>(0.0f);
-        }
-        for (int row = lane; row < COUNT; row += 32) {
-            const int place = places[row];
-            to[row * APART] = count_of(place) > 0 ? from[start_of(place)] : convert<T>(0.0f);
-        }
-        return;
-    }
+    const bool whole = shortest >= WIDTH;
     constexpr int unrolled = turns <= 2 * held ? turns : 1;
     #pragma unroll unrolled
     for (int first = 0; first < turns; first += held) {
@@ -1040,6 +1202,10 @@ __device__ inline void gather_elements(T* to, const T* from, const int* places, 
             const int e = lane + 32 * (first + nth);
             x[nth] = convert<T>(0.0f);
             if (e >= units) continue;
+            if (whole) {
+                x[nth] = from[e];
+                continue;
+            }
             const int place = places[e / WIDTH], col = e % WIDTH;
             if (col < count_of(place)) x[nth] = from[start_of(place) + col];
         }
@@ -1051,64 +1217,103 @@ __device__ inline void gather_elements(T* to, const T* from, const int* places, 
     }
 }
 
-// Writes the values of COUNT rows of WIDTH to ranges that follow each other, as many as each has. to:
-// where the first range begins.
+// Writes the values of COUNT rows of WIDTH to ranges close to each other, as many as each has. to:
+// where the first range begins. shortest: of what was found.
 template <int COUNT, int WIDTH, class T, class Value>
-__device__ inline void scatter_elements(T* to, const int* places, int longest, Value value) {
+__device__ inline void scatter_elements(T* to, const int* places, int shortest, Value value) {
     constexpr int units = COUNT * WIDTH, turns = (units + 31) / 32;
     const int lane = static_cast<int>(threadIdx.x % 32);
-    if (COUNT > 1 && longest <= 1) {
-        for (int row = lane; row < COUNT; row += 32) {
-            const T x = value(row, 0);
-            if (count_of(places[row]) > 0) to[start_of(places[row])] = x;
-        }
-        return;
-    }
+    const bool whole = shortest >= WIDTH;
     #pragma unroll 8
     for (int nth = 0; nth < turns; ++nth) {
         const int e = lane + 32 * nth;
         if (units % 32 && e >= units) continue;
-        const int row = e / WIDTH, col = e % WIDTH, place = places[row];
+        const int row = e / WIDTH, col = e % WIDTH;
         const T x = value(row, col);
+        if (whole) {
+            to[e] = x;
+            continue;
+        }
+        const int place = places[row];
         if (col < count_of(place)) to[start_of(place) + col] = x;
     }
 }
 
-// Puts four elements of two bytes, two to a word, where they lie in a row at `place`, as many as it
-// has: those before the first whole word, the words, and those behind them, without branches.
+// Puts four elements of two bytes, two to a word, where they lie in `stage`, as many as there are, and
+// perhaps one more: whole words, from the first one that begins among them on. at: a place in bytes.
 template <class T>
-__device__ inline void put_in_place(
-    T* stage, int place, int col, int skew, const unsigned int (&w)[2]
-) {
-    const int rest = count_of(place) - col, count = rest < 4 ? rest : 4;
-    const unsigned int at = 2 * (start_of(place) + (col + skew));
-    const unsigned int shift = 8 * at & 16;
-    const int before = at >> 1 & 1, left = count - before;
-    char* const p = reinterpret_cast<char*>(stage) + at;
-    const auto half_of = [](unsigned int word) { return static_cast<unsigned short>(word); };
-    if (before && count > 0) *reinterpret_cast<unsigned short*>(p) = half_of(w[0]);
-    if (left >= 2) {
-        *reinterpret_cast<unsigned int*>(p + 2 * before) = __funnelshift_r(w[0], w[1], shift);
-    }
-    if (left >= 4) *reinterpret_cast<unsigned int*>(p + 4) = w[1];
-    if (left > 0 && left % 2 == 1) {
-        const unsigned int word = (count > 2 ? w[1] : w[0]) >> shift;
-        *reinterpret_cast<unsigned short*>(p + 2 * count - 2) = half_of(word);
-    }
+__device__ inline void put_words(T* stage, int at, int count, const unsigned int (&w)[2]) {
+    const int skipped = at >> 1 & 1, shift = 16 * skipped;
+    auto* const words = reinterpret_cast<unsigned int*>(stage) + (at >> 2);
+    if (!skipped && count > 0) words[0] = w[0];
+    if (count > 2 - skipped) words[1] = __funnelshift_l(w[0], w[1], shift);
+    if (skipped && count > 3) words[2] = w[1] >> 16;
 }
 
 // The same of elements of two bytes, four of which are a value: they are put together in `stage`, in
-// shared memory, as they will lie, and written in whole vectors.
+// shared memory, as they will lie, and written in whole vectors. Ranges must follow each other.
 template <int COUNT, int WIDTH, class T, class Value>
-__device__ inline void scatter_rows(T* to, const int* places, T* stage, Value value) {
+__device__ inline void scatter_rows(
+    T* to, const int* places, int shortest, T* stage, Value value
+) {
     constexpr int placed = 4, per = WIDTH / placed, units = COUNT * per, turns = (units + 31) / 32;
     constexpr int vector = 16 / sizeof(T);
     constexpr int writes = (COUNT * WIDTH / vector + 31) / 32;
     static_assert(sizeof(T) == 2 && WIDTH % placed == 0, "pairs are words");
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int skew = static_cast<int>(reinterpret_cast<unsigned long long>(to) % 16 / sizeof(T));
+    T* const from = to - skew;
+    const auto* const vectors = reinterpret_cast<const Words<16>*>(stage);
+    // Elements `skew` to `end` from the vector on in which the first one is; `staged` of them are
+    // missing at the front of the stage.
+    const auto write = [&](int end, int staged, auto vector_of) {
+        __syncwarp();
+        const int begin = skew > 0 ? 1 : 0;
+        #pragma unroll
+        for (int nth = 0; nth < writes; ++nth) {
+            const int e = begin + lane + 32 * nth;
+            if (e < end / vector) reinterpret_cast<Words<16>*>(from)[e] = vector_of(e);
+        }
+        // What is left of the first vector, and of the last one.
+        const int at = lane < vector ? lane : end / vector * vector + lane % vector;
+        const bool left = lane < vector ? begin > 0 : lane < 2 * vector;
+        if (left && at >= skew && at < end) from[at] = stage[at - staged];
+    };
+    if (shortest >= WIDTH && COUNT * WIDTH % (2 * placed) == 0) {
+        // Whole rows are staged as they are, and moved as they leave.
+        constexpr int pairs = units / 2, rounds = (pairs + 31) / 32;
+        #pragma unroll
+        for (int nth = 0; nth < rounds; ++nth) {
+            const int e = lane + 32 * nth;
+            if (pairs % 32 && e >= pairs) continue;
+            Words<16> unit;
+            #pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const Vector<T, placed> x = value((2 * e + i) / per, placed * ((2 * e + i) % per));
+                memcpy(unit.w + 2 * i, x.x, 8);
+            }
+            reinterpret_cast<Words<16>*>(stage)[e] = unit;
+        }
+        const int end = skew + COUNT * WIDTH;
+        if (skew == 0) {
+            write(end, 0, [&](int e) { return vectors[e]; });
+            return;
+        }
+        moved_by<4>(16 - 2 * skew, [&](auto get) {
+            write(end, skew, [&](int e) {
+                Pair<4> pair;
+                const Words<16> low = vectors[e - 1], high = vectors[e];
+                pair.read(low, high);
+                return get(pair);
+            });
+        });
+        return;
+    }
     // Several are found before the first is put in place: memory answers them together.
     constexpr int held = turns < 4 ? turns : 4;
+    // A word's second half may be the first element of others: those are put there behind the words.
+    unsigned short begins[turns];
+    int begins_at[turns];
     #pragma unroll
     for (int first = 0; first < turns; first += held) {
         unsigned int w[held][2];
@@ -1123,27 +1328,26 @@ __device__ inline void scatter_rows(T* to, const int* places, T* stage, Value va
         }
         #pragma unroll
         for (int nth = 0; nth < held; ++nth) {
-            const int e = lane + 32 * (first + nth);
-            if ((units % 32 || turns % held) && e >= units) continue;
-            put_in_place(stage, at_row[nth], placed * (e % per), skew, w[nth]);
+            const int e = lane + 32 * (first + nth), col = placed * (e % per);
+            if (first + nth >= turns) continue;
+            begins_at[first + nth] = 0;
+            if (units % 32 && e >= units) continue;
+            const int place = at_row[nth], count = count_of(place) - col;
+            const int at = 2 * (start_of(place) + (col + skew));
+            put_words(stage, at, count, w[nth]);
+            begins[first + nth] = static_cast<unsigned short>(w[nth][0]);
+            begins_at[first + nth] = count > 0 ? at : 0;
         }
     }
     __syncwarp();
-    const int last = places[COUNT - 1];
-    const int end = skew + start_of(last) + count_of(last);
-    T* const from = to - skew;
-    const int begin = skew > 0 ? 1 : 0;
     #pragma unroll
-    for (int nth = 0; nth < writes; ++nth) {
-        const int e = begin + lane + 32 * nth;
-        if (e < end / vector) {
-            reinterpret_cast<Words<16>*>(from)[e] = reinterpret_cast<const Words<16>*>(stage)[e];
+    for (int nth = 0; nth < turns; ++nth) {
+        if (begins_at[nth] & 2) {
+            *reinterpret_cast<unsigned short*>(stage + begins_at[nth] / 2) = begins[nth];
         }
     }
-    // What is left of the first vector, and of the last one.
-    const int at = lane < vector ? lane : end / vector * vector + lane % vector;
-    const bool left = lane < vector ? begin > 0 : lane < 2 * vector;
-    if (left && at >= skew && at < end) from[at] = stage[at];
+    const int last = places[COUNT - 1];
+    write(skew + start_of(last) + count_of(last), 0, [&](int e) { return vectors[e]; });
 }
 
 // --- Copies that a lane starts and does not wait for ---------------------------------------------

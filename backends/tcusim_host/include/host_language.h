@@ -65,6 +65,10 @@ inline unsigned int __ballot_sync(unsigned int, int mine, int line = __builtin_L
 
 inline int __popc(unsigned int bits) { return __builtin_popcount(bits); }
 inline int __clz(unsigned int bits) { return bits ? __builtin_clz(bits) : 32; }
+inline unsigned int __funnelshift_l(unsigned int low, unsigned int high, unsigned int bits) {
+    const uint64_t both = static_cast<uint64_t>(high) << 32 | low;
+    return static_cast<unsigned int>(both << bits % 32 >> 32);
+}
 inline unsigned int __funnelshift_r(unsigned int low, unsigned int high, unsigned int bits) {
     const uint64_t both = static_cast<uint64_t>(high) << 32 | low;
     return static_cast<unsigned int>(both >> bits % 32);

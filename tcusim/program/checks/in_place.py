@@ -98,12 +98,13 @@ class _Trace:
         self.gathered = False
         self.paths: list[str] = []
         self.written: list[_Touched] = []
-        # What the first walk finds: the writes, and the first one of each element by its address.
+        # What the first walk finds: the writes, and the first one of each element by its address,
+        # or by the place of that among all addresses.
         self.writes: _Touched | None = None
+        self.addresses = np.zeros(0, np.int64)
         self.firsts = np.zeros(0, np.int64)
         # The same without writes of bodies on data: what a warp finds in the other branch.
         self.others = np.zeros(0, np.int64)
-        self.addresses = np.zeros(0, np.int64)
         # By the number of the rule that it breaks, the lowest address and what speaks against it.
         self.found: dict[int, tuple[int, str]] = {}
 
@@ -125,14 +126,15 @@ class _Trace:
         every = _Touched(*map(np.concatenate, zip(*self.written, strict=True)))
         written = self.program.buffer(self.target)
         if self.gathered:
-            self.addresses, self.firsts = np.unique(every.address, return_index=True)
+            self.addresses, at = np.unique(every.address, return_inverse=True)
+            size = self.addresses.size
         else:
-            size = written.size.evaluate(self.scalars)
-            number = np.arange(every.address.size)
-            self.firsts = _firsts(size, every.address, number)
-            # Of a partial output one branch may write more than the other.
-            usual = (every.run == 0) | (every.run % 2 == 1) | written.partial
-            self.others = _firsts(size, every.address[usual], number[usual])
+            size, at = written.size.evaluate(self.scalars), every.address
+        number = np.arange(at.size)
+        self.firsts = _firsts(size, at, number)
+        # Of a partial output one branch may write more than the other.
+        usual = (every.run == 0) | (every.run % 2 == 1) | written.partial
+        self.others = _firsts(size, at[usual], number[usual])
         self.writes = every
         self.begin()
         return self.found[min(self.found)][1] if self.found else ""
@@ -227,15 +229,16 @@ class _Trace:
         A write in the branch that excludes the reader's counts as that of the reader's: both write
         the same elements.
         """
-        addresses = reads.address
-        if not self.gathered:
-            found: Ints = self.firsts[addresses]
-            other = (found >= 0) & (reads.run % 2 == 1) & (writes.run[found] == reads.run - 1)
-            return np.where(other, self.others[addresses], found)
-        if not self.firsts.size:
-            return np.full(addresses.shape, -1)
-        at = np.minimum(np.searchsorted(self.addresses, addresses), self.addresses.size - 1)
-        return np.where(self.addresses[at] == addresses, self.firsts[at], -1)
+        at = reads.address
+        there: Mask = np.full(at.shape, True)
+        if self.gathered:
+            if not self.addresses.size:
+                return np.full(at.shape, -1)
+            at = np.minimum(np.searchsorted(self.addresses, at), self.addresses.size - 1)
+            there = self.addresses[at] == reads.address
+        found: Ints = np.where(there, self.firsts[at], -1)
+        other = (found >= 0) & (reads.run % 2 == 1) & (writes.run[found] == reads.run - 1)
+        return np.where(other, self.others[at], found)
 
     def compare(self, reads: _Touched, writes: _Touched) -> None:
         """Record what speaks against sharing elements that a step reads."""

@@ -36,7 +36,8 @@ def private_branch(program: Program) -> Iterator[Finding]:
 
     It reads shared memory to decide. In neither branch does it wait for others, or write what
     others read; and of an output, unless that is partial, it writes the same elements in both. They
-    are the same if they have the same address and bounds, for all sizes.
+    are the same if they have the same address and bounds, for all sizes, or are those of the ranges
+    whose lengths decide.
     Source: nobody knows which warps take it, so that no other can wait for them or rely on it.
     """
     for site in sites(program):
@@ -117,8 +118,11 @@ def _elements(when: Site, site: Site, view: View) -> _Elements | None:
     """Return the elements that a step in a branch writes, in terms of what is outside the branch.
 
     None if they cannot be told: they are gathered, or too many, or in a loop or a branch whose
-    count or condition does not let them be listed.
+    count or condition does not let them be listed. Of the ranges whose lengths decide it is the
+    first element of each: more there is not where none is longer.
     """
+    if view.ranges is not None:
+        return _first_elements(when, site, view)
     counts = {"row": view.rows, "col": view.cols}
     for loop in site.loops[len(when.loops) :]:
         if loop.count.constant is None:
@@ -136,7 +140,7 @@ def _elements(when: Site, site: Site, view: View) -> _Elements | None:
             bounds.append(Bound(bound.rhs, bound.lhs + 1))
         else:
             return None
-    if view.ranges is not None or math.prod(counts.values()) > MOST_ELEMENTS:
+    if math.prod(counts.values()) > MOST_ELEMENTS:
         return None
     inner = Placement.over({name: np.arange(count) for name, count in counts.items()}, {})
     form, place = _split(inner, view.address)
@@ -152,6 +156,18 @@ def _elements(when: Site, site: Site, view: View) -> _Elements | None:
     forms = sorted(excesses, key=str)
     columns = (column[used].tolist() for column in (place, *(excesses[one] for one in forms)))
     return {(form, tuple(forms)): set(zip(*columns, strict=True))}
+
+
+def _first_elements(when: Site, site: Site, view: View) -> _Elements | None:
+    """Return the first elements of ranges that a branch writes on whose lengths it depends."""
+    step, ranges = when.step, view.ranges
+    assert isinstance(step, When)
+    assert ranges is not None
+    inside = len(site.loops) > len(when.loops) or len(site.guards) > len(when.guards) + 1
+    if ranges != step.longer or view.offset != Index() or view.bounds or inside:
+        return None
+    form = Index(((ranges.name, 1),)), ()
+    return {form: {(number,) for number in range(ranges.count)}}
 
 
 def _split(inner: Placement, index: Index) -> tuple[Index, Ints]:
