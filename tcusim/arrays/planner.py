@@ -563,25 +563,23 @@ def _launch_shared(draft: Draft[Problem]) -> None:
 class _Level:
     """Values in segments by offsets: the array's elements, or the results of chunks by number.
 
-    name: of the array. size: values in it. longest: the most that a segment can have, and numbers:
-    the most numbers of them. cuts: those made before.
+    name: of the array. size: values in it. longest: the most that a segment can have. cuts: those
+    made before.
     """
 
     name: str
     size: int
     longest: int
-    numbers: int
     cuts: tuple[int, ...] = ()
 
     @staticmethod
     def of(p: RaggedProblem) -> _Level:
         """Return the array's elements."""
-        return _Level("in", p.length, max(1, p.most), max(1, p.most))
+        return _Level("in", p.length, max(1, p.most))
 
     def cut(self, name: str, size: int, cut: int) -> _Level:
         """Return the results `name` of this level's chunks."""
-        numbers = min(-(-self.numbers // cut) + 1, max(1, size))
-        return _Level(name, size, -(-self.longest // cut), numbers, (*self.cuts, cut))
+        return _Level(name, size, -(-self.longest // cut), (*self.cuts, cut))
 
     def inputs(self, carries: str = "") -> dict[str, str]:
         """Return the inputs of a launch on the values."""
@@ -617,7 +615,8 @@ def _launch_by_offsets(
     items = tuning.ragged.items
     if not algorithm_of(name).uses_mma:
         options |= {"source": p.types.sums, "part": None}
-        items = tuning.ragged.simt_items
+        values = 0 if options.get("whole") else draft.memory[inputs["in"]].size
+        items = tuning.ragged.simt_items_of(values // size + p.segments, options["rows_per_warp"])
     if p.length < tuning.many_elements:
         return draft.launch(name, size, inputs, to, **options)
     result, most = p.types.result if to == "out" else p.types.sums, tuning.ragged.warps
@@ -671,7 +670,7 @@ def _launch_ragged_chunks(draft: Draft[RaggedProblem]) -> None:
         cut = max(tuning.least_cut, min(usual, cut))
     while sums.longest > cut:
         sums = _add_simt_sums(draft, sums, cut)
-    line = rounded_up(sums.numbers, 1)
+    line = rounded_up(sums.longest, 1)
     options = {"levels": sums.cuts, "whole": True, "rows_per_warp": tuning.rows_of(line)}
     _launch_by_offsets(draft, "reduction_ragged_simt", line, sums.inputs(), "out", **options)
 
@@ -687,7 +686,7 @@ def _add_ragged_carries(draft: Draft[RaggedProblem], level: _Level, number: int)
         carries, line = rounds.pop("carries", ""), TREE_VALUES
         options |= {"rounds": len(rounds), "carry": bool(carries)}
     elif count is None or level.longest <= count:
-        carries, line = "carry" if draft.problem.carry else "", rounded_up(level.numbers, 1)
+        carries, line = "carry" if draft.problem.carry else "", rounded_up(level.longest, 1)
         options |= {"whole": True, "carry": bool(carries)}
         if carries and count is None:
             options["by"] = "running"
@@ -719,21 +718,23 @@ def _add_rounds(draft: Draft[RaggedProblem], level: _Level, number: int) -> dict
     assert count is not None
     sums = _add_simt_sums(draft, level, TREE_VALUES)
     whole = level.longest <= count
-    line = rounded_up(sums.numbers, 1) if whole else count // TREE_VALUES
+    line = rounded_up(sums.longest, 1) if whole else count // TREE_VALUES
     if whole:
         carries = "carry" if p.carry else ""
     else:
         groups = _add_simt_sums(draft, sums, line)
         carries = _add_ragged_carries(draft, groups, number + 1)
+    rows = tuning.rows_of(line)
+    chunks = Chunks(sums.cuts, whole=whole)
+    numbers = p.segments + (0 if whole else sums.size // line)
+    is_long = p.length >= draft.tuning.many_elements
     common = Options(
         p.tile,
         *(p.types.ab, p.types.acc, p.types.sums, p.types.sums),
-        items_per_warp=tuning.simt_items if p.length >= draft.tuning.many_elements else 1,
-        warps=tuning.warps if p.length >= draft.tuning.many_elements else 1,
+        items_per_warp=tuning.simt_items_of(numbers, rows) if is_long else 1,
+        warps=tuning.warps if is_long else 1,
         masked=True,
     )
-    rows = tuning.rows_of(line)
-    chunks = Chunks(sums.cuts, whole=whole)
     program = find_rounds(common, line, rows, chunks, p.order, carry=bool(carries))
     names = {f"round{i}": f"round{i}" for i in range(line.bit_length() - 1)}
     return draft.add_several(program, sums.inputs(carries), names | {"carries": "carries"})

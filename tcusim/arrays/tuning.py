@@ -97,14 +97,23 @@ class RaggedTuning:
     # Values that a warp has in an array in shared memory at once, and the most chunks: one a lane.
     held_values: int = 1024
     rows: int = 32
-    # Warps of a block, and how often each takes rows of the array, or chunks of sums, anew.
+    # Warps of a block, and how often each takes rows of the array, or chunks of sums, anew; the
+    # latter only where that leaves as many warps as fill a GPU.
     warps: int = 4
     items: int = 8
     simt_items: int = 4
+    filling_warps: int = 2**13
 
     def rows_of(self, line: int) -> int:
         """Return how many chunks of `line` values a warp takes at once."""
         return max(1, min(self.rows, self.held_values // line))
+
+    def simt_items_of(self, chunks: int, rows: int) -> int:
+        """Return how often a warp takes `rows` of so many chunks of sums anew."""
+        items = self.simt_items
+        while items > 1 and chunks < self.filling_warps * items * rows:
+            items //= 2
+        return items
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,13 +37,18 @@ def test_sums_and_scans_have_sizes_of_their_own() -> None:
     assert isinstance(DEFAULT.reduction, SegmentTuning)
 
 
-@pytest.mark.parametrize("arrays", [1, 2])
-def test_chunks_of_a_warp_fit_what_it_holds(arrays: int) -> None:
+def test_chunks_of_a_warp_fit_what_it_holds() -> None:
     ragged = RaggedTuning()
     for line in (1, 16, 33, 1024, 5000):
-        rows = ragged.rows_of(line, arrays)
+        rows = ragged.rows_of(line)
         assert 1 <= rows <= ragged.rows
-        assert rows == 1 or rows * line * arrays <= ragged.held_values
+        assert rows == 1 or rows * line <= ragged.held_values
+
+
+def test_warps_go_on_only_where_there_are_enough_of_them() -> None:
+    ragged = RaggedTuning(simt_items=4, filling_warps=100)
+    counts = {chunks: ragged.simt_items_of(chunks, 8) for chunks in (1, 1599, 1600, 3199, 3200)}
+    assert counts == {1: 1, 1599: 1, 1600: 2, 3199: 2, 3200: 4}
 
 
 def test_blocks_of_products_come_largest_first() -> None:
