@@ -1,13 +1,17 @@
 """Run many kernels once, small, for NVIDIA's compute-sanitizer to watch.
 
+Every algorithm in several forms; the launches of plans for segments by offsets, with sizes at which
+long arrays are cut; and the public functions, which look at offsets in GPU memory.
+
 Usage, on a machine with a GPU, CuPy and compute-sanitizer, from the repository's root::
 
     python tests/gpu/sanitize.py compile
     compute-sanitizer --tool memcheck --error-exitcode 9 python tests/gpu/sanitize.py run
 
 and likewise with the tools racecheck, initcheck and synccheck. ``run I N`` takes every N-th kernel
-from number I on, so that several processes can share the work. The first line fills the cache of
-compiled kernels, which would take long under the sanitizer.
+from number I on, so that several processes can share the work, and ``run I N Locate Prefix`` those
+that have one of these steps. The first line fills the cache of compiled kernels, which would take
+long under the sanitizer; steps may be named there, too.
 """
 
 from __future__ import annotations
@@ -15,23 +19,40 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import cache
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import cupy
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "backends")]
 
 import tcusim  # noqa: E402
-from tcusim.algorithms import Level, algorithms, segmented_algorithms  # noqa: E402
+from tcusim.algorithms import (  # noqa: E402
+    Algorithm,
+    Level,
+    algorithms,
+    segmented_algorithms,
+)
+from tcusim.algorithms.builder import adds_rows  # noqa: E402
+from tcusim.algorithms.norm import rms_norm  # noqa: E402
+from tcusim.algorithms.order import Order  # noqa: E402
+from tcusim.arrays.planner import choose  # noqa: E402
+from tcusim.arrays.problem import RaggedProblem, Types  # noqa: E402
+from tcusim.arrays.tuning import DEFAULT  # noqa: E402
 from tcusim.check.testing import random_inputs  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
-from tcusim.program.grammar import Program  # noqa: E402
+from tcusim.machine.formats import format_of  # noqa: E402
+from tcusim.machine.shapes import shape_of  # noqa: E402
+from tcusim.program.grammar import Program, walk  # noqa: E402
+from tcusim.program.launches import LaunchPlan  # noqa: E402
 from tcusim.program.resources import SharedMemory  # noqa: E402
-from tcusim_cuda import CUDA, compile_kernel, device_sm, emit  # noqa: E402
+from tcusim_cuda import CUDA, arch_name, compile_kernel, device_sm, emit  # noqa: E402
 
 # Tile, operands, accumulator, and a source that is split.
 TYPES = (
@@ -43,6 +64,8 @@ TYPES = (
     ("16x16x16", "s8", "s32", None),
     ("16x8x16", "f16", "f32", None),
     ("16x16x8", "tf32", "f32", None),
+    # Added without products.
+    ("16x16x16", "f32", "f32", None),
 )
 # Shared memory of a block of the GPUs that this runs on.
 MOST_BYTES = 227 * 1024
@@ -57,6 +80,8 @@ def programs() -> list[Program]:
     for (shape, ab, acc, source), row, combine, form in product(
         TYPES, segmented_algorithms(), ("mma", "add"), FORMS
     ):
+        if not _has(row, ab):
+            continue
         masked, segment_size, warps, tiles = form
         # Few rows a warp, so that several blocks share a segment; each order of a scan in turn.
         special: dict[str, Any] = {"panels": 1, "columns": 4}
@@ -86,7 +111,11 @@ def programs() -> list[Program]:
 def _others() -> Iterator[Program]:
     """Yield programs of irregular segments and of products."""
     rows = [row for row in algorithms() if row not in segmented_algorithms()]
+    for columns, dtype in product((100, 1024), ("f16", "bf16", "f32")):
+        yield rms_norm(columns, dtype, weight=dtype if columns == 1024 else None)
     for (shape, ab, acc, source), row, warps in product(TYPES, rows, (1, 4)):
+        if not _has(row, ab):
+            continue
         special: dict[str, Any] = {"segment_size": 32}
         if row.kind == "product":
             special = {"inner": 72, "cols": 24, "add_c": warps == 4, "share_rows": warps == 4}
@@ -105,22 +134,118 @@ def _others() -> Iterator[Program]:
             continue
 
 
-def compile_one(number: int) -> None:
+def _has(row: Algorithm, ab: str) -> bool:
+    """Return whether an algorithm has programs of this type."""
+    return row.adds_rows or not adds_rows(ab)
+
+
+# --- Segments by offsets --------------------------------------------------------------------------
+
+# Few, many, long and empty ones; chunks that follow each other and others.
+LENGTHS = {
+    "short": [3, 0, 17, 1, 20] * 60,
+    "one giant": [16] * 70 + [400_000] + [16] * 70,
+    "two groups": [5, 1_200_000],
+    "long": [1500, 2999, 1024, 1, 2048],
+    "empty": [0] * 90,
+}
+SUMMED = (
+    ("f16", "f16", "f32", "f32"),
+    ("f16", "f16", "f32", "f16"),
+    ("f32", "f32", "f32", "f32"),
+    ("f64", "f64", "f64", "f64"),
+)
+
+
+@cache
+def plans() -> list[tuple[LaunchPlan, str]]:
+    """Return plans for segments of these lengths, cut as those of long arrays are."""
+    tuning = replace(DEFAULT, many_elements=1, ragged=replace(DEFAULT.ragged, few_values=1))
+    found = []
+    for (ab, source, acc, result), (name, lengths), order in product(
+        SUMMED, LENGTHS.items(), (None, Order(), Order(exclusive=True, reverse=True))
+    ):
+        problem = RaggedProblem(
+            types=Types(ab=ab, acc=acc, source=source, result=result),
+            tile=shape_of("8x8x4" if ab == "f64" else "16x16x16"),
+            arch=arch_name(device_sm()),
+            kind="reduction" if order is None else "scan",
+            length=sum(lengths),
+            order=order or Order(),
+            segments=len(lengths),
+        )
+        found.append((choose(problem, f"{name} segments of {source}", tuning).plan, name))
+    return found
+
+
+def launch(plan: LaunchPlan, name: str) -> None:
+    """Launch a plan for segments of these lengths."""
+    offsets = np.cumsum([0, *LENGTHS[name]])
+    x = np.random.default_rng(0).standard_normal(offsets[-1])
+    source = x.astype(format_of(plan.memory["in"].dtype).dtype)
+    CUDA.run(plan, {"in": source, "offsets": offsets})
+
+
+# --- Public functions -----------------------------------------------------------------------------
+
+
+def call(dtype: str, words: str) -> None:
+    """Sum and scan segments of an array in GPU memory, which is told by offsets and ids there."""
+    offsets = np.cumsum([0, *LENGTHS["short"]]).astype(words)
+    ids = np.repeat(np.arange(offsets.size - 1), np.diff(offsets)).astype(words)
+    x = cupy.ones(int(offsets[-1]), dtype)
+    places: list[dict[str, Any]] = [
+        {"offsets": cupy.asarray(offsets)},
+        {"segment_ids": cupy.asarray(ids)},
+    ]
+    for place in places:
+        tcusim.segmented_sum(x, **place)
+        tcusim.segmented_cumsum(x, **place)
+    tcusim.segmented_cumsum(cupy.stack([x, x], axis=1), **places[0], axis=0)
+
+
+CALLS = tuple(product(("float16", "float32", "float64", "int8"), ("int32", "int64")))
+
+
+# --- All of them ----------------------------------------------------------------------------------
+
+
+def with_steps(names: tuple[str, ...]) -> list[Program]:
+    """Return the programs that have one of these steps, all if none is named."""
+
+    def has(program: Program) -> bool:
+        return any(type(step).__name__ in names for _, step in walk(program.steps))
+
+    return [program for program in programs() if not names or has(program)]
+
+
+@cache
+def kernels(names: tuple[str, ...]) -> list[Program]:
+    """Return the programs that have one of these steps, and those of plans."""
+    launches = [launch.program for plan, _ in plans() for launch in plan.launches]
+    return list(dict.fromkeys([*with_steps(names), *launches]))
+
+
+def compile_one(work: tuple[int, tuple[str, ...]]) -> None:
     """Put the machine code of one program into the cache."""
-    compile_kernel(emit(programs()[number]), device_sm())
+    number, names = work
+    compile_kernel(emit(kernels(names)[number]), device_sm())
 
 
-def compile_all() -> None:
+def compile_all(names: tuple[str, ...]) -> None:
     """Fill the cache, in several processes."""
-    count = len(programs())
-    with ProcessPoolExecutor() as pool:
-        list(pool.map(compile_one, range(count), chunksize=8))
+    count = len(kernels(names))
+    # What was opened here on the GPU, a forked process could not use.
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        list(pool.map(compile_one, [(number, names) for number in range(count)], chunksize=4))
+    for dtype, words in CALLS:
+        call(dtype, words)
     print(f"compiled {count} kernels")
 
 
-def run(first: int, step: int) -> None:
-    """Launch every `step`-th program from `first` on."""
-    chosen = programs()[first::step]
+def run(first: int, step: int, names: tuple[str, ...]) -> None:
+    """Launch every `step`-th program, plan and call from `first` on."""
+    chosen = with_steps(names)[first::step]
     for program in chosen:
         multiple = program.scalars[0].multiple_of
         length = 2 * multiple if multiple > 1 else 37 if program.scalars[0].name == "rows" else 1237
@@ -130,13 +255,19 @@ def run(first: int, step: int) -> None:
             random_inputs(program, kind, length, np.random.default_rng(0)),
             backend=CUDA,
         )
-    print(f"ran {len(chosen)} kernels")
+    for plan, name in plans()[first::step]:
+        launch(plan, name)
+    for dtype, words in CALLS[first::step]:
+        call(dtype, words)
+    counts = len(chosen), *(len(some[first::step]) for some in (plans(), CALLS))
+    print("ran {} programs, {} plans and {} calls".format(*counts))
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["compile"]:
-        compile_all()
+        compile_all(tuple(sys.argv[2:]))
     elif sys.argv[1:2] == ["run"]:
-        run(*(map(int, sys.argv[2:4]) if len(sys.argv) > 3 else (0, 1)))
+        first, step = map(int, sys.argv[2:4] if len(sys.argv) > 3 else ("0", "1"))
+        run(first, step, tuple(sys.argv[4:]))
     else:
         sys.exit(__doc__)
