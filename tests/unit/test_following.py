@@ -45,10 +45,21 @@ def test_results_of_two_bytes_are_staged_where_ranges_follow_each_other() -> Non
     )
 
 
-def test_others_are_written_where_they_are_close() -> None:
-    _, (_, written) = moves("scan_ragged", segment_size=32)
-    assert written.test == "piece_found.close"
-    assert written.lines()[0].startswith("tcu::scatter_elements<32, 32>(out + piece_begin[0], ")
+def test_words_of_products_are_written_one_by_one() -> None:
+    program, (read,) = moves("scan_ragged", segment_size=32)
+    assert read.test.endswith("inner")
+    assert "scatter" not in emit(program).text
+
+
+def test_other_words_are_written_where_they_are_close() -> None:
+    _, found = moves("scan_ragged_simt", source="f32", segment_size=32)
+    written = [one for one in found if not one.test.endswith("inner")]
+    assert {one.test for one in written} == {"piece_found.close"}
+    sizes = [one.lines()[0].partition("(")[0] for one in written]
+    assert [re.sub(r"<\d+, ", "<", size) for size in sizes] == [
+        "tcu::scatter_elements<32>",
+        "tcu::scatter_elements<1>",
+    ]
 
 
 @pytest.mark.parametrize("source", ["f32", "f64"])
