@@ -518,6 +518,11 @@ class DeviceSession:
         sizes |= {memory.name: memory.nbytes for memory in plan.temporaries}
         total = sum(map(_rounded_up, sizes.values()))
         owner, status = self.runtime.memory(like, total, stream) if total else (None, 0)
+        if plan.temporaries:
+            # Of carries by number those of numbers that no chunk has are read, and nobody writes
+            # them. Nothing comes of it, but it is to be the same each time.
+            kept = status + status_bytes
+            Driver.open().clear(kept, total - status_bytes, stream.handle)
         start = status
         values = [0] * (len(plan.inputs) + len(plan.outputs))
         places = {name: number for number, name in enumerate((*plan.inputs, *plan.outputs))}
