@@ -859,9 +859,8 @@ def accesses(step: Step) -> Accesses:  # noqa: C901 - one case for each step
             return Accesses(views_read=(source,), views_written=(target,))
         case Locate(ranges):
             return Accesses(ranges_written=(ranges,))
-        case When(not_finite=View() as values):
-            return Accesses(views_read=(values,))
-        case When(longer=Ranges() as ranges):
-            return Accesses(ranges_asked=(ranges,))
-        case Sync() | Loop() | When():
+        case When(not_finite=values, longer=ranges):
+            views = () if values is None else (values,)
+            return Accesses(views_read=views, ranges_asked=() if ranges is None else (ranges,))
+        case Sync() | Loop():
             return Accesses()

@@ -40,7 +40,6 @@ from tcusim.program.grammar import (
     Prefix,
     Program,
     Publish,
-    Ranges,
     Role,
     Space,
     Split,
@@ -144,14 +143,13 @@ def _control(step: Sync | Loop | When) -> str:
             return f"sync {scope}"
         case Loop(var, count):
             return f"for {var} ← 0; {var} < {count}; {var} ← {var} + 1"
-        case When(bounds, not_finite=View() as values):
-            given = f"{_conjunction(bounds)} and " if bounds else ""
-            return f"if {given}any of {_element(values)} is not finite  {_sizes(values)}"
-        case When(bounds, longer=Ranges() as ranges):
-            given = f"{_conjunction(bounds)} and " if bounds else ""
-            return f"if {given}any of {ranges.name} has more than 1 element"
-        case When(bounds):
-            return f"if {_conjunction(bounds)}"
+        case When(bounds, not_finite=values, longer=ranges):
+            conditions = [_conjunction(bounds)] if bounds else []
+            if ranges is not None:
+                conditions.append(f"any of {ranges.name} has more than 1 element")
+            if values is not None:
+                conditions.append(f"any of {_element(values)} is not finite  {_sizes(values)}")
+            return f"if {' and '.join(conditions) or _conjunction(bounds)}"
         case _:
             assert_never(step)
 

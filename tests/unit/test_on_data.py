@@ -186,6 +186,20 @@ def test_private_branch_refuses_ranges_that_one_branch_leaves(
     refused(by_length(*bodies), "private_branch", text)
 
 
+@pytest.mark.parametrize(
+    "also", [{"bounds": (Bound(BLOCK, Index.of(1)),)}, {"not_finite": MINE}], ids=["bounds", "data"]
+)
+def test_private_branch_refuses_first_elements_where_more_than_lengths_decides(
+    also: dict[str, Any],
+) -> None:
+    """Ranges of several elements come into the other branch, too."""
+    program = by_length((Copy(gathered(8), some(8)),), (Copy(gathered(1), some(1)),))
+    *before, when = program.steps
+    assert isinstance(when, When)
+    steps = (*before, SYNC, replace(when, **also))
+    refused(replace(program, steps=steps), "private_branch", "'out' of which it cannot be told")
+
+
 def test_a_branch_asks_ranges_that_were_found() -> None:
     program = by_length((SYNC, Copy(some(8), some(8)), SYNC), ())
     refused(replace(program, steps=program.steps[1:]), "defined_before_use", "piece")

@@ -282,6 +282,11 @@ COLUMN = View.strided(RESULT, Index(), 2, 1, 1, 1)
         ),
         (When((), (), longer=Ranges("r", 4)), "if any of r has more than 1 element"),
         (
+            When((), (), not_finite=VIEW, longer=Ranges("r", 4)),
+            "if any of r has more than 1 element and any of v[16 + 16*row + col] is not finite  "
+            "2x16",
+        ),
+        (
             When((Bound(WARP, Index.of(1)),), (), longer=Ranges("r", 4)),
             "if warp < 1 and any of r has more than 1 element",
         ),

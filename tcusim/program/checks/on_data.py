@@ -164,7 +164,9 @@ def _first_elements(when: Site, site: Site, view: View) -> _Elements | None:
     assert isinstance(step, When)
     assert ranges is not None
     inside = len(site.loops) > len(when.loops) or len(site.guards) > len(when.guards) + 1
-    if ranges != step.longer or view.offset != Index() or view.bounds or inside:
+    # If something else decides too, the other branch may have long ranges.
+    alone = not step.bounds and step.not_finite is None
+    if ranges != step.longer or not alone or view.offset != Index() or view.bounds or inside:
         return None
     form = Index(((ranges.name, 1),)), ()
     return {form: {(number,) for number in range(ranges.count)}}
