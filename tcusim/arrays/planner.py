@@ -615,8 +615,8 @@ def _launch_by_offsets(
     items = tuning.ragged.items
     if not algorithm_of(name).uses_mma:
         options |= {"source": p.types.sums, "part": None}
-        values = 0 if options.get("whole") else draft.memory[inputs["in"]].size
-        items = tuning.ragged.simt_items_of(values // size + p.segments, options["rows_per_warp"])
+        numbers = _numbers(draft, inputs["in"], None if options.get("whole") else size)
+        items = tuning.ragged.simt_items_of(numbers, options["rows_per_warp"])
     if p.length < tuning.many_elements:
         return draft.launch(name, size, inputs, to, **options)
     result, most = p.types.result if to == "out" else p.types.sums, tuning.ragged.warps
@@ -626,6 +626,12 @@ def _launch_by_offsets(
         (most >> i for i in range(most.bit_length())),
     )
     return draft.add(program, inputs, to)
+
+
+def _numbers(draft: Draft[RaggedProblem], name: str, cut: int | None) -> int:
+    """Return how many numbers the chunks of an array have at most; see `RaggedRows.numbers`."""
+    chunks = 0 if cut is None else draft.memory[name].size // cut
+    return chunks + draft.problem.segments
 
 
 def _is_row(p: RaggedProblem, tuning: Tuning) -> bool:
@@ -726,7 +732,7 @@ def _add_rounds(draft: Draft[RaggedProblem], level: _Level, number: int) -> dict
         carries = _add_ragged_carries(draft, groups, number + 1)
     rows = tuning.rows_of(line)
     chunks = Chunks(sums.cuts, whole=whole)
-    numbers = p.segments + (0 if whole else sums.size // line)
+    numbers = _numbers(draft, sums.name, None if whole else line)
     is_long = p.length >= draft.tuning.many_elements
     common = Options(
         p.tile,
