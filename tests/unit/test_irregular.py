@@ -46,6 +46,7 @@ from tcusim.program.grammar import (
     Role,
     Step,
     Strided,
+    When,
     walk,
 )
 from tcusim.program.launches import Launch
@@ -458,6 +459,9 @@ def test_no_warp_does_more_because_of_a_giant(kind: str) -> None:
     equal = [length // segments] * segments
     work = [warps_work(kind, offsets_of(lengths)) for lengths in (giant, equal)]
     for uneven, even in zip(*work, strict=True):
+        # In a level of sums, a warp whose chunks have one each does less.
+        assert uneven.most_steps <= uneven.longest_path
+        assert uneven.branches or uneven.steps == even.steps
         assert uneven.warps == even.warps
         assert uneven.most_elements <= uneven.bound
     # A warp for each segment would have taken nearly all elements.
@@ -465,10 +469,18 @@ def test_no_warp_does_more_because_of_a_giant(kind: str) -> None:
 
 
 class WarpsWork:
-    """How many warps of one launch ran, and how many elements each reads."""
+    """How many warps of one launch ran, their steps, and how many elements each reads.
+
+    branches: whether these depend on the data. longest_path: the most steps if they did not.
+    """
 
     def __init__(self, program: Program, inputs: Mapping[str, Array]) -> None:
-        self.ran: set[int] = set()
+        self.branches = any(
+            isinstance(step, When) and step.on_data for _, step in walk(program.steps)
+        )
+        self.longest_path = longest_path(program.steps)
+        self.steps = 0
+        self.ran: Counter[int] = Counter()
         self.read: Counter[int] = Counter()
         for event in interpret(program, inputs):
             self.see(event)
@@ -479,6 +491,7 @@ class WarpsWork:
         self.warps = len(self.ran)
 
     def see(self, event: Event) -> None:
+        self.steps += 1
         self.ran.update(event.warps.tolist())
         views = [event.step.src, event.step.plus] if isinstance(event.step, Copy) else []
         for view in views:
@@ -487,8 +500,27 @@ class WarpsWork:
                 self.read.update(dict(zip(event.warps.tolist(), inside.tolist(), strict=True)))
 
     @property
+    def most_steps(self) -> int:
+        return max(self.ran.values())
+
+    @property
     def most_elements(self) -> int:
         return max(self.read.values(), default=0)
+
+
+def longest_path(steps: Sequence[Step]) -> int:
+    """Return the most steps that a warp can run."""
+    longest = 0
+    for step in steps:
+        match step:
+            case Loop(count=count, body=body):
+                assert count.constant is not None
+                longest += count.constant * longest_path(body)
+            case When(body=body, otherwise=otherwise):
+                longest += max(longest_path(body), longest_path(otherwise))
+            case _:
+                longest += 1
+    return longest
 
 
 def warps_work(kind: str, offsets: Ints) -> list[WarpsWork]:
