@@ -149,8 +149,8 @@ def _read(program: Program, step: Copy) -> Following | None:
 def _written(program: Program, step: Copy) -> Following | None:
     """Return a copy of rows to ranges, from their beginning on.
 
-    Words that products give are written one by one instead: on an H200 short segments take two
-    thirds of the time so. In programs without products that takes registers, and so warps.
+    Words that products give are written one by one instead: so short segments took two thirds of
+    the time on an H200. In programs without products that takes registers, and so warps.
     """
     dst, views = step.dst, [view for view in (step.src, step.plus) if view is not None]
     ranges = dst.ranges

@@ -231,51 +231,47 @@ def _add_up_rows(
     later = [b.input(f"round{i}", source, rows.numbers) for i in range(rounds)]
     added = [b.scratch(f"found{i}", source, rows.count) for i in range(rounds)]
     out = b.output("out", b.options.result, Extent(LENGTH))
+
+    def prefixes(size: int, own: Vectors, lying: Vectors) -> View:
+        """Find the prefixes of each row's first `size` values, from `x`, by themselves."""
+        if by == "running":
+            require(
+                order.exclusive and given is not None,
+                "a running sum begins with the carry: carry=True, exclusive=True",
+            )
+            assert given is not None
+            first = Bound(Index.of(size - 2), COL) if order.reverse else Bound(COL, Index.of(1))
+            carries = b.rect(given, rows.first, rows.count, size, 1, 0, [*rows.inside(), first])
+            b.copy(lying.view(b, y), preceding(b, x, lying, order), carries)
+            add_in_turn(b, y, own, order)
+            return lying.view(b, y)
+        if by == "tree":
+            require(order.exclusive, "a tree gives what precedes each value: exclusive=True")
+            found = lying.view(b, y)
+            precede(b, x, y, own, order)
+            for sums, one in zip(later, added, strict=True):
+                b.copy(b.rect(one, 0, rows.count, 1, 1), rows.values(sums))
+            for one in added:
+                b.copy(found, found, b.rect(one, 0, rows.count, size, 1, 0))
+            return found
+        sums = x
+        if by == "turn":
+            add_in_turn(b, x, own, order)
+        else:
+            sums = scan_vectors(b, x, (y, x), own, order)
+        return preceding(b, sums, lying, order) if order.exclusive else lying.view(b, sums)
+
     with rows.each():
         for size in rows.lengths():
             own = vectors if size == vectors.count else replace(vectors, count=size, apart=size)
             lying = replace(own, apart=max(size, own.apart), across=True)
             if size > 1 or not order.exclusive:
                 b.copy(lying.view(b, x), rows.part(data(b), Index(), size))
-            match by:
-                case "running":
-                    require(
-                        order.exclusive and given is not None,
-                        "a running sum begins with the carry: carry=True, exclusive=True",
-                    )
-                    assert given is not None
-                    first = Bound(COL, Index.of(1))
-                    if order.reverse:
-                        first = Bound(Index.of(size - 2), COL)
-                    carries = b.rect(
-                        given, rows.first, rows.count, size, 1, 0, [*rows.inside(), first]
-                    )
-                    prefixes = lying.view(b, y)
-                    b.copy(prefixes, preceding(b, x, lying, order), carries)
-                    add_in_turn(b, y, own, order)
-                case "tree":
-                    require(
-                        order.exclusive, "a tree gives what precedes each value: exclusive=True"
-                    )
-                    prefixes = lying.view(b, y)
-                    precede(b, x, y, own, order)
-                    for sums, found in zip(later, added, strict=True):
-                        b.copy(b.rect(found, 0, rows.count, 1, 1), rows.values(sums))
-                    for found in added:
-                        b.copy(prefixes, prefixes, b.rect(found, 0, rows.count, size, 1, 0))
-                case _:
-                    sums = x
-                    if by == "turn":
-                        add_in_turn(b, x, own, order)
-                    else:
-                        sums = scan_vectors(b, x, (y, x), own, order)
-                    prefixes = lying.view(b, sums)
-                    if order.exclusive:
-                        prefixes = preceding(b, sums, lying, order)
+            found = prefixes(size, own, lying)
             before = None
             if given is not None and by != "running":
                 before = rows.values(given, repeated=size)
-            b.copy(rows.part(out, Index(), size), prefixes, before)
+            b.copy(rows.part(out, Index(), size), found, before)
     return rows.work()
 
 
