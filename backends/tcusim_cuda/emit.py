@@ -440,8 +440,8 @@ class Emitter:
 
     def _place_of_ticket(self) -> None:
         """Take the number of the block, as blocks start: none waits for one that never does."""
-        self._line(f"const long long ticket = tcu::take_ticket({WORKSPACE});")
-        self._place("ticket")
+        self._line(f"const tcu::Ticket ticket = tcu::take_ticket({WORKSPACE});")
+        self._place("ticket.number")
         self._status_words()
         self._fetch_ahead()
 
@@ -479,7 +479,7 @@ class Emitter:
         place = f"{WORKSPACE} + {TICKET_WORDS}"
         for buffer in self.program.status:
             kind = C_TYPES[buffer.dtype]
-            self._line(f"const tcu::Status<{kind}> {buffer.name} = {{{place}}};")
+            self._line(f"const tcu::Status<{kind}> {buffer.name} = {{{place}, ticket.launch}};")
             words = words_of(buffer.dtype)
             size = wrapped(c_extent(buffer.size))
             place += f" + {size}" if words == 1 else f" + {words} * {size}"
@@ -490,7 +490,7 @@ class Emitter:
             name = fetch.buffer.name
             self._line("", f"// What a later block reads of {name}.")
             with self._block():
-                self._line(f"const long long later = ticket + {fetch.later};")
+                self._line(f"const long long later = ticket.number + {fetch.later};")
                 self._place("later")
                 self._line(
                     f"tcu::fetch({name}, {c_index(fetch.first)}, {fetch.count}, "

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from tcusim.machine import format_of
 from tcusim.program.grammar import Program
 
-# The argument for memory of one launch: the number of blocks that have started, then status words.
+# The argument for memory that launches share: what `take_ticket` counts, then status words.
 WORKSPACE = "workspace"
 # 64-bit words before the first status word: the ticket has a cache line of its own.
 TICKET_WORDS = 16
@@ -19,7 +19,7 @@ SHARED_POOL = "shared_pool"
 
 
 def words_of(dtype: str) -> int:
-    """Return the status words of one value: each has 64 bits, 32 of the value's and a flag."""
+    """Return the status words of one value: each has 64 bits, 32 of the value's and a number."""
     return 2 if format_of(dtype).itemsize == 8 else 1
 
 
@@ -56,8 +56,8 @@ class Kernel:
     def arguments(self) -> tuple[str, ...]:
         """Names of the arguments, in order.
 
-        They are pointers to the inputs, then the outputs, then zeroed memory of `workspace_bytes`
-        if the program has status words; then the scalars, as 64-bit integers.
+        They are pointers to the inputs, then the outputs, then memory of `workspace_bytes` if
+        the program has status words; then the scalars, as 64-bit integers.
         """
         program = self.program
         buffers = (*program.inputs, *program.outputs)
@@ -65,7 +65,11 @@ class Kernel:
         return (*(b.name for b in buffers), *work, *(s.name for s in program.scalars))
 
     def workspace_bytes(self, scalars: Mapping[str, int]) -> int:
-        """Return the bytes of global memory, zero at each launch, for status words."""
+        """Return the bytes of global memory for status words.
+
+        They are zero before the first launch. Each later one finds them as the one before left
+        them, and begins when that has ended.
+        """
         if not self.program.status:
             return 0
         words = sum(

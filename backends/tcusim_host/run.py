@@ -105,6 +105,7 @@ def run_kernel(
     arch: str = "hopper",
     seed: int = 0,
     block_order: str = "ascending",
+    workspace: Bytes | None = None,
     debug: bool = False,
 ) -> dict[str, NDArray[Any]]:
     """Compile a kernel's text (once), run it on the CPU and return its outputs by name.
@@ -122,6 +123,9 @@ def run_kernel(
     block_order : str
         The order in which blocks run: "ascending", "descending" or "shuffled" (drawn by `seed`). A
         GPU promises none, so a kernel without races between blocks returns the same for all.
+    workspace : array of uint8, optional
+        What earlier launches left in the memory for status words, of `kernel.workspace_bytes`;
+        this one leaves its own there. None: this launch is the first on its memory.
     debug : bool
         Compile for a debugger, and say on stderr where the sources are.
 
@@ -153,7 +157,8 @@ def run_kernel(
         values = unwritten_values(one.size.evaluate(scalars), one.dtype)
         buffers[one.name] = _guarded(to_memory(values, one.dtype))
     if program.status:
-        buffers[WORKSPACE] = _guarded(np.zeros(kernel.workspace_bytes(scalars), np.uint8))
+        new = np.zeros(kernel.workspace_bytes(scalars), np.uint8)
+        buffers[WORKSPACE] = _guarded(new if workspace is None else workspace)
     before = {buffer.name: buffers[buffer.name].inside.tobytes() for buffer in program.inputs}
     order = order_of_blocks(kernel.blocks(scalars), block_order, seed)
     if order.size:
@@ -161,6 +166,8 @@ def run_kernel(
         slots = _argument_slots(kernel, buffers, scalars)
         _launch(kernel, library, slots, order, row, seed)
     _check_guards(kernel, buffers, before)
+    if workspace is not None:
+        workspace[:] = buffers[WORKSPACE].inside
     return {
         one.name: from_bits(buffers[one.name].copy(format_of(one.dtype).memory_dtype), one.dtype)
         for one in program.outputs

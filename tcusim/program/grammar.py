@@ -510,7 +510,8 @@ class Publish:
     """Write a rectangle to status words, where later blocks of the same launch await it.
 
     Each element is published once in a launch. The element types are equal.
-    CUDA: one 64-bit store a value (two for f64), which carries its own flag, so no fence is needed.
+    CUDA: one 64-bit store a value (two for f64), which carries the launch's number as its flag, so
+    no fence is needed, and no word is cleared between launches.
     Cost: reads of rows*cols, and twice as many bytes written to the second-level cache.
     """
 

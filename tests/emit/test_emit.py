@@ -59,6 +59,7 @@ GOLDEN: dict[str, tuple[str, dict[str, Any]]] = {
         "gemm",
         {"warps": 4, "cols": 64, "inner": 128, "down": 1, "across": 1, "result": "f16"},
     ),
+    "reduction_single_pass": ("reduction_single_pass", {"warps": 2, "columns": 4}),
     "gemv_reduction": ("gemv_reduction", {"warps": 2, "inner": 256, "tile": "8x32x16"}),
 }
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -193,6 +194,45 @@ def test_the_order_of_blocks_does_not_matter(algorithm: str, block_order: str) -
     assert same_bits(
         run(program, inputs, backend=BACKEND, block_order=block_order)["out"], expected
     )
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("scan_single_pass", {}),
+        ("reduction_single_pass", {"columns": 4}),
+        ("scan_single_pass", {"tile": "8x8x4", "ab": "f64", "acc": "f64"}),
+    ],
+)
+def test_launches_go_on_in_memory_that_nobody_clears(
+    algorithm: str, options: dict[str, Any]
+) -> None:
+    program = build_program(algorithm, masked=True, **options)
+    kernel = emit(program)
+    # The steps that wait for others, without those that they wait for.
+    silent = replace(kernel, text=re.sub(r"\w+\.store\([^;]*;", ";", kernel.text))
+    assert silent.text != kernel.text
+    longest = 40_000
+    workspace = np.zeros(kernel.workspace_bytes({"length": longest}), np.uint8)
+    count = workspace[:8].view(np.uint64)
+    rng = np.random.default_rng()
+    number = 0
+    for length in (longest, longest, 9_000, longest, 3, longest):
+        # Numbers of launches begin again after 2**32 of them.
+        if length == 3:
+            number += 2**32 - 6
+            count[0] = number << 32
+        x = as_values(rng.integers(-99, 99, length).astype(np.float32), program.inputs[0].dtype)
+        given = workspace[: kernel.workspace_bytes({"length": length})]
+        got = run_kernel(kernel, {"in": x}, workspace=given, block_order="shuffled", seed=number)
+        assert same_bits(got["out"], run_numpy(program, {"in": x})["out"])
+        number = (number + 1) % 2**32
+        assert int(count[0]) == number << 32
+        if length < longest:
+            continue
+        # What the launch before has published is not taken for what this one would.
+        with pytest.raises(KernelError, match="waits for a status word that no block before it"):
+            run_kernel(silent, {"in": x}, workspace=workspace.copy())
 
 
 def test_there_are_three_orders_of_blocks() -> None:

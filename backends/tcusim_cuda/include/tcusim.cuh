@@ -213,12 +213,27 @@ __device__ inline int col_in_bands(unsigned int number, long long blocks) {
 
 // --- Status words: values that blocks of one launch give to later ones ---------------------------
 
-// The number of blocks that started before this one. All threads call it, and none runs ahead.
-__device__ inline long long take_ticket(unsigned long long* count) {
-    __shared__ unsigned long long ticket;
-    if (threadIdx.x == 0) ticket = atomicAdd(count, 1ull);
+// What a block takes when it starts. number: how many blocks of its launch started before it.
+// launch: the launch's own number among those on the same memory, from 1 on.
+struct Ticket {
+    long long number;
+    unsigned int launch;
+};
+
+// All threads call it, and none runs ahead. The lower 32 bits of `count` are tickets taken in this
+// launch, the upper ones launches that have ended: all are 0 when the memory is new, and nobody
+// clears them afterwards. Whoever takes the last ticket readies the count for the next launch on
+// this memory, whose blocks start when this one has ended.
+__device__ inline Ticket take_ticket(unsigned long long* count) {
+    __shared__ unsigned long long taken;
+    if (threadIdx.x == 0) {
+        const unsigned long long before = atomicAdd(count, 1ull);
+        taken = before;
+        const bool last = static_cast<unsigned int>(before) == gridDim.x - 1;
+        if (last) atomicAdd(count, (1ull << 32) - gridDim.x);
+    }
     __syncthreads();
-    return static_cast<long long>(ticket);
+    return {static_cast<unsigned int>(taken), static_cast<unsigned int>(taken >> 32) + 1u};
 }
 
 template <class T>
@@ -228,15 +243,19 @@ __device__ inline unsigned int low_bits(T x) {
     return bits;
 }
 
-// Values that come with their flag: a flagged word of 64 bits holds 32 bits of a value and a 1
-// above them. It is stored and loaded whole, so whoever sees the flag sees the bits, and no fence
-// is needed. A value of 64 bits has two words.
+// Values that come with their flag: a flagged word of 64 bits holds 32 bits of a value, and above
+// them the number of the launch that published it. It is stored and loaded whole, so whoever sees
+// the flag sees the bits, and no fence is needed. A value of 64 bits has two words.
+//
+// What earlier launches left is not cleared: it has their numbers. After 2**32 launches these begin
+// again, which does no harm: each launch on this memory publishes the words that blocks await, so
+// that what lies there is of the launch before, whose number is another.
 template <class T>
 struct Status {
     unsigned long long* words;
-    static constexpr unsigned long long flag = 1ull << 32;
+    unsigned int launch;
 
-    // What lies at a place, flagged or empty. Several such loads are in flight together.
+    // What lies at a place, of this launch or not. Several such loads are in flight together.
     using Word = unsigned long long;
     __device__ static Word empty() { return 0; }
     __device__ Word try_load(long long place) const { return load_word(place); }
@@ -251,13 +270,13 @@ struct Status {
     }
 
     __device__ void store_word(long long place, unsigned int bits) const {
-        *static_cast<volatile Word*>(words + place) = flag | bits;
+        *static_cast<volatile Word*>(words + place) = static_cast<Word>(launch) << 32 | bits;
     }
     __device__ Word load_word(long long place) const {
         return *static_cast<const volatile Word*>(words + place);
     }
     __device__ unsigned int wait_word(long long place, Word seen) const {
-        while (!(seen & flag)) {
+        while (static_cast<unsigned int>(seen >> 32) != launch) {
             TCUSIM_UNPUBLISHED();
             seen = load_word(place);
         }
