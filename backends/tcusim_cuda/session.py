@@ -65,16 +65,17 @@ class _Queue:
     """The launches of a plan on one stream: ready but for the addresses of a call's arrays.
 
     words: the arguments of all launches: addresses of the plan's inputs, of its outputs, of
-    temporaries, then scalars. calls: each with what makes it. status, status_bytes: the memory to
-    clear before each round. memory: what frees the temporaries.
+    temporaries, then scalars. calls: each with what makes it. memory: what frees the temporaries.
+    status, status_bytes: the memory to clear before each round: none, unless the launches were made
+    ready while the stream was captured.
     """
 
     stream: Stream
     words: Words
     calls: tuple[tuple[Call, Callable[[], None]], ...]
+    memory: Any
     status: int
     status_bytes: int
-    memory: Any
 
 
 class DeviceSession:
@@ -512,17 +513,22 @@ class DeviceSession:
             for step in launched
         ]
         loaded = self.runtime.loaded(kernels, place)
-        # The memory for status words comes first, so that one call clears all of it.
+        # The memory for status words comes first.
         sizes = {step.roles[WORKSPACE]: step.status_bytes for step in launched if step.status_bytes}
         status_bytes = sum(map(_rounded_up, sizes.values()))
         sizes |= {memory.name: memory.nbytes for memory in plan.temporaries}
         total = sum(map(_rounded_up, sizes.values()))
         owner, status = self.runtime.memory(like, total, stream) if total else (None, 0)
-        if plan.temporaries:
+        driver = Driver.open()
+        if total:
+            # Launches with status words go on from what those before them left: see `take_ticket`.
             # Of carries by number those of numbers that no chunk has are read, and nobody writes
             # them. Nothing comes of it, but it is to be the same each time.
-            kept = status + status_bytes
-            Driver.open().clear(kept, total - status_bytes, stream.handle)
+            driver.clear(status, total, stream.handle)
+        if status_bytes and not driver.is_capturing(stream.handle):
+            # A captured stream clears nothing until a replay, and a graph's memory may serve other
+            # nodes as well: there, each round clears.
+            status_bytes = 0
         start = status
         values = [0] * (len(plan.inputs) + len(plan.outputs))
         places = {name: number for number, name in enumerate((*plan.inputs, *plan.outputs))}
@@ -543,7 +549,7 @@ class DeviceSession:
             for one, step, which in zip(loaded, launched, arguments, strict=True)
         )
         ready = tuple((call, self.runtime.ready(call, stream)) for call in calls)
-        return _Queue(stream, words, ready, status, status_bytes, owner)
+        return _Queue(stream, words, ready, owner, status, status_bytes)
 
     def _queue_all(self, queue: _Queue, works: Sequence[_Work], *, poison: bool = False) -> None:
         """Queue rounds of launches, in the active context."""

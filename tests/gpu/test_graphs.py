@@ -21,7 +21,7 @@ pytestmark = pytest.mark.gpu(min_sm=70)
 
 LENGTH = 300_001
 # Segments of one size, of which a warp has several or many a warp; a whole array, of which blocks
-# share status words that are cleared before each launch; and several launches with memory between.
+# share status words that nobody clears between launches; and several launches with memory between.
 CALLS: dict[str, Callable[..., Any]] = {
     "segmented_sum 16": lambda a, **o: tcusim.segmented_sum(a, 16, **o),
     "segmented_cumsum 1000": lambda a, **o: tcusim.segmented_cumsum(a, 1000, **o),
@@ -43,8 +43,11 @@ def data(seed: int) -> NDArray[np.float16]:
     return np.roll(numbers("float16", LENGTH), 7919 * seed)
 
 
-def captured(library: Library, work: Callable[[], Any]) -> Callable[[], None]:
-    """Return what replays work that was captured, after it was done once, on a side stream."""
+def captured(library: Library, work: Callable[[], Any]) -> Callable[..., None]:
+    """Return what replays work that was captured, after it was done once, on a side stream.
+
+    Given more work, it does that on the same stream before it replays, and once more afterwards.
+    """
     if library.name == "torch":
         torch = importlib.import_module("torch")
         side = torch.cuda.Stream()
@@ -55,9 +58,11 @@ def captured(library: Library, work: Callable[[], Any]) -> Callable[[], None]:
         with torch.cuda.graph(graph, stream=side):
             work()
 
-        def replay_of_torch() -> None:
+        def replay_of_torch(around: Callable[[], Any] = lambda: None) -> None:
             with torch.cuda.stream(side):
+                around()
                 graph.replay()
+                around()
             side.synchronize()
 
         return replay_of_torch
@@ -70,8 +75,11 @@ def captured(library: Library, work: Callable[[], Any]) -> Callable[[], None]:
         work()
         graph = stream.end_capture()
 
-    def replay_of_cupy() -> None:
-        graph.launch(stream=stream)
+    def replay_of_cupy(around: Callable[[], Any] = lambda: None) -> None:
+        with stream:
+            around()
+            graph.launch(stream=stream)
+            around()
         stream.synchronize()
 
     return replay_of_cupy
@@ -101,7 +109,7 @@ def test_a_call_in_a_graph(library: Library, name: str) -> None:
 
 
 def test_twenty_calls_in_a_graph(library: Library) -> None:
-    """One plan on several arrays: each call clears the status words that it shares with others."""
+    """One plan on several arrays: each call goes on from the status words that others left."""
     plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", backend=library.backend)
     arrays = [library.there(data(0)) for _ in range(4)]
     outs = [plan(a) for a in arrays]
@@ -117,6 +125,22 @@ def test_twenty_calls_in_a_graph(library: Library) -> None:
     replay()
     for seed, out in enumerate(outs):
         require_bits(library.back(out), tcusim.cumsum(data(seed), arch=arch()))
+
+
+@pytest.mark.parametrize("operation", ["sum", "cumsum"])
+def test_a_graph_between_calls_on_its_stream(library: Library, operation: str) -> None:
+    """One plan in both: each goes on from the status words that the other left."""
+    plan = tcusim.plan(operation, length=LENGTH, dtype="float16", backend=library.backend)
+    a, b = library.there(data(0)), library.there(data(1))
+    out, other = plan(a), plan(b)
+    replay = captured(library, lambda: plan(a, out=out))
+    for seed in (2, 3, 4):
+        overwrite(library, a, data(seed))
+        overwrite(library, b, data(seed + 3))
+        replay(lambda: plan(b, out=other))
+        for result, used in ((out, seed), (other, seed + 3)):
+            expected = getattr(tcusim, operation)(data(used), arch=arch())
+            require_bits(library.back(result), expected)
 
 
 def test_a_graph_beside_calls_on_another_stream(library: Library) -> None:

@@ -171,7 +171,7 @@ def test_a_plan_of_a_product_runs_on_parts(gpu: StandIn, rows: int, cols: int, a
         session.run(there, out=over, shape=c.shape, starts=starts)
 
 
-def test_status_words_are_cleared_before_each_launch(gpu: StandIn) -> None:
+def test_status_words_are_cleared_when_their_memory_is_taken(gpu: StandIn) -> None:
     session = prepared(gpu, result="float32", algorithm="scan_single_pass")
     (step,) = session.prepared.steps
     assert step.status_bytes > 0
@@ -179,12 +179,43 @@ def test_status_words_are_cleared_before_each_launch(gpu: StandIn) -> None:
     for _ in range(2):
         result = session.run({"in": OnGpu(LONG)}, shape=(LONG.size,))
         np.testing.assert_array_equal(result.values, expected)
-    cleared = -(-step.status_bytes // 256) * 256
-    assert gpu.driver.notes == 2 * [
-        f"clear {cleared} bytes on 0", f"launch {step.blocks} x 32 on 0",
-    ]  # fmt: skip
+    clear = f"clear {-(-step.status_bytes // 256) * 256} bytes on"
+    launch = f"launch {step.blocks} x 32 on"
+    assert gpu.driver.notes == [f"{clear} 0", f"{launch} 0", f"{launch} 0"]
     # The memory for status words, which is kept, and two results.
     assert gpu.made == 1 + 2
+    # Each stream has words of its own. The first stream's are let go for the ninth's.
+    for streams, cleared in (((*range(1, 9), 1), range(1, 9)), ((0, 0), (0,))):
+        gpu.driver.notes.clear()
+        for stream in streams:
+            session.run({"in": OnGpu(LONG)}, shape=(LONG.size,), stream=stream)
+        found = [note for note in gpu.driver.notes if note.startswith("clear")]
+        assert found == [f"{clear} {stream}" for stream in cleared]
+
+
+def test_status_words_of_a_graph_are_cleared_by_each_round(quick: StandIn) -> None:
+    session = prepared(quick, result="float32", algorithm="scan_single_pass")
+    driver, given = quick.driver, {"in": Cupy.ndarray(aligned(LONG))}
+    driver.capturing.add(3)
+    session.run(given, shape=LONG.shape)
+    driver.capturing.clear()
+    taken, clear, launch = driver.notes
+    assert taken == clear == "clear 256 bytes on 3"
+    assert launch.startswith("launch")
+    # What was captured has not been done: calls on the stream find what was in the memory before.
+    driver.notes.clear()
+    session.run(given, shape=LONG.shape)
+    session.run(given, shape=LONG.shape, stream=3)
+    assert driver.notes == 2 * [clear, launch]
+    # Two of the calls took the short way.
+    assert quick.long_ways == 1
+    # A graph of a stream that has had a call before holds launches alone.
+    driver.notes.clear()
+    session.run(given, shape=LONG.shape, stream=4)
+    driver.capturing.add(4)
+    session.run(given, shape=LONG.shape, stream=4)
+    clears = [note for note in driver.notes if note.startswith("clear")]
+    assert clears == ["clear 256 bytes on 4"]
 
 
 def test_a_plan_takes_arrays_of_any_shape(gpu: StandIn) -> None:
@@ -308,13 +339,14 @@ def test_a_call_like_an_earlier_one_takes_the_short_way(quick: StandIn) -> None:
     assert all("waits" not in note for note in quick.driver.notes)
 
 
-def test_status_words_are_cleared_on_the_short_way_too(quick: StandIn) -> None:
+def test_nothing_is_cleared_on_the_short_way(quick: StandIn) -> None:
     session = prepared(quick, result="float32", algorithm="scan_single_pass")
     for _ in range(3):
         session.run({"in": Cupy.ndarray(aligned(LONG))}, shape=LONG.shape)
     assert quick.long_ways == 1
-    assert quick.driver.notes == 3 * quick.driver.notes[:2]
-    assert quick.driver.notes[0].startswith("clear")
+    clear, *launches = quick.driver.notes
+    assert clear.startswith("clear")
+    assert launches == 3 * ["launch 7 x 32 on 3"]
 
 
 FEW = LONG[:2048]
@@ -400,7 +432,7 @@ def test_a_lane_launches_on_arrays_like_earlier_ones(
     lane = session.lane((first,), LONG.shape)
     assert lane(first).values.tobytes() == expected
     assert quick.long_ways == 1
-    assert quick.driver.notes == 2 * quick.driver.notes[:2]
+    assert quick.driver.notes[1:] == 2 * ["launch 7 x 32 on 3"]
     # What it is not for is not launched, and left to the general way.
     apart = aligned(np.zeros(2 * LONG.size, np.float16))
     for other in (aligned(LONG, shift=16), apart[::2]):
