@@ -101,7 +101,7 @@ def test_small_arrays_lie_in_the_cache_and_launches_bound_them() -> None:
     assert not cost(tcusim.plan("sum", length=2**28)).launches[0].cached
 
 
-def test_status_words_are_cleared_by_a_launch_of_their_own() -> None:
+def test_status_words_count_as_a_launch_of_their_own() -> None:
     whole = cost(tcusim.plan("sum", length=2**22, strategy="single_pass"))
     parts = cost(tcusim.plan("segmented_sum", length=2**22, segment_size=64))
     assert whole.parts["launch"] == 2 * (parts.parts["launch"] or 0)
