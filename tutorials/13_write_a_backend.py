@@ -156,7 +156,7 @@ def indented(prefix: str, steps: tuple[Step, ...], first: int = 1) -> list[str]:
 def to_python(program: Program) -> str:
     """Return a generator function that one warp runs."""
     scalars = ", ".join(scalar.name for scalar in program.scalars)
-    head = f"def kernel(memory, block, block_col, warp, warp_row, warp_col, {scalars}):"
+    head = f"def kernel(memory, block, block_row, block_col, warp, warp_row, warp_col, {scalars}):"
     return "\n".join([head, *indented("", program.steps), "    yield"])
 
 
@@ -255,7 +255,9 @@ def launch(program: Program, arrays, scalars, arch):
         running = []
         for warp in range(program.warps):
             of_warp = {b.name: fresh(b) for b in program.scratch if b.space is Space.WARP}
-            places = (*divmod(number, program.columns), warp, *divmod(warp, program.warp_columns))
+            block, col = divmod(number, program.columns)
+            places = (*divmod(block, program.rows), col)
+            places += (warp, *divmod(warp, program.warp_columns))
             seen = memory | of_block | of_warp
             running.append(names["kernel"](seen, *places, *known))
         while running:  # each turn ends at the next barrier

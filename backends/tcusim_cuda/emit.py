@@ -399,7 +399,8 @@ class Emitter:
             self._constants()
             self._place_of_ticket()
         else:
-            self._place_in_band() if self.program.columns > 1 else self._place("blockIdx.x")
+            is_matrix = self.program.columns > 1 and self.program.rows == 1
+            self._place_in_band() if is_matrix else self._place("blockIdx.x")
             self._shared_memory()
         for name in _ranges(self.program):
             self._line(f"tcu::Found {name}_found;")
@@ -419,11 +420,13 @@ class Emitter:
 
     def _place(self, number: str) -> None:
         """Declare the block's place in the grid."""
-        columns = self.program.columns
-        if columns == 1:
-            self._line(f"const long long block = {number};")
-        else:
-            self._line(f"const long long block = {number} / {columns};")
+        rows, columns = self.program.rows, self.program.columns
+        each = f" / {rows * columns}" if rows * columns > 1 else ""
+        self._line(f"const long long block = {number}{each};")
+        if rows > 1:
+            row = f"{number} / {columns}" if columns > 1 else number
+            self._line(f"const int block_row = {row} % {rows};")
+        if columns > 1:
             self._line(f"const int block_col = {number} % {columns};")
 
     def _place_in_band(self) -> None:

@@ -19,6 +19,7 @@ from tcusim.machine import format_of
 from tcusim.machine.shapes import TILE_BYTES
 from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
+    WARP,
     Add,
     Await,
     Buffer,
@@ -60,7 +61,7 @@ from tcusim_cuda.emit import (
 )
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.narrow import narrow_rows
-from tcusim_cuda.text import C_TYPES, c_address, c_extent, c_literal, c_value, c_within
+from tcusim_cuda.text import C_TYPES, c_address, c_extent, c_index, c_literal, c_value, c_within
 from tcusim_cuda.together import Run
 from tcusim_cuda.transfer import LANES, varying
 
@@ -179,8 +180,7 @@ class _TappedEmitter(Emitter):
         super()._setup()
         program = self.program
         # Not as the blocks run, which may be in bands.
-        place = f"(block * {program.columns} + block_col)" if program.columns > 1 else "block"
-        warp = f"{place} * {program.warps} + warp"
+        warp = c_index(program.block_number * program.warps + WARP)
         self._line("", f"// What a warp that is tapped begins with: {RECORDS} tells of it.")
         self._line(f"tcu::Tap {TAP}({CHOICE}, {RECORDS}, {warp});")
         for buffer in program.scratch:

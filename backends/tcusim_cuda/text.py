@@ -47,7 +47,8 @@ def c_index(index: Index) -> str:
 # The number of an element within its vector.
 _AT = Index.symbol("at")
 # A warp's place first, the element's within the tile last.
-_ORDER = {"block": -5, "block_col": -4, "warp": -3, "warp_row": -2, "warp_col": -1}
+_ORDER = {"block": -6, "block_row": -5, "block_col": -4}
+_ORDER |= {"warp": -3, "warp_row": -2, "warp_col": -1}
 _ORDER |= {"row": 2, "col": 3, "at": 4}
 
 

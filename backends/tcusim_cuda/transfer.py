@@ -260,7 +260,7 @@ def known_steps(program: Program) -> frozenset[str]:
     Others, such as scalars, are numbers that only the launch tells.
     """
     loops = {step.var for _, step in walk(program.steps) if isinstance(step, Loop)}
-    return frozenset({"block", "block_col", "row", "col"} | WARP_PLACES | loops)
+    return frozenset({"block", "block_row", "block_col", "row", "col"} | WARP_PLACES | loops)
 
 
 def _in_vectors(view: View, size: int, down: bool, known: frozenset[str]) -> bool:

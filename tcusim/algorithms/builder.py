@@ -147,12 +147,16 @@ def stored_type(dtype: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the grid covers: scalars, blocks, down and across, and the columns of their warps."""
+    """What the grid covers: scalars, blocks, down and across, and the columns of their warps.
+
+    rows: of columns, for each of `blocks`.
+    """
 
     scalars: tuple[Scalar, ...]
     blocks: Extent
     columns: int = 1
     warp_columns: int = 1
+    rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -688,6 +692,7 @@ class Builder:
             source=source,
             columns=work.columns,
             warp_columns=work.warp_columns,
+            rows=work.rows,
         )
 
     # --- Behind the scenes -------------------------------------------------------------------

@@ -313,10 +313,12 @@ def _writer(case: _Case, name: str, place: int) -> str:
 
 def _warp(program: Program, warp: int) -> str:
     block, place = divmod(warp, program.warps)
-    if program.columns == 1:
-        return f"warp {place} of block {block}"
-    row, column = divmod(block, program.columns)
-    return f"warp {place} of block ({row}, {column})"
+    at: tuple[int, ...] = ()
+    for count in (program.columns, program.rows):
+        if count > 1:
+            block, last = divmod(block, count)
+            at = last, *at
+    return f"warp {place} of block {(block, *at) if at else block}"
 
 
 def _step(path: str, step: Step, event: Event) -> str:

@@ -6,7 +6,7 @@ emitter each match the same closed union `Step`, case by case, in the order of t
 
 ::
 
-    Program = name, shape, ab, acc, scalars, buffers, blocks, columns, warps, Step*
+    Program = name, shape, ab, acc, scalars, buffers, blocks, rows, columns, warps, Step*
     Step    = Const(dst, pattern)          fragment <- constant matrix
             | Load(dst, src, only)         fragment <- tile of memory
             | Mma(d, a, b, c)              D = A.B + C
@@ -28,8 +28,8 @@ emitter each match the same closed union `Step`, case by case, in the order of t
             | Gathered(ranges)             each in a range that Locate found
     Bound   = Index < Index                an element where it fails is read as 0, never written
     Formula = Operation, (View | Formula | number)*
-    Index   = sum of integer * symbol + integer; symbols: block, block_col, warp, warp_row,
-              warp_col, row, col, loops, scalars
+    Index   = sum of integer * symbol + integer; symbols: block, block_row, block_col, warp,
+              warp_row, warp_col, row, col, loops, scalars
 
 A fragment is opaque, as in CUDA: no step can name the lane or the register of an element.
 """
@@ -47,6 +47,7 @@ from tcusim.machine.shapes import MmaShape
 from tcusim.markup import listing
 from tcusim.program.index import BLOCK as BLOCK
 from tcusim.program.index import BLOCK_COL as BLOCK_COL
+from tcusim.program.index import BLOCK_ROW as BLOCK_ROW
 from tcusim.program.index import COL as COL
 from tcusim.program.index import ROW as ROW
 from tcusim.program.index import WARP as WARP
@@ -676,9 +677,11 @@ class Program:
         What is known when it runs: lengths, found from the sizes of its inputs.
     buffers : tuple of Buffer
         Inputs, outputs, scratch and status words, with their element types and sizes.
-    blocks, columns : Extent, int
-        The grid is `blocks` high and `columns` wide; a block is at (block, block_col). In a program
-        with status words, blocks are numbered in the order in which they start.
+    blocks, rows, columns : Extent, int, int
+        The grid is `blocks` high and `columns` wide; a block is at (block, block_col). If there are
+        `rows` of columns for each of `blocks`, it is at (block, block_row, block_col). The last of
+        these counts fastest. In a program with status words, blocks are numbered in the order in
+        which they start.
     warps, warp_columns : int
         Warps of a block are numbered by `warp`. If they stand in rows of several `warp_columns`,
         row by row, a warp is at (warp_row, warp_col) as well.
@@ -700,6 +703,7 @@ class Program:
     source: str = ""
     columns: int = 1
     warp_columns: int = 1
+    rows: int = 1
     # What `print` shows. The printer, which knows the grammar, puts its listing here.
     as_text: ClassVar[Callable[[Program], str]] = repr
 
@@ -760,8 +764,17 @@ class Program:
         return tuple(buffer for buffer in self.buffers if buffer.role is role)
 
     def grid(self, scalars: Mapping[str, int]) -> int:
-        """Return the number of blocks of the launch, in all columns."""
-        return self.blocks.evaluate(scalars) * self.columns
+        """Return the number of blocks of the launch, in all rows and columns."""
+        return self.blocks.evaluate(scalars) * self.rows * self.columns
+
+    @property
+    def block_number(self) -> Index:
+        """The number of a block in the whole grid."""
+        number = BLOCK
+        for place, count in ((BLOCK_ROW, self.rows), (BLOCK_COL, self.columns)):
+            # The place in a single row, or column, is no symbol.
+            number = number * count + (place if count > 1 else 0)
+        return number
 
 
 # --- Ways through a program -------------------------------------------------------------------

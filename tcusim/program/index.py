@@ -120,6 +120,7 @@ def _collected(factors: Mapping[str, int], const: int) -> Index:
 
 
 BLOCK = Index.symbol("block")
+BLOCK_ROW = Index.symbol("block_row")
 BLOCK_COL = Index.symbol("block_col")
 WARP = Index.symbol("warp")
 WARP_ROW = Index.symbol("warp_row")

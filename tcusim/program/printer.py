@@ -164,6 +164,8 @@ def _header(program: Program) -> Iterator[tuple[str, str]]:
     blocks = "1 block" if program.blocks.constant == 1 else f"{program.blocks} blocks"
     if program.columns > 1:
         blocks = f"{program.blocks} x {program.columns} blocks"
+    if program.rows > 1:
+        blocks = f"{program.blocks} x {program.rows} x {program.columns} blocks"
     warps = f"{program.warps} warp{'s' * (program.warps != 1)}"
     if program.warp_columns > 1:
         warps = f"{program.warps // program.warp_columns} x {program.warp_columns} warps"

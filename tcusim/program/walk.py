@@ -268,7 +268,8 @@ def grid_symbols(program: Program, warps: Ints) -> dict[str, Ints]:
     """Return what the places of the block and of the warp are in these warps of the grid."""
     number = warps // program.warps
     return {
-        "block": number // program.columns,
+        "block": number // (program.rows * program.columns),
+        "block_row": number // program.columns % program.rows,
         "block_col": number % program.columns,
         **warp_symbols(warps % program.warps, program.warp_columns),
     }

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tcusim.program.grammar import (
-    BLOCK,
-    BLOCK_COL,
     WARP,
     Buffer,
     BufferRole,
@@ -112,13 +110,13 @@ class _Writer:
     def _place(self, path: str, step: Step, made: Frag | View, loops: _Loops) -> View:
         """Add a probe for what all warps make in all iterations; return one warp's place in it."""
         program = self.program
-        index = BLOCK * program.columns + (BLOCK_COL if program.columns > 1 else 0)
-        index = index * program.warps + WARP
+        index = program.block_number * program.warps + WARP
         for var, count in loops:
             index = index * count + Index.symbol(var)
         size = made.rows * made.cols
         # At least ceil(index / per) * each, which an extent cannot say.
-        each = program.columns * program.warps * math.prod(count for _, count in loops) * size
+        each = program.rows * program.columns * program.warps
+        each *= math.prod(count for _, count in loops) * size
         blocks = program.blocks
         extent = Extent((blocks.index + (blocks.per - 1)) * each, blocks.per)
         thing = made if isinstance(made, Frag) else made.buffer

@@ -15,6 +15,7 @@ from tcusim.program.checks.writes import has_one_writer, one_writer
 from tcusim.program.grammar import (
     BLOCK,
     BLOCK_COL,
+    BLOCK_ROW,
     COL,
     ROW,
     WARP,
@@ -38,7 +39,9 @@ IN = Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT)
 OUT = Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT, partial=True)
 
 
-def program(*steps: Step, columns: int = 1, warps: int = 1, multiple: int = 1) -> Program:
+def program(
+    *steps: Step, columns: int = 1, rows: int = 1, warps: int = 1, multiple: int = 1
+) -> Program:
     return Program(
         name="affine",
         shape=shape_of("16x16x16"),
@@ -50,6 +53,7 @@ def program(*steps: Step, columns: int = 1, warps: int = 1, multiple: int = 1) -
         warps=warps,
         steps=steps,
         columns=columns,
+        rows=rows,
     )
 
 
@@ -151,8 +155,11 @@ def random_writes(seed: int) -> Program:
     """Return a program that writes one rectangle in a loop, or two in two branches."""
     choose = random.Random(seed)
     columns, warps, turns = (choose.choice((1, 1, 2, 3)) for _ in range(3))
+    of_blocks = choose.choice((1, 1, 2, 3))
     place = BLOCK * choose.choice((4, 6, 8, 12, 24)) + WARP * choose.choice((0, 1, 2, 4, 6))
     place = place + BLOCK_COL * choose.choice((0, 2, 4, 12)) + TURN * choose.choice((0, 2, 4))
+    if of_blocks > 1:
+        place = place + BLOCK_ROW * choose.choice((0, 2, 4, 12))
     rows, cols = choose.choice(((1, 1), (1, 4), (2, 2), (2, 3)))
     view = View.strided(OUT, place, rows, cols, choose.choice((1, 2, 4)), 1)
     bounds = [Bound(view.address, LENGTH)]
@@ -163,7 +170,8 @@ def random_writes(seed: int) -> Program:
     step: Step = Copy(view, View.strided(IN, Index(), rows, cols, 0, 0))
     if choose.random() < 0.3:
         step = When((Bound(choose.choice((WARP, BLOCK_COL)), Index.of(1)),), (step,))
-    return program(Loop("i", Extent.of(turns), (step,)), columns=columns, warps=warps)
+    loop = Loop("i", Extent.of(turns), (step,))
+    return program(loop, columns=columns, rows=of_blocks, warps=warps)
 
 
 @pytest.mark.parametrize("first", range(0, 400, 50))

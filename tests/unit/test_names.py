@@ -31,6 +31,7 @@ from planted import (
 from tcusim.program.checks.verifier import problems
 from tcusim.program.grammar import (
     BLOCK,
+    BLOCK_ROW,
     WARP_COL,
     WARP_ROW,
     Bound,
@@ -74,6 +75,16 @@ def test_places_of_warps_are_there_where_they_stand_in_rows() -> None:
     assert error.path == "5"
     found = {problem.check for problem in problems(replace(program, warps=4, warp_columns=2))}
     assert "symbols_in_scope" not in found
+
+
+def test_rows_of_blocks_have_numbers_where_there_are_several() -> None:
+    load = at(reduction(), "5")
+    program = changed(reduction(), "5", src=replace(load.src, offset=load.src.offset + BLOCK_ROW))
+    error = refused(program, "symbols_in_scope", "names 'block_row', which has no value here")
+    assert error.path == "5"
+    found = {problem.check for problem in problems(replace(program, rows=2))}
+    assert "symbols_in_scope" not in found
+    refused(replace(reduction(), rows=0), "positive_counts", "rows must be at least 1, got 0")
 
 
 def test_positive_counts_refuses_division_by_zero() -> None:

@@ -76,6 +76,8 @@ class Region:
 def symbol_counts(program: Program, site: Site, view: View | None = None) -> dict[str, Extent]:
     """Return how many values each symbol takes at a step, from 0 on."""
     counts = {"block": program.blocks, "block_col": Extent.of(program.columns)}
+    if program.rows > 1:
+        counts["block_row"] = Extent.of(program.rows)
     counts["warp"] = Extent.of(program.warps)
     across = program.warp_columns
     if across > 1:

@@ -33,7 +33,7 @@ from tcusim.program.grammar import (
 )
 from tcusim.program.walk import WARP_PLACES, Site, sites
 
-_BUILT_IN: Final = ("block", "block_col", *sorted(WARP_PLACES), "row", "col")
+_BUILT_IN: Final = ("block", "block_row", "block_col", *sorted(WARP_PLACES), "row", "col")
 _MAX_WARPS: Final = 32  # 1024 threads a block [CPG sec. 16.2]
 
 
@@ -55,7 +55,8 @@ def positive_counts(program: Program) -> Iterator[Finding]:
             f"{program.warps} warps do not stand in rows of {program.warp_columns}. Let "
             f"warp_columns divide the number of warps.",
         )
-    declared = [("blocks", program.blocks), ("columns", Extent.of(program.columns))]
+    declared = [("blocks", program.blocks)]
+    declared += [("rows", Extent.of(program.rows)), ("columns", Extent.of(program.columns))]
     declared += [(f"the size of {buffer.name!r}", buffer.size) for buffer in program.buffers]
     for what, extent in declared:
         for message in _extent(what, extent, least=1):
@@ -189,7 +190,8 @@ def symbols_in_scope(program: Program) -> Iterator[Finding]:
 def _symbols_of_step(program: Program, site: Site) -> Iterator[str]:
     scalars = frozenset(scalar.name for scalar in program.scalars)
     places = WARP_PLACES if program.warp_columns > 1 else {"warp"}
-    scope = scalars | {"block", "block_col"} | places | {loop.var for loop in site.loops}
+    places |= {"block", "block_row", "block_col"} if program.rows > 1 else {"block", "block_col"}
+    scope = scalars | places | {loop.var for loop in site.loops}
     used: list[tuple[str, Index]] = []
     match site.step:
         case Const(pattern=pattern):

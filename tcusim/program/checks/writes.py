@@ -29,7 +29,7 @@ from tcusim.program.grammar import (
 from tcusim.program.index import with_derived
 from tcusim.program.walk import Ints, Placement, Site, grid_symbols, sites, span
 
-_IDENTITY: Final = ("block", "block_col", "warp", "warp_row", "warp_col")
+_IDENTITY: Final = ("block", "block_row", "block_col", "warp", "warp_row", "warp_col")
 # The addresses that a chunk takes in a trace: more than any chunk has elements.
 _CHUNK: Final = 1 << 32
 # Elements of one view that are followed to find an example, and to see that all are written.
