@@ -44,6 +44,7 @@ from tcusim.machine import format_of
 from tcusim.program.grammar import (
     BLOCK,
     BLOCK_COL,
+    BLOCK_ROW,
     COL,
     ROW,
     WARP,
@@ -67,12 +68,15 @@ BLOCK_CHUNKS = (1, 2, 4)
 class _Blocks:
     """Which elements a block takes: `chunk` of them, block_col in `columns` after another.
 
+    columns: blocks of a group; a segment that needs fewer has no more.
     segment_size: None if the whole array is one segment; its groups of blocks then follow each
-    other. Else each segment has one group of its own. In reverse the last ones have the first turn.
+    other. Else each segment has `groups` of them, which do. In reverse the last ones have the first
+    turn.
 
     column: the block's turn in its group. place: where it is in the group. number: the number of
-    its place in the grid. first: its first element in the array. last_column: whether it is the
-    last one of its group.
+    its place in the grid. turn: its group's in the segment. group: the number of its group's turn
+    among those of all segments. first: its first element in the array. last_column: whether it is
+    the last one of its group.
     """
 
     def __init__(
@@ -83,23 +87,51 @@ class _Blocks:
             "a block of one launch for a whole array takes one chunk: items_per_warp=1",
         )
         self.chunk = chunk
-        self.columns = columns = columns if size is None else -(-size // chunk)
+        self.columns = columns = columns if size is None else min(columns, -(-size // chunk))
+        self.per_group = chunk * columns
+        self.groups = rows = 1 if size is None else -(-size // self.per_group)
         self.segment_size = size
         self.masked = b.options.masked
         self.reverse = reverse
         self.column = BLOCK_COL if columns > 1 else Index()
         self.place = columns - 1 - self.column if reverse else self.column
-        self.number = BLOCK * columns + self.place
         self.last_column = Bound(Index.of(columns - 2), self.column)
-        per_group = size or chunk * columns
-        blocks = Extent(LENGTH, per_group)
-        scalars = [Scalar("length", 1 if self.masked else per_group)]
-        group = BLOCK
-        if reverse and size is None:
-            scalars.append(Scalar("groups", of=blocks))
-            group = Index.symbol("groups") - 1 - BLOCK
-        self.first = group * per_group + self.place * chunk
-        self.work = Work(tuple(scalars), blocks, columns)
+        per_block = size or self.per_group
+        blocks = Extent(LENGTH, per_block)
+        scalars = [Scalar("length", 1 if self.masked else per_block)]
+        row = BLOCK_ROW if rows > 1 else Index()
+        self.group = BLOCK * rows + row
+        self.number = self.group * columns + self.place
+        if size is not None:
+            self.turn = row
+            # Where the group begins in its segment.
+            self.begin = (rows - 1 - row if reverse else row) * self.per_group
+            self.first = BLOCK * size + self.begin + self.place * chunk
+        else:
+            group = self.turn = BLOCK
+            if reverse:
+                scalars.append(Scalar("groups", of=blocks))
+                group = Index.symbol("groups") - 1 - BLOCK
+            self.begin = group * self.per_group
+            self.first = self.begin + self.place * chunk
+        self.work = Work(tuple(scalars), blocks, columns, rows=rows)
+
+    @property
+    def follows(self) -> bool:
+        """Whether groups of a segment follow each other."""
+        return self.segment_size is None or self.groups > 1
+
+    def in_segment(self, place: Index) -> list[Bound]:
+        """Return conditions for a block at a place of the group to have elements, if not all do."""
+        if self.groups == 1 or not self.is_padded:
+            return []
+        assert self.segment_size is not None
+        return [Bound(self.begin + place * self.chunk, Index.of(self.segment_size))]
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether a segment's blocks reach beyond its end."""
+        return self.segment_size is not None and self.segment_size % self.per_group != 0
 
     def rows(self, b: Builder, buffer: Buffer, place: Index, size: tuple[int, int]) -> View:
         """Return rows x cols consecutive elements of an array from `place` in the chunk on."""
@@ -107,7 +139,7 @@ class _Blocks:
         first = self.first + place
         each = first + ROW * cols + COL
         bounds = []
-        if self.segment_size is not None and self.segment_size % self.chunk:
+        if self.segment_size is not None and self.is_padded:
             bounds.append(Bound(each - BLOCK * self.segment_size, Index.of(self.segment_size)))
         from_end = self.reverse and self.segment_size is None
         if self.masked or from_end:
@@ -120,9 +152,20 @@ class _Blocks:
     @property
     def places(self) -> Extent:
         """Status words: one a block."""
+        return self._each(self.groups * self.columns)
+
+    @property
+    def places_of_groups(self) -> Extent:
+        """Status words: one a group, and one more that nobody awaits."""
+        index = self.work.blocks.index if self.groups == 1 else self._each(self.groups).index
+        per = self.work.blocks.per
+        return Extent(index + per, per)
+
+    def _each(self, count: int) -> Extent:
+        """Return so many for each of `blocks`."""
         blocks = self.work.blocks
-        # ceil(blocks) * columns, rounded up once more where the division leaves a rest.
-        return Extent((blocks.index + (blocks.per - 1)) * self.columns, blocks.per)
+        # ceil(blocks) * count, rounded up once more where the division leaves a rest.
+        return Extent((blocks.index + (blocks.per - 1)) * count, blocks.per)
 
 
 def tiles_of_blocks(values: Mapping[str, int]) -> dict[str, int]:
@@ -174,7 +217,10 @@ def reduction_single_pass(
     share = panels * rows * panel.row
     for name, count in (("warps", b.options.warps), ("panels", panels), ("columns", columns)):
         require(count & (count - 1) == 0, f"{name} is a power of 2, got {count}")
-    grid = _Blocks(b, b.options.warps * share, columns, segment_size)
+    chunk = b.options.warps * share
+    if segment_size is not None:
+        columns = -(-segment_size // chunk)
+    grid = _Blocks(b, chunk, columns, segment_size)
     size = Extent.of(1) if segment_size is None else Extent(LENGTH, segment_size)
     out = b.output("out", b.options.result, size)
     total = _block_total(b, _sum_of_share(b, grid, panel, panels, rows))
@@ -302,12 +348,12 @@ def scan_single_pass(
     segment_size: int | None,
     *,
     held: Held = HELD,
-    columns: Annotated[
-        int | None, "Blocks of a group of the whole array; by default those of 512 chunks."
-    ] = None,
+    columns: Annotated[int | None, "Blocks of a group; by default those of 512 chunks."] = None,
     order: Order = FORWARD,
 ) -> Work:
     """Scan the whole array, or segments of several blocks each, in one launch that reads it once.
+
+    Groups of a segment follow each other, and segments do not wait for each other.
 
     A warp holds `batches` times m*groups rows of two tiles in its fragments. Products with ones
     give the rows' totals, rounded additions what precedes each row in its panel, each panel in its
@@ -448,8 +494,8 @@ def _before_chunks(
     waits are under way together, and what can be added meanwhile is.
     """
     acc, chunks, warps = b.options.acc, levels.chunks, b.options.warps
-    panels, whole = _panels(levels), grid.segment_size is None
-    alone = chunks == grid.columns == 1 and not whole
+    panels, follows = _panels(levels), grid.follows
+    alone = chunks == grid.columns == 1 and not follows
     own = b.shared("own", acc, chunks + 1)
     if not alone:
         with b.first_warp():
@@ -457,10 +503,10 @@ def _before_chunks(
         b.barrier()
     with b.one_warp(max(0, warps - 2)):
         add_in_turn(b, totals, panels, order)
-    tree = _Earlier(b, grid, own, chunks + whole)
+    tree = _Earlier(b, grid, own, chunks + follows)
     tree.add_up()
     carry, groups = b.shared("carry", acc, 1), None
-    if whole:
+    if follows:
         with b.one_warp(warps - 1):
             groups = _await_group(b, grid, b.rect(carry, 0, 1, 1, 1))
     b.barrier()
@@ -472,7 +518,7 @@ def _before_chunks(
         with b.first_warp(), b.when([grid.last_column]):
             following = b.rect(b.scratch("following", acc, 1), 0, 1, 1, 1)
             b.copy(following, of_group, b.rect(carry, 0, 1, 1, 1))
-            b.publish(b.rect(groups, BLOCK + 1, 1, 1, 1), following)
+            b.publish(b.rect(groups, grid.group + 1, 1, 1, 1), following)
         in_group, found = (
             b.rect(found, 0, chunks, 1, apart),
             b.scratch("before_chunks", acc, chunks),
@@ -534,9 +580,11 @@ class _Earlier:
         bounds = [Bound(grid.place, place) if grid.reverse else Bound(place, grid.place)]
         if grid.reverse and columns < self.columns:
             bounds.append(Bound(place, Index.of(columns)))
+        # The blocks behind a segment's end wait for nobody, and nobody for them.
+        bounds += grid.in_segment(place if grid.reverse else grid.place)
         with b.when([Bound(WARP, Index.of(self.warps))]):
             row = b.rect(b.scratch("earlier", b.options.acc, each), 0, 1, each, each)
-            first = BLOCK * columns + WARP * each
+            first = grid.group * columns + WARP * each
             b.await_status(row, b.rect(status, first, 1, each, each, 1, bounds))
             here = [Bound(place, grid.place + 1), Bound(grid.place, place + 1)]
             b.copy(
@@ -575,8 +623,8 @@ def _add_lines(b: Builder, values: Buffer, lines: Vectors, first: Index | int = 
 
 def _await_group(b: Builder, grid: _Blocks, into: View) -> Buffer:
     """Wait for what precedes the block's group; return the status words of all groups."""
-    per_group = grid.chunk * grid.columns
-    groups = b.status("sums_of_groups", b.options.acc, Extent(LENGTH + per_group, per_group))
-    words = b.rect(groups, BLOCK, 1, 1, 1, 1, [Bound(Index.of(0), BLOCK)])
+    groups = b.status("sums_of_groups", b.options.acc, grid.places_of_groups)
+    bounds = [Bound(Index.of(0), grid.turn), *grid.in_segment(grid.place)]
+    words = b.rect(groups, grid.group, 1, 1, 1, 1, bounds)
     b.await_status(into, words)
     return groups

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import ml_dtypes  # noqa: F401 - NumPy then knows bfloat16
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.grammar import (
     BLOCK,
     BLOCK_COL,
+    BLOCK_ROW,
     COL,
     WARP,
     Await,
@@ -126,6 +128,78 @@ def test_segments_of_several_blocks_equal_integers(shape: Any) -> None:
         assert_exact("reduction_single_pass", length, size, tile=shape, warps=2, groups=1)
         order = ORDERS[turn % len(ORDERS)]
         assert_exact("scan_single_pass", length, size, tile=shape, warps=8, **order)
+
+
+# Programs of all types that a scan takes, and the types of arrays for them.
+GROUPED: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"warps": 8}, "float16"),
+    ({"warps": 4, "batches": 4}, "float16"),
+    ({"warps": 8, "tile": "8x32x16", "side": "b"}, "float16"),
+    ({"warps": 8, "acc": "f16"}, "float16"),
+    ({"warps": 8, "ab": "bf16"}, "bfloat16"),
+    ({"warps": 8, "ab": "bf16", "source": "f32"}, "float32"),
+    ({"warps": 4, "ab": "f32", "source": "f32"}, "float32"),
+    ({"warps": 8, "tile": "8x8x4", "ab": "f64", "acc": "f64"}, "float64"),
+    ({"warps": 8, "ab": "s8", "acc": "s32"}, "int8"),
+    ({"warps": 8, "tile": MmaShape(4, 4, 4)}, "float16"),
+)
+
+
+def assert_alone(
+    size: int, count: int, rest: int, dtype: str, *, backend: str = "numpy", **options: Any
+) -> Program:
+    """Compare segments that one launch scans with each that is a whole array; return the launch."""
+    options = {"columns": 2, "masked": rest > 0, **options}
+    program = build("scan_single_pass", segment_size=size, **options)
+    alone = build("scan_single_pass", **{**options, "masked": True})
+    rng = np.random.default_rng(size)
+    x = rng.standard_normal(count * size + rest) * np.exp2(rng.integers(-6, 6, count * size + rest))
+    x = (3 * x).clip(-128, 127).astype(dtype) if dtype == "int8" else x.astype(dtype)
+    got = run(program, {"in": x}, backend=backend, arch="ampere")["out"]
+    for first in range(0, x.size, size):
+        wanted = run(alone, {"in": x[first : first + size]}, arch="ampere")["out"]
+        assert got[first : first + size].tobytes() == wanted.tobytes(), (size, first, options)
+    return program
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+def test_segments_of_several_groups_have_the_bits_of_each_alone(
+    order: dict[str, Any], some: Some
+) -> None:
+    for options, dtype in some(GROUPED, 4, ORDERS.index(order)):
+        chunk = CHUNK // 16 * shape_of(options.get("tile", "16x16x16")).k
+        # Full groups, groups that are not full, blocks that are not, and one element too many.
+        for size, count, rest in some(
+            ((4, 2, 0), (3, 2, 0), (3, 2, 700), (5, 2, 1)), 2, ORDERS.index(order)
+        ):
+            assert_alone(size * chunk, count, rest, dtype, **order, **options)
+            assert_alone(size * chunk - 1000, count, rest, dtype, **order, **options)
+            assert_alone((size - 1) * chunk + 1, count, chunk, dtype, **order, **options)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("order", ORDERS[::3], ids=str)
+def test_segments_have_groups_of_any_width(columns: int, order: dict[str, Any]) -> None:
+    program = assert_alone(7 * CHUNK - 9, 2, 5, "float16", warps=8, columns=columns, **order)
+    assert (program.rows, program.columns) == ((7, 3)[columns > 1], columns)
+    # A segment of one group has one row, of as many blocks as it needs.
+    program = build("scan_single_pass", segment_size=2 * CHUNK, warps=8, columns=columns, **order)
+    assert (program.rows, program.columns) == ((2, 1)[columns > 1], (1, 2)[columns > 1])
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+def test_host_has_the_bits_of_several_groups(order: dict[str, Any]) -> None:
+    for size, rest in ((4 * CHUNK, 0), (4 * CHUNK + 77, 9000)):
+        assert_alone(size, 2, rest, "float16", backend="host", warps=8, **order)
+
+
+def test_segments_of_several_groups_in_groups_of_512_chunks() -> None:
+    # Of the smallest tiles: chunks of 512 elements.
+    tcusim.register_shape(MmaShape(16, 16, 1))
+    size = 513 * 512 + 3
+    given: dict[str, Any] = {"tile": "16x16x1", "warps": 8, "batches": 8, "columns": 128}
+    program = assert_alone(size, 2, 5, "float16", **given)
+    assert (program.rows, program.columns) == (2, 128)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 64])
@@ -342,6 +416,28 @@ def test_blocks_that_publish_before_they_wait_run_together() -> None:
         np.testing.assert_array_equal(result, [0, 1, 2, 3, 4, 5])
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(2, 1), (1, 3), (2, 3)])
+def test_blocks_stand_in_rows_of_columns(rows: int, columns: int) -> None:
+    """Each block writes its number, in a grid with an order of its blocks, and in one without."""
+    place = BLOCK * (rows * columns)
+    place += (BLOCK_ROW * columns if rows > 1 else 0) + (BLOCK_COL if columns > 1 else 0)
+    take, put = Copy(KEPT, one(IN, place)), Copy(one(OUT, place), KEPT)
+    free = replace(
+        chained(take, SYNC, put),
+        scalars=(Scalar("length", rows * columns),),
+        buffers=(IN, OUT, TILE),
+        blocks=Extent(LENGTH, rows * columns),
+        rows=rows,
+        columns=columns,
+    )
+    assert (free.block_number, free.grid({"length": 24})) == (place, 24)
+    give = Publish(one(STATUS, place), KEPT)
+    in_turn = replace(free, steps=(take, SYNC, give, put), buffers=(IN, OUT, TILE, STATUS))
+    x = np.random.default_rng(6).standard_normal(4 * rows * columns).astype(np.float32)
+    for program, backend in itertools.product((free, in_turn), ("numpy", "host")):
+        np.testing.assert_array_equal(run(program, {"in": x}, backend=backend)["out"], x)
+
+
 def test_blocks_that_wait_before_they_publish_run_one_by_one() -> None:
     # A running sum waits before it publishes: its blocks cannot be interpreted together.
     add = Copy(KEPT, KEPT, one(IN, BLOCK))
@@ -449,6 +545,9 @@ def test_listing_and_events_name_the_status_words() -> None:
     assert "publish sums_of_blocks[4*block + block_col] ← " in text
     assert "← sums_of_blocks[4*block + 4*warp + col where col + 4*warp < block_col" in text
     assert "await carry[0] ← sums_of_groups[block where 0 < block]" in text
+    text = tcusim.listing(build("scan_single_pass", warps=8, columns=2, segment_size=6 * CHUNK))
+    assert "grid         ceil(length / 49152) x 3 x 2 blocks of 8 warps" in text
+    assert "await carry[0] ← sums_of_groups[3*block + block_row where 0 < block_row]" in text
     program = chained(TAKE, SYNC, GIVE, SYNC, WAIT, SYNC, PUT)
     events = list(interpret(program, {"in": np.ones(4, np.float32)}))
     assert sum(isinstance(event.step, Publish) for event in events) == 4

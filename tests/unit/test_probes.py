@@ -29,6 +29,11 @@ REPORTED = (
     ("gemm_naive", {"cols": 40, "inner": 20}, 40),
     ("scan_single_pass", {"warps": 8, "columns": 4, "masked": True}, 20_000),
     (
+        "scan_single_pass",
+        {"warps": 8, "columns": 2, "segment_size": 20_000, "masked": True},
+        30_000,
+    ),
+    (
         "reduction_single_pass",
         {"warps": 2, "columns": 4, "segment_size": 4096, "masked": True},
         9000,
