@@ -25,7 +25,6 @@ from tcusim.arrays.problem import (
 from tcusim.arrays.tuning import DEFAULT
 from tcusim.errors import InputError, TcusimError
 from tcusim.machine import Values, format_of
-from tcusim.machine.shapes import shape_of
 from tcusim.program.launches import LaunchPlan, Memory, PlanBuilder
 from tcusim.simulate.backend import NUMPY
 from tcusim_bench.sections import Case
@@ -171,7 +170,7 @@ class Recipe:
         common |= {"kind": "reduction" if self.kind == "sum" else "scan", "length": length}
         segments, longest = self.segments, self.longest
         if segments is None and self.kind == "scan":
-            most = longest_scanned(common["tile"], several=inner < length)
+            most = longest_scanned(common["tile"])
             if most is not None and inner > most:
                 # Segments that are too long for blocks to share lie by offsets.
                 segments, longest = -(-length // inner), inner
@@ -331,8 +330,7 @@ def _scans_of(size: int, acc: str, result: str) -> Iterator[Recipe]:
     if size <= DEFAULT.scan.longest_in_panels:
         for tiles in (1, 8):
             yield replace(start, algorithm="scan_panel", warps=8, items_per_warp=tiles)
-    most = longest_scanned(shape_of("16x16x16"), several=True)
-    if size >= _SHORTEST_SHARED and (most is None or size <= most):
+    if size >= _SHORTEST_SHARED:
         yield from _shared_scans(size, result)
 
 

@@ -301,16 +301,12 @@ class _Grid:
         return _Grid(row, panel, chunk, GROUP_CHUNKS * chunk)
 
 
-def longest_scanned(tile: MmaShape, *, several: bool) -> int | None:
+def longest_scanned(tile: MmaShape) -> int | None:
     """Return how long segments may be that one launch scans, None for any length.
 
-    Blocks share one segment, or several of a group at most. Where a warp's panels fill no chunks,
-    it takes segments alone.
+    Blocks share segments. Where a warp's panels fill no chunks, it takes segments alone.
     """
-    grid = _Grid.of(tile)
-    if not _fills_chunks(tile):
-        return max(BLOCK_CHUNKS) * grid.chunk
-    return grid.group if several else None
+    return None if _fills_chunks(tile) else max(BLOCK_CHUNKS) * _Grid.of(tile).chunk
 
 
 def _batch(tile: MmaShape) -> tuple[int, int]:
@@ -457,11 +453,8 @@ def _padded_rows(rows: int, sizes: SegmentTuning) -> int:
 
 
 def _is_shared(p: Problem, tuning: Tuning) -> bool:
-    """Return whether blocks may share segments: in a scan, those of at most one group."""
-    if p.kind == "reduction":
-        return True
-    longest = longest_scanned(p.tile, several=p.whole_or_size is not None)
-    return _fills_chunks(p.tile) and (longest is None or p.segment_size <= longest)
+    """Return whether blocks may share segments: in a scan, if their warps' panels fill chunks."""
+    return p.kind == "reduction" or _fills_chunks(p.tile)
 
 
 def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
@@ -505,7 +498,8 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
         yield {"warps": -(-panels // fewest), "batches": batches}
         return
     sizes = tuning.waiting[_kept_size(p)]
-    usual = (sizes.whole_bytes if size is None else 0) or sizes.block_bytes
+    has_groups = size is None or size > grid.group
+    usual = (sizes.whole_bytes if has_groups else 0) or sizes.block_bytes
     kept = tuning.block_bytes or usual
     most = max(1, min(max(BLOCK_CHUNKS), kept // (grid.chunk * _kept_size(p))))
     chunks = max(1, min(most, enough // grid.chunk, -(-p.segment_size // grid.chunk)))

@@ -55,8 +55,7 @@ def lies_by_offsets(layout: Layout, rule: TypeRule, options: Options) -> bool:
         return True
     if layout.kind != "scan":
         return False
-    tile, several = tile_for(rule.types, options.tile), layout.rows * layout.segments > 1
-    longest = longest_scanned(tile, several=several)
+    longest = longest_scanned(tile_for(rule.types, options.tile))
     return longest is not None and layout.segment_size > longest
 
 

@@ -75,7 +75,8 @@ class SegmentTuning:
 class WaitingTuning:
     """Sizes of blocks that scan, and wait for the totals of others meanwhile."""
 
-    # Bytes that a block keeps of a segment, and of a whole array if it is another number.
+    # Bytes that a block keeps of a segment, and of a whole array or a segment of several groups if
+    # it is another number.
     block_bytes: int
     whole_bytes: int = 0
     # Panels of a warp of a block of several chunks, and of one.

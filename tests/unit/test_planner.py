@@ -189,11 +189,26 @@ def test_blocks_are_as_large_as_leaves_enough_of_them(kind: str) -> None:
         assert 2 * found[-1] == DEFAULT.waiting[2].block_bytes
 
 
-def test_several_segments_longer_than_a_group_lie_by_offsets() -> None:
-    group = 512 * 8 * 32 * 32
-    assert chosen("scan", 4 * group, group).strategy == "single_pass"
-    assert chosen("scan", group + 1, group + 1).strategy == "single_pass"
-    wanted = problem("scan", 4 * group, group + 1)
+@pytest.mark.parametrize("dtype", ["f16", "f32", "f64"])
+def test_blocks_share_segments_of_several_groups(dtype: str) -> None:
+    types = Types(dtype, "f64" if dtype == "f64" else "f32", dtype, dtype)
+    tile = shape_of("8x8x4" if dtype == "f64" else "16x16x16")
+    group = 512 * 8 * 32 * 2 * tile.k
+    for size, rows in ((group, 1), (group + 1, 2), (4 * group, 4)):
+        (launch,) = launches(chosen("scan", 3 * size, size, types=types, tile=tile))
+        assert (launch.program.name, launch.program.rows) == ("scan_single_pass", rows)
+    # Blocks are those of one segment as long as all of them.
+    (whole,) = launches(chosen("scan", 3 * size, 3 * size, types=types, tile=tile))
+    assert (whole.program.columns, whole.program.warps) == (
+        launch.program.columns, launch.program.warps,
+    )  # fmt: skip
+
+
+def test_segments_of_many_blocks_lie_by_offsets_if_no_block_takes_whole_chunks() -> None:
+    tile = MmaShape(5, 7, 3)
+    most = 4 * 8 * 32 * 2 * tile.k
+    assert chosen("scan", 4 * most, most, tile=tile).strategy == "panels"
+    wanted = problem("scan", 4 * most, most + 1, tile=tile)
     assert not any(row.applies(wanted, DEFAULT) for row in STRATEGIES[Problem])
     with pytest.raises(InputError, match=r"no launch scans segments as long as .*; give offsets"):
         choose(wanted, "a plan")

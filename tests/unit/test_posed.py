@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import tcusim
 from tcusim.arrays.dtypes import TypeRule, types_on_device, types_on_host
 from tcusim.arrays.posed import lies_by_offsets, product_problem, segment_problem
 from tcusim.arrays.problem import MOST_DIGITS, Problem, RaggedProblem
@@ -65,12 +66,17 @@ def test_integers_lie_by_offsets_beyond_what_accumulators_hold() -> None:
     assert not lies_by_offsets(layout, FLOATS, Options())
 
 
-def test_scans_lie_by_offsets_if_their_segments_are_too_long_to_share() -> None:
+def test_scans_lie_by_offsets_if_their_segments_are_too_long_for_a_warp_that_takes_them() -> None:
+    tcusim.register_shape(tcusim.MmaShape(5, 7, 3))
     short, long = (laid("segmented_cumsum", (2**26,), size)[1] for size in (2**10, 2**25))
-    assert not lies_by_offsets(short, FLOATS, Options())
-    assert lies_by_offsets(long, FLOATS, Options())
+    for layout, tile, apart in (
+        (short, "5x7x3", False),
+        (long, "5x7x3", True),
+        (long, None, False),
+    ):
+        assert lies_by_offsets(layout, FLOATS, Options(tile=tile)) == apart
     # Whoever names an algorithm has segments as it takes them.
-    assert not lies_by_offsets(long, FLOATS, Options(algorithm="scan_tn"))
+    assert not lies_by_offsets(long, FLOATS, Options(algorithm="scan_tn", tile="5x7x3"))
 
 
 def test_a_product() -> None:
