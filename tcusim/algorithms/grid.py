@@ -181,7 +181,13 @@ def tiles_of_batches(values: Mapping[str, int]) -> dict[str, int]:
     m, warps = values["m"], values["W"]
     batches = values["batches"] or _batches(m * values["groups"], warps)
     each = warps * values["groups"] * batches * ROW_TILES
-    return {"T": -(-values["N"] // (m * each)) * each}
+    blocks = -(-values["N"] // (m * each))
+    chunks = max(1, m * each // (ROW_TILES * PANEL_ROWS * CHUNK_PANELS))
+    columns = values["columns"] or GROUP_CHUNKS // chunks
+    if blocks > columns:
+        # Groups that follow each other are whole.
+        blocks = -(-blocks // columns) * columns
+    return {"T": blocks * each}
 
 
 @algorithm(

@@ -247,6 +247,9 @@ def _shared_segments(row: Algorithm, tile: Tile, full: bool) -> Iterator[Trial]:
         yield segments(2 * chunk + 1, warps=several, **every), full
         yield segments(None, warps=several, masked=True), full
         yield segments(None, warps=several, **every), full
+    if row.kind == "scan" and "columns" in row.options:
+        # The groups of a segment then follow each other.
+        yield segments(3 * chunk + 1, warps=warps, columns=2, **every), full
     for flags in _flags(row, full) if full else ():
         yield segments(None, warps=warps, masked=True, **flags), False
 

@@ -36,6 +36,7 @@ LANES = (
     "scan_panel masked=1 segment_size=64 warps=4 items_per_warp=2 combine=add length=5003",
     "scan_panel masked=1 segment_size=3000 warps=2 combine=add length=9999",
     "scan_single_pass masked=1 warps=4 columns=3 combine=add length=30000",
+    "scan_single_pass masked=1 warps=8 columns=2 segment_size=20000 combine=add length=45000",
 )
 
 

@@ -36,12 +36,14 @@ import tcusim  # noqa: E402
 from tcusim.algorithms import (  # noqa: E402
     Algorithm,
     Level,
+    algorithm_of,
     algorithms,
     segmented_algorithms,
 )
 from tcusim.algorithms.builder import adds_rows  # noqa: E402
 from tcusim.algorithms.norm import rms_norm  # noqa: E402
 from tcusim.algorithms.order import Order  # noqa: E402
+from tcusim.algorithms.rows import CHUNK_PANELS, PANEL_ROWS  # noqa: E402
 from tcusim.arrays.planner import choose  # noqa: E402
 from tcusim.arrays.problem import RaggedProblem, Types  # noqa: E402
 from tcusim.arrays.tuning import DEFAULT  # noqa: E402
@@ -109,7 +111,7 @@ def programs() -> list[Program]:
 
 
 def _others() -> Iterator[Program]:
-    """Yield programs of irregular segments and of products."""
+    """Yield programs of irregular segments, of products, and of segments of several groups."""
     rows = [row for row in algorithms() if row not in segmented_algorithms()]
     for columns, dtype in product((100, 1024), ("f16", "bf16", "f32")):
         yield rms_norm(columns, dtype, weight=dtype if columns == 1024 else None)
@@ -129,6 +131,25 @@ def _others() -> Iterator[Program]:
                 source=source if row.uses_mma else acc,
                 warps=warps,
                 **special,
+            )
+        except Unsupported:
+            continue
+    for (shape, ab, acc, source), reverse in product(TYPES, (False, True)):
+        if not _has(algorithm_of("scan_single_pass"), ab):
+            continue
+        # Three groups of two blocks, of which the last has half a block.
+        size = 9 * CHUNK_PANELS * PANEL_ROWS * shape_of(shape).k + 1
+        try:
+            yield tcusim.build(
+                "scan_single_pass",
+                tile=shape,
+                ab=ab,
+                acc=acc,
+                source=source,
+                segment_size=size,
+                warps=8,
+                columns=2,
+                reverse=reverse,
             )
         except Unsupported:
             continue

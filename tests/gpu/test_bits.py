@@ -142,11 +142,15 @@ def test_segments_drawn_at_random(there: Any) -> None:
 
 
 @pytest.mark.parametrize("order", [{}, REVERSE], ids=["forward", "reverse"])
-def test_rows_longer_than_a_group(there: Any, order: dict[str, Any]) -> None:
-    """Alone they are scanned in one launch, together by offsets; a group has 2**22 elements."""
-    a = there(numbers(9, 3, 2**22 + 77))
+@pytest.mark.parametrize("length", [2**22 + 77, 5_000_000, 2**23])
+def test_rows_longer_than_a_group(there: Any, length: int, order: dict[str, Any]) -> None:
+    """One launch scans them, alone and together; a group has 2**22 elements."""
+    a = there(numbers(9, 3, length))
     total = back(tcusim.sum(a, axis=1, dtype="float32"))
     scan = back(tcusim.cumsum(a, axis=1, dtype="float32", **order))
+    edges = np.arange(4) * length
+    by_offsets = tcusim.segmented_cumsum(a.reshape(-1), offsets=edges, dtype="float32", **order)
+    assert bits(back(by_offsets)) == bits(scan)
     for number in range(3):
         row = a[number]
         assert bits(back(tcusim.sum(row, dtype="float32"))) == bits(total[number])

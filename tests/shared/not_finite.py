@@ -88,6 +88,7 @@ CASES: Final = (
     Case("scan_single_pass", None, {"warps": 4, "columns": 2}),
     Case("scan_single_pass", None, {"warps": 4, "columns": 2, **_BF16_PARTS}),
     Case("scan_single_pass", 9000, {"warps": 8}),
+    Case("scan_single_pass", 20_000, {"warps": 8, "columns": 2}),
     Case("scan_ragged", 100, {"whole": True}, _RAGGED),
     Case("scan_ragged", 100, {"whole": True, **_BF16_PARTS}, _RAGGED),
 )
@@ -96,7 +97,7 @@ ORDERS: Final = tuple(
     for exclusive, reverse in itertools.product((False, True), repeat=2)
 )
 # One for each way in which a warp reads its rows once more: on the host each has to be compiled.
-FEW: Final = (CASES[1], CASES[2], CASES[4], CASES[9], CASES[13])
+FEW: Final = (CASES[1], CASES[2], CASES[4], CASES[9], CASES[14])
 
 
 def inputs_of(case: Case, program: Program) -> tuple[dict[str, Any], dict[str, Any]]:

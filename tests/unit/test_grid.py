@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import tcusim
 from some import Some
-from tcusim.algorithms import build
+from tcusim.algorithms import algorithm_of, build
 from tcusim.backends import run
 from tcusim.errors import InputError, Unsupported, VerifyError
 from tcusim.machine.shapes import MmaShape, shape_of
@@ -42,6 +42,7 @@ from tcusim.program.grammar import (
     When,
     walk,
 )
+from tcusim.simulate.counts import counts_of_text
 from tcusim.simulate.interpreter import interpret, run_numpy
 
 SHAPES = (
@@ -182,6 +183,8 @@ def test_segments_of_several_groups_have_the_bits_of_each_alone(
 def test_segments_have_groups_of_any_width(columns: int, order: dict[str, Any]) -> None:
     program = assert_alone(7 * CHUNK - 9, 2, 5, "float16", warps=8, columns=columns, **order)
     assert (program.rows, program.columns) == ((7, 3)[columns > 1], columns)
+    steps = algorithm_of("scan_single_pass").mma_steps(16, 16, 16, N=7 * 512, W=8, columns=columns)
+    assert counts_of_text(program, {"length": 7 * CHUNK - 9}).mma == steps
     # A segment of one group has one row, of as many blocks as it needs.
     program = build("scan_single_pass", segment_size=2 * CHUNK, warps=8, columns=columns, **order)
     assert (program.rows, program.columns) == ((2, 1)[columns > 1], (1, 2)[columns > 1])
