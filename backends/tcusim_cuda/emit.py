@@ -73,6 +73,7 @@ from tcusim_cuda.moves import (
     write,
 )
 from tcusim_cuda.narrow import narrow_rows
+from tcusim_cuda.shifted import ShiftedRun, shifted_run
 from tcusim_cuda.sums import prefix_lines, rows_of
 from tcusim_cuda.text import (
     C_TYPES,
@@ -598,9 +599,10 @@ class Emitter:
             del self.votes[values]
 
     def _may_run(self, path: str, step: Copy | Split) -> Transfer | None:
-        """Return how a step moves, if it is not one that is only started, or of narrow rows."""
-        narrow = isinstance(step, Copy) and narrow_rows(step) is not None
-        return None if narrow or path in self.later.copies else self._transfer_of(step)
+        """Return how a step moves, if it is not only started, nor one with lines of its own."""
+        if isinstance(step, Copy) and (narrow_rows(step) or self._shifted_run(step)):
+            return None
+        return None if path in self.later.copies else self._transfer_of(step)
 
     def _loop(self, step: Loop) -> None:
         path, var, count = self.path, step.var, step.count
@@ -800,6 +802,14 @@ class Emitter:
             self._line(rows)
             return
         move = copied(step, how)
+        run = self._shifted_run(step)
+        if run is not None:
+            with self._block(f"if ({run.test})" if run.test else ""):
+                self._line(*run.lines())
+            if run.test:
+                with self._block("else"):
+                    self._line(*move.tested())
+            return
         ranges = following(self.program, step)
         if ranges is None:
             self._move(move)
@@ -808,6 +818,10 @@ class Emitter:
             self._line(*ranges.lines())
         with self._block("else"):
             self._line(*move.tested())
+
+    def _shifted_run(self, step: Copy) -> ShiftedRun | None:
+        """Return a copy as one run of an output; where each vector is tested, there is none."""
+        return None if self.tested else shifted_run(self.program, step, self.known)
 
     def _transfer_of(self, step: Copy | Split) -> Transfer:
         touched = accesses(step)

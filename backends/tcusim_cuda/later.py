@@ -128,7 +128,8 @@ def _copies_later(program: Program, step: Copy) -> bool:
     transfer = transfer_of(program, (dst,), (src,))
     size = transfer.vector * format_of(dst.buffer.dtype).itemsize
     to, source = transfer.where
-    return size in ASYNC_BYTES and to is Where.ALIGNED and source is not Where.REPEATED
+    whole = source not in (Where.REPEATED, Where.SHIFTED)
+    return size in ASYNC_BYTES and to is Where.ALIGNED and whole
 
 
 # --- Ways through a program, forward and backward -------------------------------------------------

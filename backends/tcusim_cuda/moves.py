@@ -84,7 +84,7 @@ def read(transfer: Transfer, view: View, where: Where, *, fast: bool) -> str:
         return c_value(replace(view, bounds=()) if fast and transfer.guard else view)
     if where is Where.REPEATED:
         return f"tcu::repeat<{transfer.vector}>({c_value(view)})"
-    if where is Where.GATHERED:
+    if where is Where.GATHERED or (where is Where.SHIFTED and fast):
         piece = c_piece(transfer, view, fast=fast)
         return f"{piece}.join({piece}.load())" if fast else piece
     arguments, place = _arguments(transfer, view, where, fast, ())
@@ -92,21 +92,25 @@ def read(transfer: Transfer, view: View, where: Where, *, fast: bool) -> str:
 
 
 def c_piece(transfer: Transfer, view: View, *, fast: bool) -> str:
-    """Print the piece of a gathered row that the vector at (row, col) is."""
+    """Print the piece of a gathered row, or of an array, that the vector at (row, col) is."""
     place = c_address(view)
+    if view.ranges is None:
+        return f"tcu::piece<{transfer.vector}>({c_pointer(view.buffer, c_place(view))})"
     what, rest = "piece" if fast else "gather", f"{c_line(view, 'end')} - ({place})"
     return f"tcu::{what}<{transfer.vector}>({view.buffer.name} + ({place}), {rest})"
 
 
-def held_piece(transfer: Transfer, view: View, put: Write) -> tuple[str, Read, Write]:
-    """Return the declaration, the read and the write for vectors of gathered rows.
+def held_piece(transfer: Transfer, view: View, where: Where, put: Write) -> tuple[str, Read, Write]:
+    """Return the declaration, the read and the write for vectors put together of aligned ones.
 
     Their parts are read by all lanes before the first one is put together.
     """
     kind = f"tcu::Piece<{transfer.vector}, {C_TYPES[view.buffer.dtype]}>::Parts"
 
     def get(fast: bool) -> str:
-        return f"{c_piece(transfer, view, fast=fast)}{'.load()' if fast else ''}"
+        if not fast:
+            return read(transfer, view, where, fast=False)
+        return f"{c_piece(transfer, view, fast=True)}.load()"
 
     def join(value: str, fast: bool) -> Iterable[str]:
         return put(f"{c_piece(transfer, view, fast=True)}.join({value})" if fast else value, fast)
@@ -356,9 +360,9 @@ def copied(step: Copy, how: Transfer) -> Move:
     def put(value: str, fast: bool) -> list[str]:
         return [write(how, dst, to, (value, src.buffer.dtype), fast=fast)]
 
-    if plus is None and step.only is None and places[0] is Where.GATHERED:
+    if plus is None and step.only is None and places[0] in (Where.GATHERED, Where.SHIFTED):
         # The loads come first; pieces are put together as they are written.
-        return Move(how, *held_piece(how, src, put), named=False)
+        return Move(how, *held_piece(how, src, places[0], put), named=False)
     return Move(how, f"{type_of(how, src.buffer.dtype)} held", get, put, named=how.vector > 1)
 
 
@@ -384,8 +388,8 @@ def split(step: Split, how: Transfer) -> Move:
     def put_joined(value: str, fast: bool) -> list[str]:
         return [f"{kind} rest = {value};", *put("rest", fast)]
 
-    if how.where[-1] is Where.GATHERED:
-        return Move(how, *held_piece(how, src, put_joined), named=False)
+    if how.where[-1] in (Where.GATHERED, Where.SHIFTED):
+        return Move(how, *held_piece(how, src, how.where[-1], put_joined), named=False)
     return Move(how, f"{kind} rest", get, put)
 
 

@@ -44,7 +44,7 @@ from tcusim.simulate.interpreter import run_numpy
 from tcusim_cuda.compile import compile_kernel, why_no_compiler
 from tcusim_cuda.emit import emit
 from tcusim_cuda.later import Later
-from tcusim_cuda.transfer import transfer_of
+from tcusim_cuda.transfer import Where, transfer_of
 from tcusim_host import KernelError, compile_programs, run_kernel
 
 SHAPE = shape_of("16x16x16")
@@ -241,6 +241,20 @@ def test_sizes_of_chunks(source: str, target: str, row_stride: int, shift: int, 
     again = replace(tile, col_axis=Strided(tile.cols, 0))
     assert found(again) == found(replace(again, offset=tile.offset + 1))
     assert found(replace(again, bounds=(Bound(COL, Index.of(3)),))) == 1
+
+
+@pytest.mark.parametrize(("rows", "found"), [(24, 8), (23, 1)])
+def test_large_rectangles_at_single_elements_are_read_in_vectors(rows: int, found: int) -> None:
+    """From 768 elements on, of less than a word each."""
+    for dtype, vector in (("f16", found), ("f32", 1)):
+        shared = Buffer("t", dtype, Extent.of(32 * rows), BufferRole.SCRATCH, Space.WARP)
+        array = Buffer("in", dtype, Extent(LENGTH), BufferRole.INPUT)
+        view = View.strided(array, BLOCK * 999, rows, 32, 32, 1)
+        copy = Copy(View.strided(shared, Index(), rows, 32, 32, 1), view)
+        program = program_of((copy,), dtype, dtype, (shared,), 1)
+        how = transfer_of(program, (copy.dst,), (view,))
+        assert how.vector == vector
+        assert (how.where[-1] is Where.SHIFTED) == (vector > 1)
 
 
 @pytest.mark.parametrize("shift", [0, 1, 2, 4])

@@ -20,7 +20,10 @@ pytestmark = [pytest.mark.gpu(min_sm=80), pytest.mark.slow]
 LENGTHS = (
     0, 1, 15, 16, 17, 255, 256, 257, 4095, 4096, 4097, 65_537, 10**6 + 3, 2**24 + 5,
 )  # fmt: skip
-SIZES = (*range(1, 41), 100, 255, 256, 257, 1000, *(2**power for power in range(6, 17)))
+SIZES = (
+    *range(1, 41), 100, 129, 255, 256, 257, 333, 999, 1000, 3001, 50_257,
+    *(2**power for power in range(6, 17)),
+)  # fmt: skip
 # Sizes that all types are tried with.
 FEW_SIZES = (1, 7, 16, 33, 100, 257, 1000, 8192)
 OTHER_TYPES = ("float32", "float64", "int8")

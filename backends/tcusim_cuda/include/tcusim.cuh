@@ -748,6 +748,21 @@ struct Piece {
     static_assert(bytes == 4 || bytes == 8 || bytes == 16, "what one access can read");
     static constexpr int words = bytes / 4;
 
+// Moves the bytes of words from number `skew` on to the beginning of the first half of them: by two
+// words, by one, and by bits.
+template <int N>
+__device__ inline void begin_at(int skew, unsigned int (&w)[N]) {
+    #pragma unroll
+    for (int i = 0; i < N - 2; ++i) w[i] = skew & 8 ? w[i + 2] : w[i];
+    #pragma unroll
+    for (int i = 0; N > 2 && i < N / 2 + 1; ++i) w[i] = skew & 4 ? w[i + 1] : w[i];
+    #pragma unroll
+    for (int i = 0; i < N / 2; ++i) {
+        const unsigned long long pair = static_cast<unsigned long long>(w[i + 1]) << 32 | w[i];
+        w[i] = static_cast<unsigned int>(pair >> 8 * (skew % 4));
+    }
+}
+
     const T* p;
     // Elements, and bytes before them in the first vector.
     int count, skew;
@@ -777,16 +792,7 @@ struct Piece {
             w[i] = parts.one.w[i];
             w[words + i] = parts.two.w[i];
         }
-        // Move what is wanted to the beginning: by two words, by one, and by bits.
-        #pragma unroll
-        for (int i = 0; i < 2 * words - 2; ++i) w[i] = skew & 8 ? w[i + 2] : w[i];
-        #pragma unroll
-        for (int i = 0; words > 1 && i < words + 1; ++i) w[i] = skew & 4 ? w[i + 1] : w[i];
-        #pragma unroll
-        for (int i = 0; i < words; ++i) {
-            const unsigned long long pair = static_cast<unsigned long long>(w[i + 1]) << 32 | w[i];
-            w[i] = static_cast<unsigned int>(pair >> 8 * (skew % 4));
-        }
+        begin_at(skew, w);
         if (count < V) {
             #pragma unroll
             for (int i = 0; i < words; ++i) {
@@ -800,7 +806,7 @@ struct Piece {
     }
 };
 template <int V, class T>
-__device__ inline Piece<V, T> piece(const T* p, long long rest) {
+__device__ inline Piece<V, T> piece(const T* p, long long rest = V) {
     return Piece<V, T>(p, static_cast<int>(rest));
 }
 // The same, one element at a time.
@@ -831,6 +837,44 @@ __device__ inline Vector<T, V> repeat(T x) {
     #pragma unroll
     for (int i = 0; i < V; ++i) vector.x[i] = x;
     return vector;
+}
+
+// Writes COUNT vectors, which follow each other from `to` on, wherever that is: get(e) gives vector e.
+// A lane puts what it writes, an aligned vector, together of its own vector and of the one before,
+// which another lane has. The ends are written by elements. All lanes of the warp call it.
+template <int V, int COUNT, class T, class Get>
+__device__ inline void store_run(T* to, Get get) {
+    constexpr int bytes = V * static_cast<int>(sizeof(T)), words = bytes / 4;
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    // Bytes and elements between an aligned place and `to`.
+    const int skew = static_cast<int>(reinterpret_cast<unsigned long long>(to) & (bytes - 1));
+    const int behind = skew / static_cast<int>(sizeof(T));
+    unsigned int last[words] = {};
+    #pragma unroll
+    for (int first = 0; first < COUNT; first += 32) {
+        const int e = first + lane;
+        const bool here = COUNT % 32 == 0 || e < COUNT;
+        Vector<T, V> own = {};
+        if (here) own = get(e);
+        // The vector before, and the own one.
+        unsigned int w[2 * words];
+        memcpy(w + words, own.x, bytes);
+        #pragma unroll
+        for (int i = 0; i < words; ++i) {
+            const unsigned int earlier = __shfl_sync(0xFFFFFFFFu, w[words + i], (lane + 31) % 32);
+            w[i] = lane == 0 ? last[i] : earlier;
+            last[i] = earlier;
+        }
+        if (skew > 0) begin_at(bytes - skew, w);
+        Vector<T, V> joined = own;
+        if (skew > 0) memcpy(joined.x, w, bytes);
+        if (here && (e > 0 || skew == 0)) store<Aligned>(to - behind + e * V, joined);
+        #pragma unroll
+        for (int i = 0; i < V; ++i) {
+            if (skew > 0 && e == 0 && i < V - behind) to[i] = own.x[i];
+            if (e == COUNT - 1 && i >= V - behind) to[e * V + i] = own.x[i];
+        }
+    }
 }
 
 template <class To, class From, int V>

@@ -1,0 +1,80 @@
+"""Copies to rows that follow each other in an output, from a single element on.
+
+Segments of an odd number of 2-byte elements begin where no vector may. Their rows lie side by side,
+so all of them are one run of memory: lanes make vectors as if it began at a multiple of these, and
+exchange what belongs to the aligned vectors there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tcusim.machine import format_of
+from tcusim.program.grammar import BufferRole, Copy, Program, View, accesses, whole
+from tcusim_cuda.moves import c_test, copied
+from tcusim_cuda.text import C_TYPES, c_pointer
+from tcusim_cuda.transfer import (
+    LEAST_GATHERED,
+    Transfer,
+    aligned_like,
+    begins_at_elements,
+    transfer_of,
+)
+
+__all__ = ["ShiftedRun", "shifted_run"]
+
+# Elements of a run from which on its ends, which are written by elements, are few.
+LEAST_WRITTEN = 512
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftedRun:
+    """A Copy to a run of an output; how: its vectors, as if the run were aligned."""
+
+    step: Copy
+    how: Transfer
+
+    @property
+    def test(self) -> str:
+        """What must hold so that all of it is in bounds; "" if it does."""
+        tests = [*self.how.guard, *whole(self.step.dst)]
+        return " && ".join(map(c_test, dict.fromkeys(tests)))
+
+    def lines(self) -> list[str]:
+        """Print the step where all is in bounds."""
+        step, how, dst = self.step, self.how, self.step.dst
+        there = replace(step, dst=aligned_like(dst))
+        value, dtype = copied(there, how).get(True), dst.buffer.dtype
+        if step.src.buffer.dtype != dtype:
+            value = f"tcu::convert<{C_TYPES[dtype]}>({value})"
+        inner = how.cols // how.vector
+        return [
+            f"tcu::store_run<{how.vector}, {how.vectors}>"
+            f"({c_pointer(dst.buffer, dst.offset)}, [&](int e) {{",
+            f"    const int row = e / {inner};",
+            f"    const int col = {how.vector} * (e % {inner});",
+            f"    return {value};",
+            "});",
+        ]
+
+
+def shifted_run(program: Program, step: Copy, known: frozenset[str]) -> ShiftedRun | None:
+    """Return a Copy to an output as one run of it that is not aligned, None for any other."""
+    dst = step.dst
+    itemsize = format_of(dst.buffer.dtype).itemsize
+    if dst.buffer.role is not BufferRole.OUTPUT or itemsize >= LEAST_GATHERED:
+        return None
+    if not _is_run(dst) or not begins_at_elements(dst, known):
+        return None
+    if dst.rows * dst.cols < LEAST_WRITTEN:
+        return None
+    how = transfer_of(program, (aligned_like(dst),), accesses(step).views_read, known=known)
+    narrow = how.vector * itemsize < LEAST_GATHERED
+    return None if narrow or how.down else ShiftedRun(step, how)
+
+
+def _is_run(view: View) -> bool:
+    """Return whether rows of neighbours follow each other."""
+    if view.ranges is not None or view.col_stride != 1:
+        return False
+    return view.rows == 1 or view.row_stride == view.cols
