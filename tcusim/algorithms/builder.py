@@ -123,13 +123,19 @@ class Options:
 
     @property
     def parts(self) -> int:
-        """Parts of type `ab` that hold one element of the source exactly: 3 bf16 for a f32."""
-        return parts_of(self.source, self.ab)
+        """Parts of type `ab` that hold one element of the source exactly: 3 bf16 for a f32.
+
+        What is added without products has no parts.
+        """
+        return 1 if self.adds_rows else parts_of(self.source, self.ab)
 
 
-def adds_rows(ab: str) -> bool:
-    """Return whether panels of this type are added up without products: those of float32."""
-    return ab == "f32"
+def adds_rows(ab: str, acc: str) -> bool:
+    """Return whether panels are added up without products, since no tensor core has such types.
+
+    Those are float32, and float16 in float64, which holds its sums exactly.
+    """
+    return ab == "f32" or (ab, acc) == ("f16", "f64")
 
 
 def parts_of(source: str, ab: str) -> int:
@@ -345,9 +351,12 @@ class Builder:
 
     def copy(self, dst: View, src: View, plus: View | None = None, line: str = "") -> None:
         """Copy a rectangle, converting its type; see `Copy`."""
+        self._steps.add(Copy(dst, src, plus, self._origin(line), self._taken(src)))
+
+    def _taken(self, src: View) -> Only | None:
+        """Return what is taken of a rectangle's elements: the part, if they are the data."""
         is_data = src.buffer.role is BufferRole.INPUT and src.buffer.dtype == self.options.source
-        only = self.options.part if is_data else None
-        self._steps.add(Copy(dst, src, plus, self._origin(line), only))
+        return self.options.part if is_data else None
 
     def join(self, dst: View, one: View, two: View) -> None:
         """Add f64 rectangles, each sum rounded once, to the type of `dst`."""
@@ -374,7 +383,13 @@ class Builder:
         """Add up the rows of a rectangle; see `Prefix`. A `dst` of one column gets their sums."""
         to, of = self._turned(dst), self._turned(src)
         beside = None if totals is None else self._turned(totals)
-        step = Prefix(to, of, beside, reverse=reverse, exclusive=exclusive, squares=squares)
+        step = Prefix(
+            *(to, of, beside),
+            reverse=reverse,
+            exclusive=exclusive,
+            squares=squares,
+            only=self._taken(of),
+        )
         self._steps.add(step)
 
     def publish(self, dst: View, src: View, line: str = "") -> None:
@@ -477,7 +492,8 @@ class Builder:
 
     def room(self, name: str, view: View) -> list[View]:
         """Return shared memory for the operands that a rectangle, or its narrow parts, make."""
-        dtype = stored_type(self.options.ab)
+        options = self.options
+        dtype = options.source if options.adds_rows else stored_type(options.ab)
         return [self._kept(part, dtype, view) for part in numbered(name, self.options.parts)]
 
     def spill(

@@ -315,8 +315,8 @@ class Held:
         The most of these batches whose tiles are in fragments; those of others are in shared
         memory. Default: all.
     widest_held : int
-        Bytes of the widest elements that are held in fragments; rows of wider ones are scanned
-        first, and wait in shared memory.
+        Bytes of the widest elements that are held in fragments; rows of wider ones, and those that
+        are added without products, are scanned first, and wait in shared memory.
     """
 
     groups: int = 1
@@ -369,7 +369,7 @@ def scan_single_pass(
     """
     groups = held.groups
     batches = held.batches or _batches(groups * b.m, b.options.warps)
-    waits_scanned = format_of(b.options.source).itemsize > held.widest_held
+    waits_scanned = b.options.adds_rows or format_of(b.options.source).itemsize > held.widest_held
     if waits_scanned:
         groups, batches = groups * batches, 1
     panel = ScannedPanel(b, Share(ROW_TILES, groups, 1, 1), order, held=not waits_scanned)

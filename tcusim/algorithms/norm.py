@@ -116,7 +116,7 @@ def rms_norm(
         dtype,
         dtype,
         warps=across * down,
-        adds_rows=adds_rows(dtype),
+        adds_rows=adds_rows(dtype, "f32"),
     )
     b = Builder(options)
     rows = _Rows(b, columns, across, down)

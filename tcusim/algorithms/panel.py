@@ -539,20 +539,42 @@ class PanelWork:
         rest = self.panel.row - self._rest if self._rest and not self._one_by_one else 0
         self._clear(kept, self.rows - 1, self._rest, (self.lines, rest), self.rows)
 
-    def write(self, i: Index, out: Buffer, rows: View, before: Buffer | None) -> None:
-        """Write scanned rows to where their elements lie in an array; add what precedes each."""
+    def write(
+        self, i: Index, out: Buffer, rows: View, before: Buffer | None, *, join: bool = False
+    ) -> None:
+        """Write scanned rows to where their elements lie in an array; add what precedes each.
+
+        join: round each sum of float64 once, to the array's type.
+        """
         b, panel = self.panel.b, self.panel
+
+        def put(to: View, source: View, plus: View | None, line: str) -> None:
+            if join and plus is not None:
+                b.join(to, source, plus)
+            else:
+                b.copy(to, source, plus, line)
+
         values = [] if before is None else [b.rect(before, 0, panel.count, panel.row, 1, 0)]
         if self._lies_so:
             plus = self._of_pass(values[0]) if values else None
-            b.copy(self._view(out, i), rows, plus, "out")
+            put(self._view(out, i), rows, plus, "out")
             return
         array = self._array(out)
         results = self._room("moved_out", array) if self._moved else array
         for (source, *given), lying in self._pieces([rows, *values], results):
-            b.copy(lying, source, given[0] if given else None, "" if self._moved else "out")
+            put(lying, source, given[0] if given else None, "" if self._moved else "out")
         if self._moved:
             b.copy(array, results, line="out")
+
+    def add(self, rows: View, before: Buffer) -> None:
+        """Add a value to each row of the panel where it has elements."""
+        b, panel = self.panel.b, self.panel
+        values = b.rect(before, 0, panel.count, panel.row, 1, 0)
+        if self._lies_so:
+            b.copy(rows, rows, values)
+            return
+        for (here, plus), _ in self._pieces([rows, values], self._array(data(b))):
+            b.copy(here, here, plus)
 
     def _array(self, buffer: Buffer) -> View:
         """Return the work item's elements of an array, as a row."""

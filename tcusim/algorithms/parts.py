@@ -32,7 +32,7 @@ _ROWS, _COLS = 8, 64
 @lru_cache(maxsize=8)
 def join_parts(shape: MmaShape, result: str) -> Program:
     """Return the program that adds arrays "whole" and "fraction" of f64, each sum rounded once."""
-    b = Builder(Options(shape, ab="f64", acc="f64", source="f64", result=result), {}, Level.WARP)
+    b = Builder(Options(shape, ab="f16", acc="f64", source="f64", result=result), {}, Level.WARP)
     size = _ROWS * _COLS
     first = BLOCK * size
 

@@ -298,7 +298,7 @@ def build(
         The most products that accumulate before a rounded addition; no limit by default.
     part : {"whole", "fraction"}, optional
         What is taken of each element: the nearest whole number, or the rest. float64 holds longer
-        sums of either than of both. For a f16 source of f64 operands.
+        sums of either than of both. For a f16 or f64 source of f64 sums.
     **options
         Options of the algorithm, such as form="L(A1)" of the scans of tiles.
 
@@ -334,8 +334,8 @@ def build(
         masked=masked,
         combine=combine,
         accumulation_length=accumulation_length,
-        part=_part(part, source, ab),
-        adds_rows=row.adds_rows and adds_rows(ab),
+        part=_part(part, source, acc),
+        adds_rows=row.adds_rows and adds_rows(ab, acc),
     )
     b = Builder(common, row.lines, row.level)
     sizes = _sizes(row, b, segment_size)
@@ -413,13 +413,13 @@ def _check_choice(name: str, value: object, valid: tuple[str, ...]) -> None:
         raise InputError(f"{name} must be one of {', '.join(map(repr, valid))}, got {value!r}")
 
 
-def _part(part: str | None, source: str | None, ab: str) -> Only | None:
-    """Return what is taken of each element: of float16, where it is converted."""
+def _part(part: str | None, source: str | None, acc: str) -> Only | None:
+    """Return what is taken of each element: of float16, where it becomes float64."""
     if part is None:
         return None
     _check_choice("part", part, ("whole", "fraction"))
-    if (source, ab) != ("f16", "f64"):
-        raise Unsupported(f"part={part!r} is of f16 elements that become f64 operands")
+    if source not in ("f16", "f64") or acc != "f64":
+        raise Unsupported(f"part={part!r} is of f16 or f64 elements whose sums are f64")
     return Only(part)
 
 

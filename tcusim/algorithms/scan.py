@@ -434,6 +434,14 @@ def _scan_by_additions(b: Builder, totals: Buffer, before: Buffer, s: Frag) -> N
 # --- Several segments in a panel --------------------------------------------------------------
 
 
+Precedes: TypeAlias = Annotated[
+    Literal["nothing", "carry", "parts"],
+    "What precedes each segment, if that is one panel of several rows: a value of the input "
+    '"carry", or of "whole" and of "fraction", whose sum with each element is rounded once. Of f64 '
+    "sums without products.",
+]
+
+
 @algorithm(
     "scan_panel",
     "scan",
@@ -446,7 +454,12 @@ def _scan_by_additions(b: Builder, totals: Buffer, before: Buffer, s: Frag) -> N
     symbols=tiles_of_scans,
 )
 def scan_panel(
-    b: Builder, segment_size: int, *, groups: Groups = None, order: Order = FORWARD
+    b: Builder,
+    segment_size: int,
+    *,
+    groups: Groups = None,
+    order: Order = FORWARD,
+    behind: Precedes = "nothing",
 ) -> int:
     """Scan segments, several short ones a warp or a panel of a long one at a time."""
     if b.options.adds_rows and has_own_row(b.k, "scan", segment_size):
@@ -456,8 +469,21 @@ def scan_panel(
     panel = ScannedPanel(b, share, order, totals=share.rows > 1)
     work = PanelWork(panel, share, segment_size, PANEL_ROWS)
     out = b.output("out", b.options.result, Extent(LENGTH))
+    if behind != "nothing":
+        added = b.options.adds_rows and b.options.acc == "f64"
+        require(
+            added and work.passes == 1 and work.rows > 1,
+            f"behind={behind!r} is for sums in f64 without products, of segments of a panel that "
+            f"have several rows; got {segment_size} elements of {b.options.ab} to {b.options.acc}",
+        )
     with b.items():
-        if work.passes == 1:
+        if behind == "parts":
+            _scan_behind_parts(b, panel, work, out)
+        elif behind == "carry":
+            (carry,) = _of_segments(b, work, "carry")
+            work.each_row(Index(), panel.step)
+            work.write(Index(), out, panel.rows, _before_rows(b, panel, work, carry))
+        elif work.passes == 1:
             work.each_row(Index(), panel.step)
             before = _before_rows(b, panel, work)
             _mend(b, panel, work, Index())
@@ -484,7 +510,8 @@ def _scan_by_panels(b: Builder, panel: ScannedPanel, work: PanelWork, out: Buffe
             if running is not None:
                 before = b.rect(b.scratch("base", b.options.acc, 1), 0, 1, 1, 1)
                 b.copy(before, chunk, running)
-            rows = _before_rows(b, panel, work, before)
+            of_all = b.rect(before.buffer, 0, work.rows, work.lines, 0, 0)
+            rows = _before_rows(b, panel, work, of_all)
             _mend(b, panel, work, first + p)
             total = b.rect(panel.sums, panel.order.last(work.rows), 1, 1, 1)
             b.copy(chunk, chunk, total)
@@ -504,12 +531,38 @@ def _scan_by_panels(b: Builder, panel: ScannedPanel, work: PanelWork, out: Buffe
         scan_chunk(Index.of(whole * CHUNK_PANELS), rest)
 
 
+def _of_segments(b: Builder, work: PanelWork, *names: str) -> list[View]:
+    """Return the values that inputs have for the work item's segments, repeated for each row."""
+    segments, found = FixedRows(b, work.segment_size, work.lines), []
+    for name in names:
+        kept = b.scratch(f"of_{name}", "f64", work.lines)
+        given = b.input(name, "f64", segments.numbers)
+        b.copy(b.rect(kept, 0, work.lines, 1, 1), segments.values(given))
+        found.append(b.rect(kept, 0, work.rows, work.lines, 0, 1))
+    return found
+
+
+def _scan_behind_parts(b: Builder, panel: ScannedPanel, work: PanelWork, out: Buffer) -> None:
+    """Scan segments that whole numbers and fractions precede, whose sum float64 does not hold.
+
+    It holds that of a fraction and of what is scanned here: the whole number comes last.
+    """
+    whole, fraction = _of_segments(b, work, "whole", "fraction")
+    work.each_row(Index(), panel.step)
+    before = _before_rows(b, panel, work, fraction)
+    assert before is not None
+    work.add(panel.rows, before)
+    wholes = b.scratch("wholes", "f64", panel.count)
+    b.copy(b.rect(wholes, 0, work.rows, work.lines, 1, work.rows), whole)
+    work.write(Index(), out, panel.rows, wholes, join=True)
+
+
 def _before_rows(
     b: Builder, panel: ScannedPanel, work: PanelWork, before: View | None = None
 ) -> Buffer | None:
     """Return what precedes each row in its segment; None if nothing does.
 
-    before: what precedes all of them.
+    before: what precedes all of them, or those of each segment.
     """
     rows, lines = work.rows, work.lines
     if rows == 1:
@@ -520,7 +573,7 @@ def _before_rows(
     b.copy(
         b.rect(found, 0, rows, lines, 1, rows),
         b.rect(sums, shift, rows, lines, 1, rows, inside),
-        None if before is None else b.rect(before.buffer, 0, rows, lines, 0, 0),
+        before,
     )
     return found
 

@@ -103,7 +103,7 @@ def types_of(work: str, result: str, acc: str, *, multiplies: bool = True) -> Ty
     multiplies: whether the launches do in any case; else they add up float32 as it is.
     """
     ab, own, source = _TYPES[work]
-    if adds_rows(source) and not multiplies:
+    if adds_rows(source, own) and not multiplies:
         ab = source
     if acc == "f16" and work != "float16":
         raise Unsupported(f"acc='f16' is for float16 input, not {work}")
@@ -176,8 +176,9 @@ def types_on_device(
             f"{wanted}; cast the result"
         )
     if bits == "exact":
-        _require_exact_on_device(given, acc, arch)
-        types = Types("f64", "f64", "f16", BY_ARRAY_NAME[wanted].name)
+        multiplied = algorithm is not None
+        _require_exact_on_device(given, acc, arch, multiplied=multiplied)
+        types = Types("f64" if multiplied else "f16", "f64", "f16", BY_ARRAY_NAME[wanted].name)
         return TypeRule(given, given, wanted, types, "fixed point")
     work = wanted if "float64" in (given, wanted) else given
     types = types_of(work, wanted, acc, multiplies=product or algorithm is not None)
@@ -197,7 +198,7 @@ def _types_of_digits(arch: str) -> Types:
     return Types("s8", "s32", "s8", "s32") if whole else Types("f16", "f32", "f16", "f32")
 
 
-def _require_exact_on_device(given: str, acc: str, arch: str) -> None:
+def _require_exact_on_device(given: str, acc: str, arch: str, *, multiplied: bool) -> None:
     """Refuse what is not summed exactly in GPU memory: all but float16, in float64."""
     _require_one_rounding(acc)
     instead = "Copy the array to a NumPy array, or leave bits out"
@@ -206,10 +207,11 @@ def _require_exact_on_device(given: str, acc: str, arch: str) -> None:
             f"bits='exact' in GPU memory is for float16 and int8 arrays, not {given}, whose fixed "
             f"point takes a look at the data. {instead}"
         )
-    if not _multiplies(arch, "f64", "f64"):
+    if multiplied and not _multiplies(arch, "f64", "f64"):
         raise Unsupported(
-            f"bits='exact' sums float16 arrays in GPU memory in float64, which {arch}'s tensor "
-            f"cores do not multiply. {instead}"
+            f"an algorithm that is named multiplies, and {arch}'s tensor cores do not multiply "
+            f"float64, in which float16 arrays in GPU memory are summed exactly. Leave algorithm "
+            f"out: elements are then added without products"
         )
 
 

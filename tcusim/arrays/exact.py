@@ -97,7 +97,7 @@ def stages_of(rule: TypeRule, *, product: bool) -> tuple[Stage, ...]:
             return _specials, partial(_fixed, result=result), _pieces
         case "as it is":
             # Additions keep what is not finite to its own results, as on a GPU.
-            return () if product or adds_rows(rule.types.ab) else (_specials,)
+            return () if product or adds_rows(rule.types.ab, rule.types.acc) else (_specials,)
 
 
 def _unsplit(work: Work) -> Split:

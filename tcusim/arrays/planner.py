@@ -15,8 +15,9 @@ from math import gcd
 from typing import Any, Final, Generic, TypeVar
 
 from tcusim.algorithms import Level, algorithm_of, build
-from tcusim.algorithms.builder import Options, adds_rows, parts_of
+from tcusim.algorithms.builder import Options, parts_of
 from tcusim.algorithms.grid import BLOCK_CHUNKS
+from tcusim.algorithms.order import FORWARD
 from tcusim.algorithms.panel import together_aligned
 from tcusim.algorithms.parts import find_rounds, join_parts
 from tcusim.algorithms.rows import (
@@ -159,25 +160,116 @@ def choose(problem: AnyProblem, title: str, tuning: Tuning | None = None) -> Cho
 def _is_by_parts(p: SegmentProblem) -> bool:
     """Return whether float16 is summed exactly, and one float64 does not hold all sums."""
     t = p.types
-    return (t.ab, t.source, t.part) == ("f64", "f16", None) and p.most > MOST_FLOAT16
+    return (t.source, t.acc, t.part) == ("f16", "f64", None) and p.most > MOST_FLOAT16
 
 
 def _by_parts(problem: SegmentProblem, title: str, tuning: Tuning) -> Choice:
-    """Return the launches that sum whole numbers and fractions apart, and round what they make."""
-    made, sums = PlanBuilder(*problem.inputs), {}
+    """Return the launches that sum whole numbers and fractions apart, and round what they make.
+
+    If segments of one size can be cut into chunks whose sums float64 holds, these are what has
+    parts: the elements are read once for all sums, and once more for scans.
+    """
+    made = PlanBuilder(*problem.inputs)
+    reason = f"sums of more than {MOST_FLOAT16} elements: of whole numbers, of fractions, of both"
+    given = {memory.name: memory.name for memory in problem.inputs}
+    cut = _exact_cut(problem)
+    if cut is None:
+        sums, choice = _add_parts(made, problem, title, tuning, given)
+    else:
+        assert isinstance(problem, Problem)
+        types = replace(problem.types, result="f64")
+        of_chunks = replace(problem, kind="reduction", order=FORWARD, segment_size=cut, types=types)
+        name, _ = _add_plan(made, of_chunks, title, tuning, given, "sums")
+        of_values = replace(
+            problem,
+            length=made.memory[name].size,
+            segment_size=-(-problem.segment_size // cut),
+            types=replace(types, source="f64"),
+            order=replace(problem.order, exclusive=True),
+        )
+        if problem.kind == "reduction":
+            of_values = replace(of_values, order=FORWARD)
+        sums, choice = _add_parts(made, of_values, title, tuning, {"in": name})
+        reason = f"chunks of {cut} elements are summed, then {reason}"
+    if problem.kind == "reduction" or cut is None:
+        made.add(join_parts(problem.tile, problem.types.result), sums, "out")
+    else:
+        assert isinstance(problem, Problem)
+        _add_exact_scan(made, replace(problem, segment_size=cut), tuning, sums)
+    return Choice(choice.strategy, made.finish(title), (reason, *choice.rationale))
+
+
+def _add_exact_scan(
+    made: PlanBuilder, chunks: Problem, tuning: Tuning, sums: Mapping[str, str]
+) -> None:
+    """Add the scan of chunks behind these sums, of whole numbers and of fractions.
+
+    Prefixes beyond float16 are infinite, and those of float16 are sums that float64 holds. A carry
+    that it does not hold is larger than what a chunk can take back: one number will do.
+    """
+    result, given = chunks.types.result, {"in": "in", **sums}
+    behind = "parts"
+    if result == "f16":
+        behind, carry = "carry", made.add(join_parts(chunks.tile, "f64"), sums, "carry")
+        given = {"in": "in", "carry": carry}
+    options, _ = _panel_options(chunks, tuning)
+    options |= {"behind": behind, **chunks.scan_options}
+    program = _program_of_length(
+        Draft(chunks, tuning), "scan_panel", chunks.segment_size, result, **options
+    )
+    made.add(program, given, "out")
+
+
+def _exact_cut(p: SegmentProblem) -> int | None:
+    """Return the elements of chunks that float64 sums exactly; None if segments have no such cut.
+
+    A scan's chunk is a panel of a warp, of several rows. The whole array may be cut anywhere.
+    """
+    if not isinstance(p, Problem) or p.algorithm is not None or p.strategy is not None:
+        return None
+    grid = _Grid.of(p.tile)
+    most, least = (MOST_FLOAT16, 2 * grid.row) if p.kind == "reduction" else (grid.panel, grid.row)
+    if p.whole_or_size is None:
+        return most
+    return next((cut for cut in range(most, least, -1) if p.segment_size % cut == 0), None)
+
+
+def _add_parts(
+    made: PlanBuilder,
+    problem: SegmentProblem,
+    title: str,
+    tuning: Tuning,
+    given: Mapping[str, str],
+) -> tuple[dict[str, str], Choice]:
+    """Add the launches for the whole numbers and for the fractions; return the arrays' names."""
+    sums = {}
     for part in ("whole", "fraction"):
         types = replace(problem.types, result="f64", part=part)
-        choice = choose(replace(problem, types=types), title, tuning)
-        names = {memory.name: memory.name for memory in problem.inputs}
-        for launch in choice.plan.launches:
-            given = {buffer: names[name] for buffer, name in launch.inputs.items()}
-            to = {b: part if name == "out" else name for b, name in launch.outputs.items()}
-            found = made.add_several(launch.program, given, to)
-            names |= {name: found[b] for b, name in launch.outputs.items()}
-        sums[part] = names["out"]
-    made.add(join_parts(problem.tile, problem.types.result), sums, "out")
-    reason = f"sums of more than {MOST_FLOAT16} elements: of whole numbers, of fractions, of both"
-    return Choice(choice.strategy, made.finish(title), (reason, *choice.rationale))
+        sums[part], choice = _add_plan(
+            made, replace(problem, types=types), title, tuning, given, part
+        )
+    return sums, choice
+
+
+def _add_plan(
+    made: PlanBuilder,
+    problem: SegmentProblem,
+    title: str,
+    tuning: Tuning,
+    given: Mapping[str, str],
+    to: str,
+) -> tuple[str, Choice]:
+    """Add the launches for a problem on the arrays given; return their result's name.
+
+    given: the arrays' names by those of the problem's inputs. to: what to call the result.
+    """
+    choice, names = choose(problem, title, tuning), dict(given)
+    for launch in choice.plan.launches:
+        inputs = {buffer: names[name] for buffer, name in launch.inputs.items()}
+        wanted = {b: to if name == "out" else name for b, name in launch.outputs.items()}
+        found = made.add_several(launch.program, inputs, wanted)
+        names |= {name: found[b] for b, name in launch.outputs.items()}
+    return names["out"], choice
 
 
 def tuning_of(arch: str | None) -> Tuning:
@@ -331,7 +423,7 @@ def _is_short(p: Problem, tuning: Tuning) -> bool:
     t, k = p.types, p.tile.k
     if p.segment_size > tuning.of(p.kind).longest_short or t.part is not None:
         return False
-    if parts_of(t.source, t.ab) > 1 or adds_rows(t.ab):
+    if parts_of(t.source, t.ab) > 1 or t.adds:
         return False
     slot = _slot_of(p)
     if p.segment_size < slot == k or not _has_pairs(p):
@@ -385,16 +477,21 @@ def _is_in_panels(p: Problem, tuning: Tuning) -> bool:
 
 
 def _launch_panels(draft: Draft[Problem]) -> None:
-    """Add one launch in which warps take whole segments.
+    """Add one launch in which warps take whole segments."""
+    options, text = _panel_options(draft.problem, draft.tuning)
+    _add_one(draft, f"{draft.problem.kind}_panel", text, **options)
+
+
+def _panel_options(p: Problem, tuning: Tuning) -> tuple[dict[str, Any], str]:
+    """Return how many whole segments warps take, and that in words.
 
     A long array has enough of them for blocks of several warps, and for a warp to take some anew
     while others wait for memory.
     """
-    p, tuning = draft.problem, draft.tuning
     sizes, k = tuning.of(p.kind), p.tile.k
     width = 1 if p.segment_size <= k else ROW_TILES
     row = width * k
-    adds = adds_rows(p.types.ab)
+    adds = p.types.adds
     own = adds and has_own_row(k, p.kind, p.segment_size)
     if own:
         row = p.segment_size
@@ -418,6 +515,8 @@ def _launch_panels(draft: Draft[Problem]) -> None:
     table = sizes.staged_turns if padded else sizes.panel_turns
     if adds:
         table = sizes.added_staged_turns if padded else sizes.added_turns
+        if p.types.acc == "f64":
+            table = sizes.exact_turns
     most, turns = next(each[1:] for each in reversed(table) if rows >= each[0])
     if rows == 1 and padded and _has_pairs(p) and together_aligned(_nbytes(p)) > 2:
         groups = min(sizes.moved_rows[width - 1] // _data_rows(p), -(-p.length // per_group))
@@ -426,14 +525,13 @@ def _launch_panels(draft: Draft[Problem]) -> None:
     most, turns = sizes.panel_warps or most, sizes.panel_iterations or turns
     while most > 1 and p.length < most * taken * tuning.enough_blocks:
         most //= 2
-    options: dict[str, Any] = {"groups": groups}
+    options: dict[str, Any] = {"groups": groups, "warps": most}
     long = turns * tuning.warps * max(taken, p.segment_size) * tuning.enough_blocks
     if p.length >= long:
         options["items_per_warp"] = turns
     count = max(1, groups * _data_rows(p) // rows)
     what = f"{count} segments" if count > 1 else "a segment"
-    text = f"a warp takes {what} of {p.segment_size} elements, in rows of {row}"
-    _add_one(draft, f"{p.kind}_panel", text, warps=most, **options)
+    return options, f"a warp takes {what} of {p.segment_size} elements, in rows of {row}"
 
 
 def _has_pairs(p: Problem) -> bool:
@@ -521,8 +619,12 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
 
 
 def _kept_size(p: Problem) -> int:
-    """Return the bytes of an element that a block keeps; smaller ones count as if they had two."""
-    return max(2, format_of(p.types.source).itemsize)
+    """Return the bytes of an element that a block keeps; smaller ones count as if they had two.
+
+    What a scan adds without products is kept in the sums' type.
+    """
+    kept = p.types.acc if p.types.adds and p.kind == "scan" else p.types.source
+    return max(2, format_of(kept).itemsize)
 
 
 def _launch_shared(draft: Draft[Problem]) -> None:

@@ -24,7 +24,6 @@ from tcusim.arrays.offsets import Offsets, initial_of, offsets_of, require_longe
 from tcusim.arrays.planner import Choice, choose
 from tcusim.arrays.problem import (
     MOST_BY_PARTS,
-    MOST_DIGITS,
     AnyProblem,
     Problem,
     ProductProblem,
@@ -563,7 +562,7 @@ def plan_for(
 
 def _require_exact(problem: SegmentProblem, rule: TypeRule) -> None:
     """Refuse what stages cannot make exact, or not safe."""
-    if rule.method == "fixed point" and problem.types.ab == "f64" and problem.most > MOST_BY_PARTS:
+    if rule.method == "fixed point" and problem.types.acc == "f64" and problem.most > MOST_BY_PARTS:
         raise Unsupported(
             f"bits='exact' in GPU memory takes float16 segments of up to {MOST_BY_PARTS} elements, "
             f"and there are some of up to {problem.most}. Cut them into shorter ones"
@@ -573,7 +572,7 @@ def _require_exact(problem: SegmentProblem, rule: TypeRule) -> None:
             f"{problem.algorithm!r} is run as printed, and rounds partial sums; with bits='exact' "
             "nothing is rounded on the way. Leave algorithm out, or bits"
         )
-    most = MOST_DIGITS.get(problem.types.ab, problem.most)
+    most = problem.types.most_digits or problem.most
     if problem.types.ab == "s8" and rule.method == "as it is" and problem.most > most:
         if problem.types.result != "s64":
             raise Unsupported(

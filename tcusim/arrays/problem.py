@@ -65,8 +65,18 @@ class Types:
 
     def require_on(self, arch: str) -> None:
         """Refuse an architecture that does not multiply these types; what is only added is not."""
-        if not adds_rows(self.ab):
+        if not self.adds:
             rule_for(arch, self.ab, self.acc)
+
+    @property
+    def adds(self) -> bool:
+        """Whether the array is added up without products."""
+        return adds_rows(self.ab, self.acc)
+
+    @property
+    def most_digits(self) -> int | None:
+        """The most elements, if they are digits, whose sum is exact; None if they are none."""
+        return None if self.adds else MOST_DIGITS.get(self.ab)
 
     @property
     def sums(self) -> str:
@@ -263,7 +273,7 @@ def pieces_of(problem: Problem | RaggedProblem) -> RaggedProblem | None:
     There are no more of them than that, whatever the offsets are. None: segments are short enough.
     """
     p = problem
-    most = MOST_DIGITS.get(p.types.ab)
+    most = p.types.most_digits
     if most is None or p.most <= most:
         return None
     return RaggedProblem(

@@ -48,6 +48,8 @@ class SegmentTuning:
     added_elements: int
     added_turns: tuple[tuple[int, int, int], ...]
     added_staged_turns: tuple[tuple[int, int, int], ...]
+    # The same for float16 that is added in float64.
+    exact_turns: tuple[tuple[int, int, int], ...]
     # Both for segments of any rows; 0 leaves them to these tables.
     panel_warps: int = 0
     panel_iterations: int = 0
@@ -230,6 +232,7 @@ class Tuning:
         added_elements=1024,
         added_turns=((1, 4, 1),),
         added_staged_turns=((1, 4, 4), (32, 4, 1)),
+        exact_turns=((1, 4, 1),),
         moved_rows=(64, 64),
         longest_short=8,
         short_tiles=8,
@@ -246,6 +249,7 @@ class Tuning:
             *((128, 4, 1), (512, 8, 2), (1024, 4, 2)),
         ),
         added_staged_turns=((1, 4, 1), (2, 8, 4), (3, 4, 1), (8, 8, 4), (64, 4, 1)),
+        exact_turns=((1, 4, 1), (64, 8, 4)),
         moved_rows=(64, 32),
         longest_short=16,
         short_tiles=4,

@@ -238,7 +238,8 @@ def _integer(name: str, value: str) -> int:
 
 
 # The tiles of WMMA and of mma.sync that kernels can be emitted for, float32 input in three bf16
-# parts, two tiles that are made of several WMMA tiles, and float32 that is added up as it is.
+# parts, two tiles that are made of several WMMA tiles, and what is added up without products:
+# float32 as it is, and float16 in float64.
 _WMMA: Final = ("16x16x16", "32x8x16", "8x32x16")
 _HALVES: Final = (("f16", "f32"), ("f16", "f16"), ("bf16", "f32"))
 COLUMNS: Final = (
@@ -253,6 +254,7 @@ COLUMNS: Final = (
     Column("32x32x32", "f16", "f32"),
     Column("64x8x16", "f16", "f32"),
     Column("16x16x16", "f32", "f32"),
+    Column("16x16x16", "f16", "f64"),
 )
 # An algorithm without products runs in the type of its accumulator, and has no tile.
 _COLUMNS_WITHOUT_TILE: Final = (
@@ -325,7 +327,7 @@ class Grid:
             for added in (False, True)
             for row in rows
             for column in self.columns
-            if adds_rows(column.ab) == added and _has_cell(row, column)
+            if adds_rows(column.ab, column.acc) == added and _has_cell(row, column)
         ]
         if self.full:
             everything = list(itertools.chain.from_iterable(cells))
@@ -346,7 +348,7 @@ class Grid:
 
 def _has_cell(row: Algorithm, column: Column) -> bool:
     """Return whether an algorithm has programs of these types."""
-    if adds_rows(column.ab):
+    if adds_rows(column.ab, column.acc):
         return row.adds_rows
     return row.uses_mma or column in _COLUMNS_WITHOUT_TILE
 

@@ -478,7 +478,9 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Add up each row of a rectangle of f32: dst <- its prefix sums, or its sum.
+    """Add up each row of a rectangle: dst <- its prefix sums, or its sum, in f32 or in f64.
+
+    f32 adds f32; f64 adds f64 and f16, whose elements it holds exactly.
 
     Neighbours are added in pairs, then neighbouring pairs and so on, with zeros behind the row's
     end. The prefix sums are Sklansky's (1960): in each pair, the sum of what comes first is added
@@ -499,6 +501,8 @@ class Prefix:
     reverse: bool = False
     exclusive: bool = False
     squares: bool = False
+    # What is taken of each element, as by a Copy; None is all of it.
+    only: Only | None = None
 
     @property
     def sums_alone(self) -> bool:

@@ -247,7 +247,7 @@ def _prefix(step: Prefix) -> str:
     kinds += ["sums"] * (len(views) - len(kinds))
     targets = ", ".join(_element(view) for view in views)
     what = f"{' and '.join(kinds)} of {'squares of ' * step.squares}rows of {_element(step.src)}"
-    return f"{targets} ← {what}  {_sizes(*views, step.src)}"
+    return f"{targets} ← {what}  {_sizes(*views, step.src)}{_taken(step.only)}"
 
 
 _SIDES = (("row", "col"), ("col", "row"))

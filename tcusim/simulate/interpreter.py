@@ -483,8 +483,11 @@ class State:
             case Map(dst, formula):
                 values = convert_values(self._value(formula, places), "f32", dst.buffer.dtype)
                 self._scatter(dst, values, places)
-            case Prefix(dst, src, totals):
+            case Prefix(dst, src, totals, only=only):
                 values = self._gather(src, places)
+                if only is not None:
+                    values = _taken(values, only)
+                values = convert_values(values, src.buffer.dtype, dst.buffer.dtype)
                 if step.squares:
                     values = operated(Operation.TIMES, [values, values])
                 sums, whole = prefix_sums(values, reverse=step.reverse, exclusive=step.exclusive)
@@ -867,10 +870,10 @@ def add_values(one: Values, two: Values, dtype: str) -> Values:
 def prefix_sums(
     values: Values, *, reverse: bool = False, exclusive: bool = False
 ) -> tuple[Values, Values]:
-    """Return the prefix sums of rows of float32 values, and their sums, a column; see `Prefix`."""
+    """Return the prefix sums of rows of values, and their sums, a column; see `Prefix`."""
     cols = values.shape[-1]
     size = 1 << (cols - 1).bit_length()
-    sums = np.zeros((*values.shape[:-1], size), np.float32)
+    sums = np.zeros((*values.shape[:-1], size), values.dtype)
     # -0 + 0 is 0.
     sums[..., :cols] += values
     half = 1
@@ -881,7 +884,7 @@ def prefix_sums(
         else:
             pairs[..., 1, :] += pairs[..., 0, -1:]
         half *= 2
-    sums = canonical_nan(sums, "f32")
+    sums = canonical_nan(sums, "f32" if sums.dtype == np.float32 else "f64")
     whole = sums[..., :1] if reverse else sums[..., -1:]
     if exclusive:
         earlier = np.zeros_like(sums)

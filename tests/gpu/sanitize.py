@@ -1,7 +1,8 @@
 """Run many kernels once, small, for NVIDIA's compute-sanitizer to watch.
 
 Every algorithm in several forms; the launches of plans for segments by offsets, with sizes at which
-long arrays are cut; and the public functions, which look at offsets in GPU memory.
+long arrays are cut, and for segments of odd sizes; and the public functions, which look at offsets
+in GPU memory.
 
 Usage, on a machine with a GPU, CuPy and compute-sanitizer, from the repository's root::
 
@@ -45,7 +46,7 @@ from tcusim.algorithms.norm import rms_norm  # noqa: E402
 from tcusim.algorithms.order import Order  # noqa: E402
 from tcusim.algorithms.rows import CHUNK_PANELS, PANEL_ROWS  # noqa: E402
 from tcusim.arrays.planner import choose  # noqa: E402
-from tcusim.arrays.problem import RaggedProblem, Types  # noqa: E402
+from tcusim.arrays.problem import Problem, RaggedProblem, Types  # noqa: E402
 from tcusim.arrays.tuning import DEFAULT  # noqa: E402
 from tcusim.check.testing import random_inputs  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
@@ -68,6 +69,7 @@ TYPES = (
     ("16x16x8", "tf32", "f32", None),
     # Added without products.
     ("16x16x16", "f32", "f32", None),
+    ("16x16x16", "f16", "f64", None),
 )
 # Shared memory of a block of the GPUs that this runs on.
 MOST_BYTES = 227 * 1024
@@ -82,7 +84,7 @@ def programs() -> list[Program]:
     for (shape, ab, acc, source), row, combine, form in product(
         TYPES, segmented_algorithms(), ("mma", "add"), FORMS
     ):
-        if not _has(row, ab):
+        if not _has(row, ab, acc):
             continue
         masked, segment_size, warps, tiles = form
         # Few rows a warp, so that several blocks share a segment; each order of a scan in turn.
@@ -116,7 +118,7 @@ def _others() -> Iterator[Program]:
     for columns, dtype in product((100, 1024), ("f16", "bf16", "f32")):
         yield rms_norm(columns, dtype, weight=dtype if columns == 1024 else None)
     for (shape, ab, acc, source), row, warps in product(TYPES, rows, (1, 4)):
-        if not _has(row, ab):
+        if not _has(row, ab, acc):
             continue
         special: dict[str, Any] = {"segment_size": 32}
         if row.kind == "product":
@@ -135,7 +137,7 @@ def _others() -> Iterator[Program]:
         except Unsupported:
             continue
     for (shape, ab, acc, source), reverse in product(TYPES, (False, True)):
-        if not _has(algorithm_of("scan_single_pass"), ab):
+        if not _has(algorithm_of("scan_single_pass"), ab, acc):
             continue
         # Three groups of two blocks, of which the last has half a block.
         size = 9 * CHUNK_PANELS * PANEL_ROWS * shape_of(shape).k + 1
@@ -155,9 +157,9 @@ def _others() -> Iterator[Program]:
             continue
 
 
-def _has(row: Algorithm, ab: str) -> bool:
+def _has(row: Algorithm, ab: str, acc: str) -> bool:
     """Return whether an algorithm has programs of this type."""
-    return row.adds_rows or not adds_rows(ab)
+    return row.adds_rows or not adds_rows(ab, acc)
 
 
 # --- Segments by offsets --------------------------------------------------------------------------
@@ -196,15 +198,44 @@ def plans() -> list[tuple[LaunchPlan, str]]:
             segments=len(lengths),
         )
         found.append((choose(problem, f"{name} segments of {source}", tuning).plan, name))
-    return found
+    return [*found, *_of_one_size()]
+
+
+# Segments that begin at single elements, exact sums of more than float64 holds, several groups.
+SIZES = (
+    *((129, "f16", "f32"), (999, "f16", "f32"), (3001, "bf16", "f32"), (9001, "f16", "f32")),
+    *((333, "s8", "s32"), (999, "f16", "f64"), (20_480, "f16", "f64"), (9973, "f16", "f64")),
+)
+
+
+def _of_one_size() -> Iterator[tuple[LaunchPlan, str]]:
+    """Yield plans for segments of one size, the last of which is cut short."""
+    for (size, ab, acc), kind, order in product(
+        SIZES, ("reduction", "scan"), (Order(), Order(exclusive=True, reverse=True))
+    ):
+        name = f"segments of {size} {ab} to {acc}"
+        problem = Problem(
+            types=Types(ab, acc, ab, ab if ab != "s8" else acc),
+            tile=shape_of("16x16x16"),
+            arch=arch_name(device_sm()),
+            kind=kind,
+            length=5 * size - 3,
+            segment_size=size,
+            order=order,
+        )
+        if kind == "scan" or order == Order():
+            yield choose(problem, name).plan, name
 
 
 def launch(plan: LaunchPlan, name: str) -> None:
-    """Launch a plan for segments of these lengths."""
-    offsets = np.cumsum([0, *LENGTHS[name]])
-    x = np.random.default_rng(0).standard_normal(offsets[-1])
-    source = x.astype(format_of(plan.memory["in"].dtype).dtype)
-    CUDA.run(plan, {"in": source, "offsets": offsets})
+    """Launch a plan for segments of these lengths, or of one size."""
+    memory = plan.memory["in"]
+    # Small integers: every type has them.
+    x = np.random.default_rng(0).integers(-4, 5, memory.size)
+    given = {"in": x.astype(format_of(memory.dtype).dtype)}
+    if "offsets" in plan.inputs:
+        given["offsets"] = np.cumsum([0, *LENGTHS[name]])
+    CUDA.run(plan, given)
 
 
 # --- Public functions -----------------------------------------------------------------------------

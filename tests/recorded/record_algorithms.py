@@ -64,8 +64,8 @@ def chosen_cases() -> list[Case]:
     Of those that are not in the paper's part for one warp, one case: the file shall stay small.
     """
     cases: dict[str, Case] = {}
-    multiplied = tuple(column for column in COLUMNS if not adds_rows(column.ab))
-    added = tuple(column for column in COLUMNS if adds_rows(column.ab))
+    multiplied = tuple(column for column in COLUMNS if not adds_rows(column.ab, column.acc))
+    added = tuple(column for column in COLUMNS if adds_rows(column.ab, column.acc))
     for turn, columns in enumerate((multiplied, multiplied[::-1], added)):
         for number, recipe in enumerate(all_recipes(columns, once=turn == 1)):
             try:
@@ -87,7 +87,7 @@ def all_recipes(columns: tuple[Column, ...], *, once: bool) -> Iterator[Recipe]:
         if once and (row.level is not Level.WARP or row.kind not in ("reduction", "scan")):
             continue
         if row.kind == "product":
-            yield from products(row, tuple(c for c in columns if not adds_rows(c.ab)))
+            yield from products(row, tuple(c for c in columns if not adds_rows(c.ab, c.acc)))
         else:
             for recipe in Grid([row.name], columns).recipes():
                 yield recipe.but(masked=True)

@@ -60,7 +60,7 @@ def case_of(row: Algorithm, start: int, sm: int = 1000) -> Tapped:
 
     sm: the compute capability that it must do with.
     """
-    columns = [one for one in COLUMNS if row.adds_rows or not adds_rows(one.ab)]
+    columns = [one for one in COLUMNS if row.adds_rows or not adds_rows(one.ab, one.acc)]
     for turn in range(len(columns)):
         number = (start + turn) % len(columns)
         try:

@@ -107,7 +107,7 @@ def test_rows_of_sums_refuses_other_places_and_types() -> None:
     array = replace(sums.inputs[0], dtype="f16")
     program = changed(sums, "1", src=replace(step.src, buffer=array))
     halves = with_buffers(program, BufferRole.INPUT, array)
-    text = "adds up rows of f32, and 'in' is f16. Use Copy to convert it"
+    text = "adds up rows of f32 in f32, and 'in' is f16. Use Copy to convert it"
     refused(halves, "rows_of_sums", text)
 
 

@@ -110,11 +110,15 @@ __device__ inline __nv_bfloat16 add(__nv_bfloat16 x, __nv_bfloat16 y) {
     return __float2bfloat16_rn(__fadd_rn(__bfloat162float(x), __bfloat162float(y)));
 }
 __device__ inline float add(float x, float y) { return __fadd_rn(x, y); }
-__device__ inline double add(double x, double y) {
-    // A double keeps the NaN of one operand, and a compiler may exchange them: one NaN for all.
-    const double sum = __dadd_rn(x, y);
-    return sum == sum ? sum : __longlong_as_double(0xFFF8000000000000LL);
+// A double keeps the NaN of one operand, and a compiler may exchange them: one NaN for all.
+__device__ inline float with_one_nan(float x) { return x; }
+__device__ inline double with_one_nan(double x) {
+    return x == x ? x : __longlong_as_double(0xFFF8000000000000LL);
 }
+// A sum whose NaN may be any: for several additions, of which the last makes it one.
+__device__ inline float add_any(float x, float y) { return __fadd_rn(x, y); }
+__device__ inline double add_any(double x, double y) { return __dadd_rn(x, y); }
+__device__ inline double add(double x, double y) { return with_one_nan(add_any(x, y)); }
 __device__ inline int add(int x, int y) {
     return static_cast<int>(static_cast<unsigned int>(x) + static_cast<unsigned int>(y));
 }
@@ -162,7 +166,7 @@ template <class T>
 __device__ inline T only_not_finite(T x) {
     return is_finite(x) ? convert<T>(0.0f) : x;
 }
-// Parts of a half. Beside a number whose last bit is 1, a float has no bits left for a fraction.
+// Parts of a number. Beside one whose last bit is 1, a float has no bits left for a fraction.
 __device__ inline half only_whole(half x) {
     constexpr float ones = 12582912.0f;
     return convert<half>(__fadd_rn(__fadd_rn(convert<float>(x), ones), -ones));
@@ -170,6 +174,10 @@ __device__ inline half only_whole(half x) {
 __device__ inline half only_fraction(half x) {
     const float whole = convert<float>(only_whole(x));
     return convert<half>(is_finite(x) ? __fadd_rn(convert<float>(x), -whole) : 0.0f);
+}
+__device__ inline double only_whole(double x) { return __dadd_rn(rint(x), 0.0); }
+__device__ inline double only_fraction(double x) {
+    return is_finite(x) ? __dadd_rn(x, -only_whole(x)) : 0.0;
 }
 
 // --- Splitting ----------------------------------------------------------------------------------
@@ -740,14 +748,6 @@ __device__ inline Vector<T, V> load(const T* p, Inside inside = {}) {
     return vector;
 }
 
-// V elements of a row that begins anywhere, of which `rest` are there: read from the one or two
-// aligned vectors that hold them, which must be in the array.
-template <int V, class T>
-struct Piece {
-    static constexpr int bytes = Vector<T, V>::bytes;
-    static_assert(bytes == 4 || bytes == 8 || bytes == 16, "what one access can read");
-    static constexpr int words = bytes / 4;
-
 // Moves the bytes of words from number `skew` on to the beginning of the first half of them: by two
 // words, by one, and by bits.
 template <int N>
@@ -762,6 +762,14 @@ __device__ inline void begin_at(int skew, unsigned int (&w)[N]) {
         w[i] = static_cast<unsigned int>(pair >> 8 * (skew % 4));
     }
 }
+
+// V elements of a row that begins anywhere, of which `rest` are there: read from the one or two
+// aligned vectors that hold them, which must be in the array.
+template <int V, class T>
+struct Piece {
+    static constexpr int bytes = Vector<T, V>::bytes;
+    static_assert(bytes == 4 || bytes == 8 || bytes == 16, "what one access can read");
+    static constexpr int words = bytes / 4;
 
     const T* p;
     // Elements, and bytes before them in the first vector.
@@ -831,14 +839,6 @@ __device__ inline void store(T* p, const Vector<T, V>& vector, Inside inside = {
     }
 }
 
-template <int V, class T>
-__device__ inline Vector<T, V> repeat(T x) {
-    Vector<T, V> vector;
-    #pragma unroll
-    for (int i = 0; i < V; ++i) vector.x[i] = x;
-    return vector;
-}
-
 // Writes COUNT vectors, which follow each other from `to` on, wherever that is: get(e) gives vector e.
 // A lane puts what it writes, an aligned vector, together of its own vector and of the one before,
 // which another lane has. The ends are written by elements. All lanes of the warp call it.
@@ -877,6 +877,14 @@ __device__ inline void store_run(T* to, Get get) {
     }
 }
 
+template <int V, class T>
+__device__ inline Vector<T, V> repeat(T x) {
+    Vector<T, V> vector;
+    #pragma unroll
+    for (int i = 0; i < V; ++i) vector.x[i] = x;
+    return vector;
+}
+
 template <class To, class From, int V>
 __device__ inline Vector<To, V> convert(const Vector<From, V>& from) {
     Vector<To, V> to;
@@ -894,83 +902,113 @@ __device__ inline Vector<To, V> convert(const Vector<From, V>& from) {
     return to;
 }
 
-template <int V>
-__device__ inline Vector<float, V> take(const float* from) {
-    Vector<float, V> vector;
+template <int V, class T>
+__device__ inline Vector<T, V> take(const T* from) {
+    Vector<T, V> vector;
     #pragma unroll
     for (int i = 0; i < V; ++i) vector.x[i] = from[i];
     return vector;
 }
-template <int V>
-__device__ inline void put(float* to, const Vector<float, V>& vector) {
+template <int V, class T>
+__device__ inline void put(T* to, const Vector<T, V>& vector) {
     #pragma unroll
     for (int i = 0; i < V; ++i) to[i] = vector.x[i];
 }
 
-// The sum of a row of which L neighbouring lanes hold E elements each, in all of these lanes.
-// Neighbours are added in pairs, then neighbouring pairs: x + 0 makes 0 of -0. A long row has
-// several such PIECES, one after the other.
-template <int E, int L, int PIECES = 1>
-__device__ inline float sum_of_row(float (&x)[E * PIECES]) {
+// Writes the E elements that each lane holds to shared memory, V at a time, from an aligned place on;
+// those of neighbouring lanes follow each other. Lanes whose places are in the same banks write their
+// vectors in different orders: by exchanges in registers, since these have no changing index. The
+// elements are elsewhere afterwards.
+template <int V, class T, int E>
+__device__ inline void store_in_turn(T* to, T (&x)[E]) {
+    constexpr int bytes = E * static_cast<int>(sizeof(T));
+    // Lanes that fill all banks, 128 bytes; and vectors that do.
+    constexpr int lanes = bytes < 128 ? 128 / bytes : 1;
+    constexpr int turns = E / V < 8 ? E / V : 8;
+    const int turn = static_cast<int>(threadIdx.x % 32) / lanes % turns;
     #pragma unroll
-    for (int i = 0; i < E * PIECES; ++i) x[i] = add(x[i], 0.0f);
+    for (int bit = 1; bit < turns; bit *= 2) {
+        const bool exchanged = (turn & bit) != 0;
+        #pragma unroll
+        for (int i = 0; i < E; ++i) {
+            if ((i / V & bit) != 0) continue;
+            const T one = x[i], other = x[i + bit * V];
+            x[i] = exchanged ? other : one;
+            x[i + bit * V] = exchanged ? one : other;
+        }
+    }
+    #pragma unroll
+    for (int i = 0; i < E / V; ++i) store<Aligned>(to + (i ^ turn) * V, take<V>(x + i * V));
+}
+
+// The sum of a row of which L neighbouring lanes hold E elements each, in all of these lanes.
+// Neighbours are added in pairs, then neighbouring pairs: x + 0 makes 0 of -0, which is all that
+// elements of -0 come to. A long row has several such PIECES, one after the other.
+template <int E, int L, int PIECES = 1, class T>
+__device__ inline T sum_of_row(T (&x)[E * PIECES]) {
     #pragma unroll
     for (int apart = 1; apart < E; apart *= 2) {
         #pragma unroll
-        for (int i = 0; i < E * PIECES; i += 2 * apart) x[i] = add(x[i], x[i + apart]);
+        for (int i = 0; i < E * PIECES; i += 2 * apart) x[i] = add_any(x[i], x[i + apart]);
     }
     #pragma unroll
     for (int apart = 1; apart < L; apart *= 2) {
         #pragma unroll
         for (int i = 0; i < E * PIECES; i += E) {
             // a + b is b + a, so both lanes of a pair find the same.
-            x[i] = add(x[i], __shfl_xor_sync(0xFFFFFFFFu, x[i], apart));
+            x[i] = add_any(x[i], __shfl_xor_sync(0xFFFFFFFFu, x[i], apart));
         }
     }
     #pragma unroll
     for (int apart = E; apart < E * PIECES; apart *= 2) {
         #pragma unroll
-        for (int i = 0; i < E * PIECES; i += 2 * apart) x[i] = add(x[i], x[i + apart]);
+        for (int i = 0; i < E * PIECES; i += 2 * apart) x[i] = add_any(x[i], x[i + apart]);
     }
-    return x[0];
+    return with_one_nan(add_any(x[0], T(0)));
 }
 
 // Prefix sums of such a row, in place, by the same pairs; returns the row's sum. In each pair the
 // sum of what comes first is added to all of what comes second: to the right of it, or in REVERSE to
 // its left. EXCLUSIVE ones are those of the element before.
-template <int E, int L, bool REVERSE, bool EXCLUSIVE>
-__device__ inline float prefix_sums(float (&x)[E]) {
+template <int E, int L, bool REVERSE, bool EXCLUSIVE, class T>
+__device__ inline T prefix_sums(T (&x)[E]) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     constexpr int last = REVERSE ? 0 : E - 1;
     #pragma unroll
-    for (int i = 0; i < E; ++i) x[i] = add(x[i], 0.0f);
+    for (int i = 0; i < E; ++i) x[i] = add_any(x[i], T(0));
     #pragma unroll
     for (int apart = 1; apart < E; apart *= 2) {
         #pragma unroll
         for (int i = 0; i < E; ++i) {
             const int pair = i / (2 * apart) * (2 * apart);
             const bool is_second = (i - pair >= apart) != REVERSE;
-            if (is_second) x[i] = add(x[REVERSE ? pair + apart : pair + apart - 1], x[i]);
+            if (is_second) x[i] = add_any(x[REVERSE ? pair + apart : pair + apart - 1], x[i]);
         }
     }
     #pragma unroll
     for (int apart = 1; apart < L; apart *= 2) {
         const int pair = lane & ~(2 * apart - 1);
         const int source = REVERSE ? pair + apart : pair + apart - 1;
-        const float first = __shfl_sync(0xFFFFFFFFu, x[last], source);
+        const T first = __shfl_sync(0xFFFFFFFFu, x[last], source);
         if (((lane & apart) != 0) != REVERSE) {
             #pragma unroll
-            for (int i = 0; i < E; ++i) x[i] = add(first, x[i]);
+            for (int i = 0; i < E; ++i) x[i] = add_any(first, x[i]);
         }
     }
     const int end = (lane & ~(L - 1)) | (REVERSE ? 0 : L - 1);
-    const float sum = L == 1 ? x[last] : __shfl_sync(0xFFFFFFFFu, x[last], end);
+    T sum = L == 1 ? x[last] : __shfl_sync(0xFFFFFFFFu, x[last], end);
+    if (!(sum == sum)) {
+        // A prefix is NaN only where the sum is.
+        sum = with_one_nan(sum);
+        #pragma unroll
+        for (int i = 0; i < E; ++i) x[i] = with_one_nan(x[i]);
+    }
     if constexpr (EXCLUSIVE) {
         const int before = REVERSE ? lane + 1 : lane - 1;
         const bool is_first = lane % L == (REVERSE ? L - 1 : 0);
-        float carry = 0.0f;
+        T carry = 0;
         if constexpr (L > 1) carry = __shfl_sync(0xFFFFFFFFu, x[last], before & 31);
-        if (is_first) carry = 0.0f;
+        if (is_first) carry = 0;
         #pragma unroll
         for (int i = 0; i < E; ++i) {
             const int at = REVERSE ? i : E - 1 - i;
@@ -1027,15 +1065,15 @@ __device__ inline Vector<T, V> only_not_finite(Vector<T, V> x) {
     return x;
 }
 
-template <int V>
-__device__ inline Vector<half, V> only_whole(Vector<half, V> x) {
+template <class T, int V>
+__device__ inline Vector<T, V> only_whole(Vector<T, V> x) {
     #pragma unroll
     for (int i = 0; i < V; ++i) x.x[i] = only_whole(x.x[i]);
     return x;
 }
 
-template <int V>
-__device__ inline Vector<half, V> only_fraction(Vector<half, V> x) {
+template <class T, int V>
+__device__ inline Vector<T, V> only_fraction(Vector<T, V> x) {
     #pragma unroll
     for (int i = 0; i < V; ++i) x.x[i] = only_fraction(x.x[i]);
     return x;

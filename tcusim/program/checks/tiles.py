@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from tcusim.machine.formats import FORMATS
 from tcusim.machine.shapes import MmaShape
@@ -124,21 +125,34 @@ def equal_rectangles(program: Program, site: Site) -> Iterator[str]:
             )
 
 
+# The types of elements that a Prefix adds, by that in which it does.
+_ADDED: Final = {"f32": ("f32",), "f64": ("f16", "f64")}
+
+
 @each_step
 def rows_of_sums(program: Program, site: Site) -> Iterator[str]:
-    """Require of a Prefix that it adds f32, and that there is a place for each row's result.
+    """Require of a Prefix that its type holds the elements, and a place for each row's result.
 
     Source: the grammar; lanes that share a row write where they read, or one of them its sum.
     """
     if not isinstance(site.step, Prefix):
         return
     dst, src, totals = site.step.dst, site.step.src, site.step.totals
-    for view in site.touched.views:
-        if view.buffer.dtype != "f32":
-            yield (
-                f"adds up rows of f32, and {view.buffer.name!r} is {view.buffer.dtype}. Use Copy "
-                f"to convert it."
-            )
+    wide = dst.buffer.dtype
+    if wide not in _ADDED:
+        yield f"adds up rows in f32 or f64, and {dst.buffer.name!r} is {wide}."
+    elif src.buffer.dtype not in _ADDED[wide]:
+        yield (
+            f"adds up rows of {' or '.join(_ADDED[wide])} in {wide}, and {src.buffer.name!r} is "
+            f"{src.buffer.dtype}. Use Copy to convert it."
+        )
+    if totals is not None and totals.buffer.dtype != wide:
+        yield (
+            f"the sums are {wide}, and {totals.buffer.name!r} is {totals.buffer.dtype}. Give both "
+            f"rectangles one type."
+        )
+    if site.step.squares and wide != "f32":
+        yield f"squares are of f32, and {dst.buffer.name!r} is {wide}."
     places = [("the prefix sums", dst, {1, src.cols})]
     if totals is not None:
         places.append(("the sums", totals, {1}))
@@ -207,7 +221,7 @@ def _conversions(step: Step) -> Iterator[str]:
                 f"fragment {frag.name!r} is {types[0]}, buffer {view.buffer.name!r} is {types[1]}; "
                 f"tiles are not converted on the way. Convert in shared memory with Copy."
             )
-    if isinstance(step, Copy | Load) and step.only:
+    if isinstance(step, Copy | Load | Prefix) and step.only:
         taken = step.src.buffer.dtype
         if not FORMATS[taken].is_float:
             yield f"takes {taken} only where it is {step.only}; integers are finite. Take all."
