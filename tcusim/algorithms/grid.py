@@ -14,6 +14,7 @@ adds up what it happens to find published, and its floating-point sums differ fr
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import gcd
 from typing import Annotated, TypeAlias
@@ -395,37 +396,42 @@ def scan_single_pass(
         place = (WARP * batches + batch) * panel.size
         return grid.rows(b, buffer, place, (times * panel.count, panel.row))
 
-    source = part(data(b), 0, batches)
-    x, y = (b.scratch(name, b.options.acc, batches * panel.count) for name in ("x", "y"))
-    tiles = None
-    if waits_scanned:
-        panel.scan_all(source)
-        b.copy(b.rect(x, 0, panel.count, 1, 1), panel.totals)
-    else:
-        tiles = panel.hold(source, (held.in_fragments or batches) * groups)
-        for batch in range(batches):
-            totals = b.rect(x, batch * panel.count, panel.count, 1, 1)
-            panel.sum_held(tiles, batch * groups, totals)
-    sums = scan_vectors(b, x, (y, x), rows, order)
-    before = _before_rows(b, grid, levels, sums, rows, order)
-    out = b.output("out", b.options.result, Extent(LENGTH))
+    def scan() -> None:
+        source = part(data(b), 0, batches)
+        x, y = (b.scratch(name, b.options.acc, batches * panel.count) for name in ("x", "y"))
+        tiles = None
+        if waits_scanned:
+            panel.scan_all(source)
+            b.copy(b.rect(x, 0, panel.count, 1, 1), panel.totals)
+        else:
+            tiles = panel.hold(source, (held.in_fragments or batches) * groups)
+            for batch in range(batches):
+                totals = b.rect(x, batch * panel.count, panel.count, 1, 1)
+                panel.sum_held(tiles, batch * groups, totals)
+        sums = scan_vectors(b, x, (y, x), rows, order)
+        before = _before_rows(b, grid, levels, sums, rows, order)
+        out = b.output("out", b.options.result, Extent(LENGTH))
 
-    def write(batch: Index | int) -> None:
-        panel.write(part(out, batch, 1), before, batch * panel.count)
+        def write(batch: Index | int) -> None:
+            panel.write(part(out, batch, 1), before, batch * panel.count)
 
-    def scan_finite() -> None:
-        with b.loop("i", batches) as i:
-            panel.scan_finite([b.cut(source, panel.count, panel.row, i * panel.count)])
-            write(i)
+        def scan_finite() -> None:
+            with b.loop("i", batches) as i:
+                panel.scan_finite([b.cut(source, panel.count, panel.row, i * panel.count)])
+                write(i)
 
-    def scan_all() -> None:
-        for batch in range(batches):
-            if tiles is not None:
-                panel.scan_held(tiles, batch * groups)
-            write(batch)
+        def scan_all() -> None:
+            for batch in range(batches):
+                if tiles is not None:
+                    panel.scan_held(tiles, batch * groups)
+                write(batch)
 
-    # A warp looks once: between the batches of finite data there is no branch.
-    panel.choose(b.rect(sums, 0, batches * panel.count, 1, 1), scan_finite, scan_all)
+        # A warp looks once: between the batches of finite data there is no branch.
+        panel.choose(b.rect(sums, 0, batches * panel.count, 1, 1), scan_finite, scan_all)
+
+    inside = grid.in_segment(grid.place)
+    with b.when(inside) if inside else nullcontext():
+        scan()
     return grid.work
 
 
@@ -586,8 +592,9 @@ class _Earlier:
         bounds = [Bound(grid.place, place) if grid.reverse else Bound(place, grid.place)]
         if grid.reverse and columns < self.columns:
             bounds.append(Bound(place, Index.of(columns)))
-        # The blocks behind a segment's end wait for nobody, and nobody for them.
-        bounds += grid.in_segment(place if grid.reverse else grid.place)
+        if grid.reverse:
+            # Blocks behind a segment's end come first, and publish nothing.
+            bounds += grid.in_segment(place)
         with b.when([Bound(WARP, Index.of(self.warps))]):
             row = b.rect(b.scratch("earlier", b.options.acc, each), 0, 1, each, each)
             first = grid.group * columns + WARP * each
@@ -630,7 +637,6 @@ def _add_lines(b: Builder, values: Buffer, lines: Vectors, first: Index | int = 
 def _await_group(b: Builder, grid: _Blocks, into: View) -> Buffer:
     """Wait for what precedes the block's group; return the status words of all groups."""
     groups = b.status("sums_of_groups", b.options.acc, grid.places_of_groups)
-    bounds = [Bound(Index.of(0), grid.turn), *grid.in_segment(grid.place)]
-    words = b.rect(groups, grid.group, 1, 1, 1, 1, bounds)
+    words = b.rect(groups, grid.group, 1, 1, 1, 1, [Bound(Index.of(0), grid.turn)])
     b.await_status(into, words)
     return groups
