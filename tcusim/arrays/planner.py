@@ -545,9 +545,11 @@ def _nbytes(p: Problem) -> int:
 
 
 def _padded_rows(rows: int, sizes: SegmentTuning) -> int:
-    """Return the rows that a warp takes at once of segments of so many: more if they fit."""
-    few, many = sizes.padded_rows
-    return many if rows > few and -rows % many * sizes.spare_share <= rows else few
+    """Return the rows that a warp takes at once of segments of so many."""
+    least, most = (f(count for _, count in sizes.padded_rows) for f in (min, max))
+    if rows > most:
+        return most if -rows % most * sizes.spare_share <= rows else least
+    return next(count for first, count in reversed(sizes.padded_rows) if rows >= first)
 
 
 def _is_shared(p: Problem, tuning: Tuning) -> bool:
@@ -560,36 +562,50 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
 
     Few elements are shared by smaller blocks, so that every multiprocessor has some.
     """
+    of_kind = _blocks_of_sums if p.kind == "reduction" else _blocks_of_scans
+    return of_kind(p, tuning, max(_Grid.of(p.tile).chunk, p.length // tuning.enough_blocks))
+
+
+def _is_spared(size: int | None, block: int, share: int) -> bool:
+    """Return whether the last block of each segment leaves out too much: that is time lost."""
+    return size is not None and -size % block * share > size
+
+
+def _blocks_of_sums(p: Problem, tuning: Tuning, enough: int) -> Iterator[dict[str, Any]]:
+    """Yield options of blocks that share a sum; enough: elements of a block of so many blocks."""
+    sizes, size = tuning.reduction, p.whole_or_size
     grid, rows = _Grid.of(p.tile), _data_rows(p)
-    enough = max(grid.chunk, p.length // tuning.enough_blocks)
-    size = p.whole_or_size
-    if p.kind == "reduction":
-        most = 2 * tuning.most_block // _kept_size(p)
-        wanted = min(most, rounded_up(p.segment_size, grid.row), enough)
-        elements: int = 1 << max(0, wanted - 1).bit_length()
-        while size is not None and elements > tuning.least_block:
-            # What a segment's last block leaves out is time lost.
-            if -size % elements * tuning.reduction.spare_share <= size:
-                break
-            elements //= 2
-        each = max(tuning.few_warp_elements, elements // tuning.reduction.block_warps)
-        each = min(each, tuning.sum_warp_elements)
-        groups = max(1, min(tuning.reduction.panel_groups, each // (rows * grid.row)))
-        share = rows * grid.row * groups
-        warps = 1 << (max(1, min(tuning.reduction.block_warps, elements // share)).bit_length() - 1)
-        panels = max(1, elements // (warps * share))
-        while warps:
-            block = warps * share * panels
-            options = {"warps": warps, "groups": groups, "panels": panels}
-            if size is None:
-                columns = rounded_up(-(-p.length // block), 1)
-                if columns > tuning.one_group:
-                    columns = tuning.reduction.columns
-                in_all = -(-p.length // (block * columns))
-                options |= {"columns": columns, "groups_at_once": min(1024, rounded_up(in_all, 1))}
-            yield options
-            warps //= 2
-        return
+    most = 2 * tuning.most_block // _kept_size(p)
+    wanted = min(most, rounded_up(p.segment_size, grid.row), enough)
+    elements: int = 1 << max(0, wanted - 1).bit_length()
+    while elements > tuning.least_block:
+        # The smallest blocks are slow: those before them may leave out more.
+        share = sizes.spare_share // (2 if elements == 2 * tuning.least_block else 1)
+        if not _is_spared(size, elements, share):
+            break
+        elements //= 2
+    each = max(tuning.few_warp_elements, elements // sizes.block_warps)
+    each = min(each, _most_summed(p, tuning, alone=size is not None and elements >= size))
+    groups = max(1, min(sizes.panel_groups, each // (rows * grid.row)))
+    share = rows * grid.row * groups
+    warps = 1 << (max(1, min(sizes.block_warps, elements // share)).bit_length() - 1)
+    panels = max(1, elements // (warps * share))
+    while warps:
+        block = warps * share * panels
+        options = {"warps": warps, "groups": groups, "panels": panels}
+        if size is None:
+            columns = rounded_up(-(-p.length // block), 1)
+            if columns > tuning.one_group:
+                columns = sizes.columns
+            in_all = -(-p.length // (block * columns))
+            options |= {"columns": columns, "groups_at_once": min(1024, rounded_up(in_all, 1))}
+        yield options
+        warps //= 2
+
+
+def _blocks_of_scans(p: Problem, tuning: Tuning, enough: int) -> Iterator[dict[str, Any]]:
+    """Yield options of blocks that share a scan; enough: elements of a block of so many blocks."""
+    grid, size = _Grid.of(p.tile), p.whole_or_size
     panels = -(-p.segment_size // grid.panel)
     batches, fewest = _batch(p.tile)
     if panels <= CHUNK_PANELS and size is not None:
@@ -601,10 +617,13 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
     kept = tuning.block_bytes or usual
     most = max(1, min(max(BLOCK_CHUNKS), kept // (grid.chunk * _kept_size(p))))
     chunks = max(1, min(most, enough // grid.chunk, -(-p.segment_size // grid.chunk)))
-    chunks = max(1 << (chunks.bit_length() - 1), fewest // CHUNK_PANELS)
+    chunks, of_chunk = 1 << (chunks.bit_length() - 1), sizes.panels_of_chunk
+    while chunks > 1 and _is_spared(size, chunks * grid.chunk, tuning.scan.spare_share):
+        chunks, of_chunk = chunks // 2, sizes.panels_of_spared or of_chunk
+    chunks = max(chunks, fewest // CHUNK_PANELS)
     while chunks * CHUNK_PANELS >= fewest:
         # Of one chunk, the more panels a warp has, the fewer warps need room beside the data.
-        fewer = (1, 2, 4, 8)[(1, 2, 4, 8).index(sizes.panels_of_chunk) :]
+        fewer = (1, 2, 4, 8)[(1, 2, 4, 8).index(of_chunk) :]
         for panels in fewer if chunks == 1 else (sizes.panels,):
             each = max(panels, fewest)
             all_of_warp = each // fewest * batches
@@ -616,6 +635,15 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
                 options["columns"] = min(GROUP_CHUNKS // chunks, needed)
             yield options
         chunks //= 2
+
+
+def _most_summed(p: Problem, tuning: Tuning, *, alone: bool) -> int:
+    """Return the most elements that a warp sums at a time; alone: if its block has a segment."""
+    if format_of(p.types.source).itemsize == 1:
+        return tuning.reduction.byte_elements
+    if p.types.adds and p.types.acc == "f64":
+        return tuning.reduction.added_elements
+    return tuning.sum_warp_elements if alone else tuning.shared_warp_elements
 
 
 def _kept_size(p: Problem) -> int:

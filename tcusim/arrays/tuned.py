@@ -35,6 +35,7 @@ TUNED: Final[Mapping[str, tuple[int, int]]] = {
     "most_block": (2**12, 2**18),
     "enough_blocks": (1, 2**12),
     "sum_warp_elements": (2**9, 2**13),
+    "shared_warp_elements": (2**9, 2**13),
     "block_warps": (1, 32),
     "block_bytes": (2**13, 2**17),
     "columns": (1, 2**9),

@@ -34,9 +34,12 @@ class SegmentTuning:
     panel_elements: int
     panel_groups: int = 8
     byte_elements: int = 2**10
-    # Rows of a panel whose rows are padded in shared memory: the usual number, and the one for
-    # segments that fill such panels. What is filled lacks at most one element in so many.
-    padded_rows: tuple[int, int] = (32, 64)
+    # From so many rows of a segment on: the rows of a panel, where they are padded in shared
+    # memory. Of longer segments it is the most if they fill such panels, else the least. What is
+    # filled lacks at most one element in so many.
+    padded_rows: tuple[tuple[int, int], ...] = (
+        *((1, 32), (5, 64), (7, 32), (10, 64), (16, 32), (17, 64), (22, 32), (33, 64)),
+    )
     spare_share: int = 12
     # From so many rows of a segment on: the most warps of a block that takes panels, and how often
     # a warp of a long array takes them anew, while others wait for memory.
@@ -81,9 +84,11 @@ class WaitingTuning:
     # it is another number.
     block_bytes: int
     whole_bytes: int = 0
-    # Panels of a warp of a block of several chunks, and of one.
+    # Panels of a warp of a block of several chunks, of one, and of one that is so small only
+    # because larger ones would leave out too much of a segment.
     panels: int
     panels_of_chunk: int = 1
+    panels_of_spared: int = 0
     # The share of its rows that such a warp has in fragments; others are in shared memory.
     in_fragments: float = 1
 
@@ -212,15 +217,17 @@ class Tuning:
     # The least that such blocks take so that a segment fills its last one.
     least_block: int = 2**12
     enough_blocks: int = 256
-    # The most elements that each warp of such a block takes at a time, and of a small block.
+    # The most elements that each warp of such a block takes at a time: of one with a segment of its
+    # own, of others, and of a small block.
     sum_warp_elements: int = 2**12
+    shared_warp_elements: int = 2**11
     few_warp_elements: int = 2**11
     # Bytes that a block keeps of what it scans; 0 leaves them to the next table.
     block_bytes: int = 0
     # Blocks that scan together, by the bytes of an element.
     waiting: Mapping[int, WaitingTuning] = field(
         default_factory=lambda: {
-            2: WaitingTuning(block_bytes=2**16, panels=4, in_fragments=0.75),
+            2: WaitingTuning(block_bytes=2**16, panels=4, panels_of_spared=2, in_fragments=0.75),
             4: WaitingTuning(block_bytes=2**15, panels=2, panels_of_chunk=2),
             8: WaitingTuning(block_bytes=2**14, whole_bytes=2**15, panels=2),
         }
@@ -228,7 +235,7 @@ class Tuning:
     reduction: SegmentTuning = SegmentTuning(
         panel_elements=4096,
         panel_turns=((1, 4, 1),),
-        staged_turns=((1, 4, 4), (32, 4, 1)),
+        staged_turns=((1, 8, 4), (33, 4, 4), (65, 4, 1), (128, 4, 2), (256, 4, 1)),
         added_elements=1024,
         added_turns=((1, 4, 1),),
         added_staged_turns=((1, 4, 4), (32, 4, 1)),
@@ -242,7 +249,10 @@ class Tuning:
     scan: SegmentTuning = SegmentTuning(
         panel_elements=1024,
         panel_turns=((1, 8, 4), (2, 8, 2), (32, 8, 4), (64, 8, 2), (512, 8, 1)),
-        staged_turns=((1, 4, 4), (4, 8, 4), (64, 8, 2)),
+        staged_turns=(
+            *((1, 2, 4), (10, 8, 4), (13, 2, 4), (19, 2, 8), (32, 8, 4), (33, 2, 8)),
+            *((128, 8, 1), (256, 2, 2), (512, 8, 1)),
+        ),
         added_elements=512,
         added_turns=(
             *((1, 4, 1), (2, 4, 8), (32, 8, 4), (64, 4, 2)),

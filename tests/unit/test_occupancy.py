@@ -45,4 +45,4 @@ def test_registers_hold_every_fragment_and_some_besides() -> None:
     # Sixteen tiles of data, the ones, and two accumulators.
     assert registers_of(wide.launch_plan.launches[0].program) == 96
     waiting = tcusim.plan("sum", length=2**28).launch_plan.launches[0].program
-    assert registers_of(waiting) == 120
+    assert registers_of(waiting) == 88
