@@ -47,12 +47,12 @@ MEANINGS: Final = {
 }
 
 FITTED: Final = Fitted(
-    sharpness=3.95,
-    overhead=0.201,
-    unhidden=0.743,
-    pace=5.04,
+    sharpness=4.45,
+    overhead=0.575,
+    unhidden=0.758,
+    pace=5.0,
     queueing=2.68,
-    waiting=0.613,
-    start=1.24e-6,
+    waiting=0.563,
+    start=1.74e-6,
     write_cost=1.155,
 )

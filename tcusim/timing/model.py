@@ -168,9 +168,7 @@ def launch_cost(
         "cores": core_cycles * cycle / busy,
         "matrix units": work.mma * interval * cycle / (busy * known("units_per_core")),
         "latency": span * cycle * max(1.0, blocks / (cores * occupancy.blocks)) + waits,
-        # The recorded times that the constants were fitted on are of launches whose status words
-        # were zeroed before, which was a launch of its own.
-        "launch": (known("launch_seconds") + fitted.start) * (2 if program.status else 1),
+        "launch": known("launch_seconds") + fitted.start,
     }
     parts = {name: None if math.isnan(value) else value for name, value in found.items()}
     power = fitted.sharpness
