@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from math import gcd
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 from tcusim.algorithms.builder import (
     LENGTH,
@@ -57,9 +57,10 @@ from tcusim.program.grammar import (
     View,
 )
 
-Columns: TypeAlias = Annotated[
-    int, "Blocks of a group of the whole array; a segment has as many as it needs."
-]
+_COLUMNS = (
+    "Blocks of a group, in sums of the whole array alone (a scan has by default those of 512 "
+    "chunks)."
+)
 
 
 # Chunks that a block of a scan may have: groups have whole blocks.
@@ -209,7 +210,7 @@ def reduction_single_pass(
     *,
     groups: Annotated[int, "How many times m rows a warp takes at once."] = 4,
     panels: Annotated[int, "How often a warp takes rows."] = 2,
-    columns: Columns = 64,
+    columns: Annotated[int, _COLUMNS] = 64,
     groups_at_once: Annotated[
         int, "Groups of a whole array whose totals the last block awaits at once."
     ] = 256,
@@ -355,7 +356,7 @@ def scan_single_pass(
     segment_size: int | None,
     *,
     held: Held = HELD,
-    columns: Annotated[int | None, "Blocks of a group; by default those of 512 chunks."] = None,
+    columns: Annotated[int | None, _COLUMNS] = None,
     order: Order = FORWARD,
 ) -> Work:
     """Scan the whole array, or segments of several blocks each, in one launch that reads it once.

@@ -298,7 +298,8 @@ def build(
         The most products that accumulate before a rounded addition; no limit by default.
     part : {"whole", "fraction"}, optional
         What is taken of each element: the nearest whole number, or the rest. float64 holds longer
-        sums of either than of both. For a f16 or f64 source of f64 sums.
+        sums of either than of both. For a f16 source of f64 sums; for a f64 source too, where rows
+        are added without products (ab="f16").
     **options
         Options of the algorithm, such as form="L(A1)" of the scans of tiles.
 
@@ -319,6 +320,7 @@ def build(
     _check_alias(row, algorithm, tile)
     _check_options(row, options)
     combine = _combine(row, combine)
+    source = source or stored_type(ab)
     _check_types(ab, acc, source, result)
     if accumulation_length is not None:
         as_size("accumulation_length", accumulation_length)
@@ -326,7 +328,7 @@ def build(
         shape=tile,
         ab=ab,
         acc=acc,
-        source=source or stored_type(ab),
+        source=source,
         result=result or acc,
         side=_side(row, side, tile),
         warps=as_size("warps", warps),
@@ -334,7 +336,7 @@ def build(
         masked=masked,
         combine=combine,
         accumulation_length=accumulation_length,
-        part=_part(part, source, acc),
+        part=_part(part, row, (source, ab, acc)),
         adds_rows=row.adds_rows and adds_rows(ab, acc),
     )
     b = Builder(common, row.lines, row.level)
@@ -413,22 +415,36 @@ def _check_choice(name: str, value: object, valid: tuple[str, ...]) -> None:
         raise InputError(f"{name} must be one of {', '.join(map(repr, valid))}, got {value!r}")
 
 
-def _part(part: str | None, source: str | None, acc: str) -> Only | None:
-    """Return what is taken of each element: of float16, where it becomes float64."""
+def _part(part: str | None, row: Algorithm, types: tuple[str, str, str]) -> Only | None:
+    """Return what is taken of each element: where it is converted, or added without products.
+
+    types: of the source, of the operands and of the sums.
+    """
     if part is None:
         return None
     _check_choice("part", part, ("whole", "fraction"))
-    if source not in ("f16", "f64") or acc != "f64":
-        raise Unsupported(f"part={part!r} is of f16 or f64 elements whose sums are f64")
+    source, ab, acc = types
+    added = row.adds_rows and adds_rows(ab, acc)
+    converted = (source, ab, acc) == ("f16", "f64", "f64")
+    if not converted and not (added and acc == "f64" and source in ("f16", "f64")):
+        raise Unsupported(
+            f"part={part!r} is of f16 elements that become f64 operands, or of f16 and f64 elements"
+            f" whose rows are added in f64 without products (ab='f16', acc='f64'); {row.name!r} has"
+            f" {source} elements, {ab} operands and {acc} sums"
+        )
     return Only(part)
 
 
-def _check_types(ab: str, acc: str, source: str | None, result: str | None) -> None:
+def _check_types(ab: str, acc: str, source: str, result: str | None) -> None:
     for name in (ab, acc, source, result):
         if name is not None:
             format_of(name)
     narrow = format_of(ab)
-    wide = format_of(source or stored_type(ab))
+    wide = format_of(source)
+    if (ab, acc) == ("f16", "f64") and source not in ("f16", "f64"):
+        raise Unsupported(
+            f"float64 adds rows of f16 or f64 elements without products, not of {source}"
+        )
     is_held = wide.fraction_bits >= narrow.fraction_bits or narrow.name == "f64"
     if narrow.is_float != wide.is_float or not is_held:
         valid = [name for name, row in FORMATS.items() if row.is_float == narrow.is_float]

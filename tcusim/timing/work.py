@@ -235,7 +235,7 @@ class _Walk:
         everyone = np.ones(self.program.warps, bool)
         self._make_tables()
         self._steps(tuple(numbered(self.program.steps)), everyone, 1.0)
-        self.total.span = max(self.now, *self.ready.values(), *self._every())
+        self.total.span = max([self.now, *self.ready.values(), *self._every()])
         return self.total
 
     def _every(self) -> Iterator[float]:

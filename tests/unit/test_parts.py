@@ -40,22 +40,24 @@ def test_a_sum_of_parts_is_rounded_once(
 
 
 @pytest.mark.parametrize(
-    ("name", "tile", "ab"),
+    ("name", "tile", "ab", "source"),
     [
-        ("reduction_panel", "16x16x16", "f16"),
-        ("scan_panel", "16x16x16", "f16"),
-        ("scan_panel", "8x8x4", "f64"),
-        ("reduction_tn", "8x8x4", "f64"),
+        ("reduction_panel", "16x16x16", "f16", None),
+        ("scan_panel", "16x16x16", "f16", "f16"),
+        ("scan_panel", "8x8x4", "f64", "f16"),
+        ("reduction_tn", "8x8x4", "f64", "f16"),
     ],
 )
-def test_programs_take_a_part_of_each_element(name: str, tile: str, ab: str) -> None:
+def test_programs_take_a_part_of_each_element(
+    name: str, tile: str, ab: str, source: str | None
+) -> None:
     x = np.linspace(-900, 900, 500).astype(np.float16)
     x[:4] = 0.5, 1.5, -2.5, 2.0**-24
     wide = x.astype(np.float64)
     found = {
         part: tcusim.run(
             tcusim.build(
-                name, tile=tile, ab=ab, acc="f64", source="f16", part=part, segment_size=500,
+                name, tile=tile, ab=ab, acc="f64", source=source, part=part, segment_size=500,
                 masked=True, combine="add",
             ),
             {"in": x},
@@ -69,7 +71,16 @@ def test_programs_take_a_part_of_each_element(name: str, tile: str, ab: str) -> 
 
 
 def test_parts_of_other_types_are_refused() -> None:
-    with pytest.raises(Unsupported, match="part='whole' is of f16 or f64 elements whose sums"):
+    with pytest.raises(
+        Unsupported, match="'reduction_panel' has f16 elements, f16 operands and f32"
+    ):
         tcusim.build("reduction_panel", part="whole")
+    # Tiles that are loaded where they lie would be taken whole.
+    with pytest.raises(Unsupported, match="part='fraction' is of f16 elements that become f64"):
+        tcusim.build("scan_panel", tile="8x8x4", ab="f64", acc="f64", source="f64", part="fraction")
+    with pytest.raises(Unsupported, match="part='whole' is of f16 elements"):
+        tcusim.build("reduction_simt", ab="f16", acc="f64", part="whole")
+    with pytest.raises(Unsupported, match="float64 adds rows of f16 or f64 elements without"):
+        tcusim.build("scan_panel", ab="f16", acc="f64", source="f32")
     with pytest.raises(tcusim.errors.InputError, match="part must be one of 'whole', 'fraction'"):
         tcusim.build("reduction_panel", part="half")
