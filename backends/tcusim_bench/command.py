@@ -163,10 +163,10 @@ def operators_command(
     log2_length: int, quick: bool, seconds: float | None, as_json: bool, output: str | None
 ) -> None:
     """Time the operators of tcusim.torch on this machine's GPU, beside torch's own."""
-    from tcusim_bench.operators import operators
+    from tcusim_bench.operators import COLUMNS, DTYPES, operators
 
-    given = ((4096,), ("bfloat16",)) if quick else ()
-    _deliver(operators(log2_length, *given, seconds=seconds), as_json, output)
+    columns, dtypes = ((4096,), ("bfloat16",)) if quick else (COLUMNS, DTYPES)
+    _deliver(operators(log2_length, columns, dtypes, seconds=seconds), as_json, output)
 
 
 @bench_command.command(

@@ -180,10 +180,11 @@ def validate(
     """
     if not named:
         raise InputError("there is no unit to judge; name one, such as validate('64x8x16')")
+    first = named[0]
     if model is not None and len(named) > 1:
         raise InputError(f"a model is of one unit, and {len(named)} are named")
     names = None if algorithms is None else tuple(algorithm_of(one).name for one in algorithms)
-    ab, acc = judged_types(named[0], ab, acc)
+    ab, acc = judged_types(first, ab, acc)
     asked = Asked(ab, acc, names, full, _sections(sections, names))
     start = time.monotonic()
     machine = None if reference is None else _machine(reference, asked)
