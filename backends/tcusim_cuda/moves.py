@@ -93,9 +93,9 @@ def read(transfer: Transfer, view: View, where: Where, *, fast: bool) -> str:
 
 def c_piece(transfer: Transfer, view: View, *, fast: bool) -> str:
     """Print the piece of a gathered row, or of an array, that the vector at (row, col) is."""
-    place = c_address(view)
     if view.ranges is None:
         return f"tcu::piece<{transfer.vector}>({c_pointer(view.buffer, c_place(view))})"
+    place = c_address(view)
     what, rest = "piece" if fast else "gather", f"{c_line(view, 'end')} - ({place})"
     return f"tcu::{what}<{transfer.vector}>({view.buffer.name} + ({place}), {rest})"
 
