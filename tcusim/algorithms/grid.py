@@ -397,7 +397,8 @@ def scan_single_pass(
         place = (WARP * batches + batch) * panel.size
         return grid.rows(b, buffer, place, (times * panel.count, panel.row))
 
-    def scan() -> None:
+    inside = grid.in_segment(grid.place)
+    with b.when(inside) if inside else nullcontext():
         source = part(data(b), 0, batches)
         x, y = (b.scratch(name, b.options.acc, batches * panel.count) for name in ("x", "y"))
         tiles = None
@@ -429,10 +430,6 @@ def scan_single_pass(
 
         # A warp looks once: between the batches of finite data there is no branch.
         panel.choose(b.rect(sums, 0, batches * panel.count, 1, 1), scan_finite, scan_all)
-
-    inside = grid.in_segment(grid.place)
-    with b.when(inside) if inside else nullcontext():
-        scan()
     return grid.work
 
 
