@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tcusim.algorithms import Level, algorithm_of, build
 from tcusim.arrays.dtypes import Bits, types_on_device
-from tcusim.arrays.planner import choose, longest_scanned
+from tcusim.arrays.planner import choose
 from tcusim.arrays.problem import (
     AnyProblem,
     Problem,
@@ -22,6 +22,7 @@ from tcusim.arrays.problem import (
     rounded_longest,
     tile_for,
 )
+from tcusim.arrays.sizes import longest_scanned
 from tcusim.arrays.tuning import DEFAULT
 from tcusim.errors import InputError, TcusimError
 from tcusim.machine import Values, format_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tcusim.arrays.dtypes import TypeRule
-from tcusim.arrays.planner import longest_scanned
 from tcusim.arrays.problem import (
     MOST_DIGITS,
     Problem,
@@ -20,6 +19,7 @@ from tcusim.arrays.request import (
     ProductLayout,
     SegmentRequest,
 )
+from tcusim.arrays.sizes import longest_scanned
 
 __all__ = ["lies_by_offsets", "product_problem", "segment_problem"]
 
