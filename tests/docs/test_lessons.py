@@ -8,9 +8,11 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from contextlib import chdir
 from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -54,17 +56,19 @@ def ran(path: Path) -> Ran:
     result = Ran([], [], [], [])
     names: dict[str, Any] = {}
     stub = None
-    for one in percent.run(path, names):
-        result.done.append(one)
-        if one.cell.kind == "exercise":
-            stub = one.cell
-        elif one.cell.kind == "check":
-            assert stub is not None, "a check follows an exercise"
-            result.right.append(one.printed)
-            result.untouched.append(_said(one.cell, path, {**names, **_functions(stub, path)}))
-            broken = {name: _wrong(names[name]) for name in _functions(stub, path)}
-            result.wrong.append(_said(one.cell, path, names | broken))
-            stub = None
+    # Lessons write files, and other processes run them at the same time.
+    with TemporaryDirectory() as folder, chdir(folder):
+        for one in percent.run(path, names):
+            result.done.append(one)
+            if one.cell.kind == "exercise":
+                stub = one.cell
+            elif one.cell.kind == "check":
+                assert stub is not None, "a check follows an exercise"
+                result.right.append(one.printed)
+                result.untouched.append(_said(one.cell, path, {**names, **_functions(stub, path)}))
+                broken = {name: _wrong(names[name]) for name in _functions(stub, path)}
+                result.wrong.append(_said(one.cell, path, names | broken))
+                stub = None
     return result
 
 
