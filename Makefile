@@ -5,6 +5,7 @@
 #   make demo       run the demonstration; its pages and pictures go to demo/
 #   make smoke      run some tests of every subject, in half a minute
 #   make test       run the tests, with some of many like cases
+#   make test-lowest    run the tests of the command with the oldest versions of all dependencies
 #   make check      run every check that a change must pass, and the tests
 #   make docs       build the documentation into site/
 #   make serve      build it, and serve it on this machine until interrupted
@@ -68,6 +69,12 @@ SMOKE := tests/packaging/test_import.py tests/agree/test_steps.py \
 	tests/unit/test_plans.py::test_a_plan_prints_everything \
 	tests/unit/test_run.py::test_operations
 
+# What else runs with the oldest versions of the dependencies: the command, whose libraries change
+# most, and the optional libraries that install everywhere.
+WITH_LOWEST := tests/packaging/test_optional.py $(foreach name,app charts cli_cost cli_explore \
+	cli_layout command dask_functions explain files list main options output plain program run step \
+	unit validate,tests/unit/test_$(name).py)
+
 # Blocks of the pages and lessons are run first; what comes out becomes the site.
 BUILD_DOCS = $(BIN)/python docs/tools/pages.py .build/pages \
 	&& $(BIN)/python -m mkdocs build --strict
@@ -78,7 +85,7 @@ DIST := --dist worksteal
 export NO_MKDOCS_2_WARNING = 1
 
 .NOTPARALLEL:
-.PHONY: demo smoke test check docs serve format clean $(if $(STALE),$(VENV)/ready)
+.PHONY: demo smoke test test-lowest check docs serve format clean $(if $(STALE),$(VENV)/ready)
 
 demo: $(VENV)/has-demo
 	$(BIN)/python tutorials/demo/elevation.py
@@ -88,6 +95,15 @@ smoke: $(VENV)/has-test
 
 test: $(VENV)/has-test
 	$(BIN)/python -m pytest -n $(JOBS) $(DIST) $(ARGS)
+
+# An environment of its own. The oldest NumPy has wheels for these versions of Python alone. Old
+# libraries use what newer ones beside them call deprecated: warnings are no errors here.
+test-lowest:
+	@mkdir -p .build
+	@python=$$($(FIND_PYTHON)) && $$python tests/shared/lowest_versions.py > .build/lowest.txt
+	PIP_CONSTRAINT=$(CURDIR)/.build/lowest.txt UV_CONSTRAINT=$(CURDIR)/.build/lowest.txt \
+		$(MAKE) smoke VENV=.build/lowest PYTHON="$(or $(PYTHON),python3.11 python3.12)" \
+		EXTRAS_test="[bf16,compile,cuda,dask]" ARGS="$(WITH_LOWEST) -W default $(ARGS)"
 
 check: $(VENV)/has-test $(VENV)/has-check $(VENV)/has-docs
 	$(BIN)/python -m ruff format --check

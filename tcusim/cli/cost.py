@@ -27,7 +27,7 @@ _OF_OPERATIONS: Final = ("tile", "acc")
 _SIZES: Final = tuple(2**power for power in range(4, 21, 2))
 
 
-class _Length(click.ParamType[int]):
+class _Length(click.ParamType):  # type: ignore[type-arg]
     """A whole number, which may be written as 1e9 or 2**30."""
 
     name = "N"

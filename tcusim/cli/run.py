@@ -110,7 +110,7 @@ class _Task:
         return np.asarray(scan[..., ::step] + (self.given["initial"] or 0))
 
 
-class _Number(click.ParamType[int | float]):
+class _Number(click.ParamType):  # type: ignore[type-arg]
     """A number; an integer is kept exact."""
 
     name = "number"

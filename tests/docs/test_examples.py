@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
+from command_line import runner
 from page_blocks import Block, blocks
 from tcusim.cli.main import main
 
@@ -77,7 +77,7 @@ def run_commands(block: Block, page: Path) -> None:
         where = f"{name(page)}, line {block.line}: $ {command}"
         words = shlex.split(command, comments=True)
         assert words[0] == "tcusim", f"{where}: only tcusim is run here; use an sh block"
-        result = CliRunner().invoke(main, words[1:])
+        result = runner().invoke(main, words[1:])
         printed = result.output
         if expected:
             assert same(expected, printed), f"{where}\nexpected:\n{expected}\ngot:\n{printed}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import pty
 import subprocess
+from typing import Any
 
 import click.testing
 
@@ -13,7 +15,14 @@ from tcusim.cli import main as cli
 
 
 def tcusim_command(*arguments: str) -> click.testing.Result:
-    return click.testing.CliRunner().invoke(cli.main, arguments)
+    return runner().invoke(cli.main, arguments)
+
+
+def runner() -> click.testing.CliRunner:
+    """Return a runner that keeps stderr apart from stdout, the default from click 8.2 on."""
+    known = inspect.signature(click.testing.CliRunner).parameters
+    options: dict[str, Any] = {"mix_stderr": False} if "mix_stderr" in known else {}
+    return click.testing.CliRunner(**options)
 
 
 def succeeds(*arguments: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import click.testing
 import pytest
 
+from command_line import runner
 from tcusim.backends import get_backend, register_backend
 from tcusim.cli import main as cli
 from tcusim.errors import Unsupported
@@ -43,7 +44,7 @@ def fake(registries: None) -> None:
 
 
 def command(*arguments: str) -> click.testing.Result:
-    return click.testing.CliRunner().invoke(cli.main, arguments)
+    return runner().invoke(cli.main, arguments)
 
 
 def agree(code: int, *arguments: str) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
+from command_line import runner
 from tcusim.errors import BackendUnavailable
 from tcusim_bench import operators as module
 from tcusim_bench.command import bench_command
@@ -97,5 +97,5 @@ def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "imported", lambda name: None)
     with pytest.raises(BackendUnavailable, match="Install a torch that has CUDA"):
         module.operators()
-    found = CliRunner().invoke(bench_command, ["operators", "--quick"])
+    found = runner().invoke(bench_command, ["operators", "--quick"])
     assert found.exit_code != 0

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
+from command_line import runner
 from tcusim.cli.main import main
 from tcusim.errors import BackendUnavailable, InputError
 from tcusim_bench import charts
@@ -81,7 +81,7 @@ def test_speed_up_over_each_peer(report: Report) -> None:
 def test_the_command_draws_every_chart(report: Report, tmp_path: Path) -> None:
     source, folder = tmp_path / "bench.json", tmp_path / "charts"
     source.write_text(json.dumps(report.as_json()))
-    done = CliRunner().invoke(main, ["bench", "chart", str(source), "-o", str(folder)])
+    done = runner().invoke(main, ["bench", "chart", str(source), "-o", str(folder)])
     assert done.exit_code == 0, done.output
     names = {"sums_throughput", "sums_of_limit", "sums_of_peers", "ragged_throughput"}
     names.add("ragged_of_limit")

@@ -6,15 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from command_line import runner
 from tcusim.cli.cost import cost_command
 from tcusim.cli.main import main
 from tcusim.timing import model
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["cost", *arguments])
+    return runner().invoke(main, ["cost", *arguments])
 
 
 def test_the_command_tells_time_bound_and_parts() -> None:
@@ -76,7 +77,7 @@ def test_the_command_sweeps_segments(tmp_path: Path) -> None:
 def test_wrong_usage_is_a_sentence(arguments: tuple[str, ...], said: str) -> None:
     done = run(*arguments)
     assert done.exit_code != 0
-    assert said in done.output
+    assert said in done.stderr
 
 
 def test_it_is_a_command_of_tcusim() -> None:
@@ -91,5 +92,5 @@ def test_a_unit_brings_its_tile_and_its_arithmetic(tmp_path: Path) -> None:
     done = run("sum", "--length", "1e6", "--unit", str(path))
     assert "latency of 64x8x16 f16 -> f32" in done.output
     refused = run("sum", "--length", "1e6", "--unit", "amx")
-    assert "this architecture takes s8, u8" in refused.output
+    assert "this architecture takes s8, u8" in refused.stderr
     assert refused.exit_code == 1

@@ -6,15 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 import tcusim
+from command_line import runner
 from tcusim.cli.layout import layout_command
 from tcusim.cli.main import main
 
 
 def called(*words: str) -> Result:
-    return CliRunner().invoke(main, ["layout", *words])
+    return runner().invoke(main, ["layout", *words])
 
 
 def test_it_prints_the_matrix_a_lane_or_an_element() -> None:
@@ -58,7 +59,7 @@ def test_files(tmp_path: Path) -> None:
 def test_mistakes_are_explained(words: tuple[str, ...], text: str) -> None:
     result = called(*words)
     assert result.exit_code in (1, 2)
-    assert text in result.output
+    assert text in result.stderr
 
 
 def test_the_help_has_examples() -> None:

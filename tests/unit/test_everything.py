@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from bench_standin import NoGpu, NoPeers, NotAhead
+from command_line import runner
 from tcusim.cli.main import main
 from tcusim.errors import InputError, UnknownName
 from tcusim_bench import everything, latency, sections, throughput
@@ -112,7 +112,7 @@ def test_all_parts_share_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.usefixtures("no_gpu")
 def test_the_command(tmp_path: Path) -> None:
     arguments = ["bench", "all", "-o", str(tmp_path), "--log2-length", "20", "--part", "products"]
-    done = CliRunner().invoke(main, arguments)
+    done = runner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     assert done.output.splitlines()[-1] == "products: 1 of 1 problems"
 
@@ -124,7 +124,7 @@ def test_wrong_results_fail_the_command(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("bench_standin.damage", flip)
     arguments = ["bench", "all", "-o", str(tmp_path), "--log2-length", "20", "--part", "products"]
-    done = CliRunner().invoke(main, arguments)
+    done = runner().invoke(main, arguments)
     assert done.exit_code == 1
     assert "differ from the simulator" in done.output
 

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import tcusim
+from command_line import runner
 from tcusim.cli.main import main
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import FORMATS, Arch, Fused, Rule, Values, round_values
@@ -303,7 +303,7 @@ def test_it_shows_itself_in_short(told: tcusim.Explanation) -> None:
 
 
 def run(*words: str) -> Any:
-    return CliRunner().invoke(main, ["explain", *words])
+    return runner().invoke(main, ["explain", *words])
 
 
 def test_the_command_prints_the_text(told: tcusim.Explanation) -> None:
@@ -349,9 +349,9 @@ def test_the_command_reads_files(tmp_path: Path) -> None:
 def test_the_command_says_what_is_wrong(words: list[str], text: str) -> None:
     result = run(*words)
     assert result.exit_code == 1
-    assert result.output.startswith("error: ")
+    assert result.stderr.startswith("error: ")
     with pytest.raises(AssertionError, match=text):
-        raise AssertionError(result.output)
+        raise AssertionError(result.stderr)
 
 
 def test_numbers_of_the_command() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from command_line import runner
 from tcusim.errors import BackendUnavailable
 from tcusim_bench import latency as module
 from tcusim_bench.latency import latency
@@ -55,13 +56,12 @@ def test_every_call_is_timed_beside_the_peer() -> None:
 
 @pytest.mark.usefixtures("_no_gpu")
 def test_the_command(tmp_path: Path) -> None:
-    from click.testing import CliRunner
 
     from tcusim.cli.main import main
 
     path = tmp_path / "warm.json"
     arguments = ["bench", "latency", "--size", "128", "--no-first", "-o", str(path)]
-    done = CliRunner().invoke(main, arguments)
+    done = runner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     assert "No GPU; tcusim" in done.output
     assert "tcusim.segmented_sum, torch" in done.output

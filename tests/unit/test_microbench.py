@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from command_line import runner
 from lab_standin import NoLab
 from tcusim.errors import BackendUnavailable, InputError
 from tcusim.machine import read_unit, unit_of
@@ -109,7 +110,6 @@ def test_a_gpu_that_is_no_unit_is_one_without_figures() -> None:
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from click.testing import CliRunner
 
     from tcusim_bench.command import microbench_command
 
@@ -117,7 +117,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return measured(NoLab(), time.monotonic() + seconds, say, keep)
 
     monkeypatch.setattr(module, "microbench", on_no_gpu)
-    done = CliRunner().invoke(microbench_command, ["-o", str(tmp_path / "new"), "--seconds", "90"])
+    done = runner().invoke(microbench_command, ["-o", str(tmp_path / "new"), "--seconds", "90"])
     assert done.exit_code == 1, "one probe failed"
     record = json.loads((tmp_path / "new" / "microbench.json").read_text())
     assert Report.from_json(record).as_json() == record

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable
 
-import click.testing
 import pytest
 
 import tcusim
+from command_line import runner
 from tcusim import plugins
 from tcusim.algorithms import algorithm_of, algorithms
 from tcusim.backends import backends
@@ -60,7 +60,7 @@ def test_a_broken_module(declare: Callable[..., None], code: str, reason: str) -
 
 def test_the_list_prints_and_warns(declare: Callable[..., None]) -> None:
     declare(UNIT, "raise RuntimeError('no luck')")
-    result = click.testing.CliRunner().invoke(cli.main, ["list", "architectures"])
+    result = runner().invoke(cli.main, ["list", "architectures"])
     assert result.exit_code == 0
     assert "hopper" in result.stdout
     assert result.stderr == (

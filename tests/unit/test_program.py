@@ -7,13 +7,14 @@ from pathlib import Path
 import click.testing
 import pytest
 
+from command_line import runner
 from tcusim.check.cases import Recipe
 from tcusim.cli import main as cli
 from tcusim_cuda.compile import why_no_compiler
 
 
 def command(*arguments: str) -> click.testing.Result:
-    return click.testing.CliRunner().invoke(cli.main, arguments)
+    return runner().invoke(cli.main, arguments)
 
 
 def test_emit_prints_the_text() -> None:

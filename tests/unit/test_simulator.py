@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
+from command_line import runner
 from tcusim.cli.main import main
 from tcusim.machine.native import why_no_compiler
 from tcusim_bench import simulator as module
@@ -34,9 +34,7 @@ def test_each_path_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     path = tmp_path / "speed.json"
-    result = CliRunner().invoke(
-        main, ["bench", "simulator", "--log2-length", "10", "-o", str(path)]
-    )
+    result = runner().invoke(main, ["bench", "simulator", "--log2-length", "10", "-o", str(path)])
     assert result.exit_code == 0, result.output
     found = json.loads(path.read_text())
     assert found["format"] == "tcusim simulator 1"

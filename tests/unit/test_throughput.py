@@ -15,6 +15,7 @@ import pytest
 
 import bench_standin
 from bench_standin import NoGpu, NoPeers, NotAhead
+from command_line import runner
 from tcusim.errors import BackendUnavailable
 from tcusim_bench import problems as bench_problems
 from tcusim_bench import sections
@@ -125,7 +126,6 @@ def test_a_run_that_is_cut_short() -> None:
 
 @pytest.mark.usefixtures("no_gpu")
 def test_the_command_of_tcusim() -> None:
-    from click.testing import CliRunner
 
     from tcusim.cli.main import main
 
@@ -140,7 +140,7 @@ def test_the_command_of_tcusim() -> None:
         "--segment",
         "0",
     ]
-    done = CliRunner().invoke(main, [*arguments, "--json"])
+    done = runner().invoke(main, [*arguments, "--json"])
     assert done.exit_code == 0, done.output
     rows = json.loads(done.output)["rows"]
     assert {(row["kind"], row["segment_size"]) for row in rows} == {("sum", LENGTH)}
@@ -239,13 +239,12 @@ def test_a_plan_is_launched_as_it_is() -> None:
 
 @pytest.mark.usefixtures("no_gpu")
 def test_the_command_writes_a_file(tmp_path: Path) -> None:
-    from click.testing import CliRunner
 
     from tcusim.cli.main import main
 
     path = tmp_path / "results.json"
     arguments = ["bench", "throughput", "-o", str(path), "--log2-length", "20", "--segment", "16"]
-    done = CliRunner().invoke(main, [*arguments, "--section", "sums"])
+    done = runner().invoke(main, [*arguments, "--section", "sums"])
     assert done.exit_code == 0, done.output
     assert "reduction_packed" in done.output
     assert Report.from_json(json.loads(path.read_text())).length == LENGTH

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from bench_standin import NoGpu
+from command_line import runner
 from tcusim.arrays.tuned import TunedRow, read_rows, write_rows
 from tcusim.errors import AgreementError, InputError
 from tcusim.program.launches import LaunchPlan
@@ -82,7 +82,7 @@ def test_the_command_keeps_other_rows(tmp_path: Path) -> None:
     other = TunedRow("volta", "scan", "f16", 0, 20, (("block_bytes", 2**15),))
     path.write_text(write_rows([other]))
     arguments = ["--kind", "sum", "--segment", "64", "--log2-length", "20", "-o", str(path)]
-    done = CliRunner().invoke(tune_command, arguments)
+    done = runner().invoke(tune_command, arguments)
     assert done.exit_code == 0, done.output
     kept, row = read_rows(path)
     assert kept == other

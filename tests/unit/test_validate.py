@@ -8,6 +8,7 @@ from pathlib import Path
 import click.testing
 import pytest
 
+from command_line import runner
 from faulty import plant
 from tcusim.algorithms.builder import Builder
 from tcusim.check.report import ShapeReport
@@ -16,7 +17,7 @@ from tcusim.errors import Unsupported
 
 
 def command(*arguments: str) -> click.testing.Result:
-    return click.testing.CliRunner().invoke(cli.main, ["validate", *arguments])
+    return runner().invoke(cli.main, ["validate", *arguments])
 
 
 def test_the_command_prints_a_table() -> None:

@@ -11,6 +11,7 @@ import click.testing
 import pytest
 
 import tcusim
+from command_line import runner
 from faulty import plant
 from some import Some, marked
 from tcusim.algorithms import (
@@ -322,7 +323,7 @@ def test_what_does_not_go_together() -> None:
 
 
 def command(*arguments: str) -> click.testing.Result:
-    return click.testing.CliRunner().invoke(cli.main, ["validate", *arguments])
+    return runner().invoke(cli.main, ["validate", *arguments])
 
 
 def test_a_text_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
