@@ -14,9 +14,7 @@ import hashlib
 import os
 import platform
 import re
-import shutil
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +24,8 @@ from typing import Final
 
 from tcusim.errors import BackendUnavailable, TcusimError
 from tcusim.machine import native
-from tcusim.machine.native import cache_folder, compiler_command, compiler_version
+from tcusim.machine.disk_cache import find_code, keep_code, part_of_cache, workshop
+from tcusim.machine.native import compiler_command, compiler_version
 from tcusim_cuda import kernel as cuda_kernel
 from tcusim_cuda.kernel import SHARED_POOL, Kernel
 
@@ -87,13 +86,16 @@ def build(kernel: Kernel, *, debug: bool = False) -> Library:
     Raises
     ------
     BackendUnavailable
-        If there is no C++ compiler.
+        If there is no C++ compiler, or nowhere to write what it makes.
     BuildError
         If the text does not compile.
     """
     _require_compiler()
     path = _library_path(kernel, debug)
-    if not path.exists():
+    with _loading:
+        if path in _loaded:
+            return _loaded[path]
+    if find_code(path) is None:
         _compile([kernel], debug)
     return _load(kernel, path)
 
@@ -157,7 +159,7 @@ def _run_compiler(arguments: list[str], folder: Path) -> str | None:
 
 
 def _cache() -> Path:
-    return cache_folder() / "host"
+    return part_of_cache("host")
 
 
 def _library_path(kernel: Kernel, debug: bool) -> Path:
@@ -185,12 +187,6 @@ def _sources_digest() -> str:
         files += sorted(path for path in folder.iterdir() if path.is_file())
     parts = (part for path in files for part in (path.name.encode(), path.read_bytes()))
     return hashlib.sha256(b"".join(parts)).hexdigest()
-
-
-def _put(path: Path, made: Path) -> None:
-    """Move a finished file to its place at once, so that nobody sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(made, path)
 
 
 _loaded: dict[Path, Library] = {}
@@ -238,14 +234,13 @@ def _entry_text(kernel: Kernel, source: str) -> str:
 def _finish(batch: Sequence[tuple[Path, Kernel]], *, wait: bool) -> bool:
     """Compile what is missing of a batch; if not `wait`, leave it to a process that is about to."""
     names = "".join(path.name for path, _ in batch)
-    _cache().mkdir(parents=True, exist_ok=True)
     lock = _cache() / f"{hashlib.sha256(names.encode()).hexdigest()[:24]}.lock"
     with lock.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             return False
-        missing = [kernel for path, kernel in batch if not path.exists()]
+        missing = [kernel for path, kernel in batch if find_code(path) is None]
         try:
             if missing:
                 _compile(missing, debug=False)
@@ -260,9 +255,7 @@ def _finish(batch: Sequence[tuple[Path, Kernel]], *, wait: bool) -> bool:
 def _compile(kernels: Sequence[Kernel], debug: bool) -> None:
     """Compile kernels into one shared library, with a name for each of them."""
     paths = [_library_path(kernel, debug) for kernel in kernels]
-    paths[0].parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=paths[0].parent) as made:
-        temporary = Path(made)
+    with workshop(paths[0].parent) as temporary:
         # Debug information names the sources where they stay.
         folder = paths[0].parent if debug else temporary
         sources = ["kernel.cu"] if len(kernels) == 1 else [f"{path.stem}.cu" for path in paths]
@@ -278,8 +271,7 @@ def _compile(kernels: Sequence[Kernel], debug: bool) -> None:
         complaint = _run_compiler([*_FLAGS, *flags, "-w", "-shared", "-o", *files], folder)
         if complaint is not None:
             raise BuildError(_explain(kernels[0], complaint))
-        for path in paths:
-            _put(path, _link(library, temporary / path.name))
+        keep_code(library, paths)
 
 
 def _libraries() -> tuple[str, ...]:
@@ -288,35 +280,25 @@ def _libraries() -> tuple[str, ...]:
     return _LIBRARIES if len(compiler_command()) == 1 else ()
 
 
-def _link(library: Path, name: Path) -> Path:
-    """Give a file one more name; where the file system has no links, copy it."""
-    try:
-        os.link(library, name)
-    except OSError:
-        shutil.copy2(library, name)
-    return name
-
-
 def _write(path: Path, text: str, temporary: Path) -> None:
     """Write a file whose readers see all of it or nothing."""
     (temporary / "text").write_text(text)
-    _put(path, temporary / "text")
+    os.replace(temporary / "text", path)
 
 
 def _object(name: str, flags: tuple[str, ...]) -> Path:
     """Return an object file of the runtime, compiled when it is first asked for."""
     path = _cache() / f"{name}-{_key(*flags)}.o"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as made:
-            result = Path(made) / "object.o"
+    if find_code(path) is None:
+        with workshop(path.parent) as made:
+            result = made / "object.o"
             arguments = [*_FLAGS, *flags, "-c", "-o", str(result), str(_HERE / name)]
-            complaint = _run_compiler(arguments, Path(made))
+            complaint = _run_compiler(arguments, made)
             if complaint is not None:
                 raise BuildError(
                     f"{' '.join(compiler_command())} cannot compile {name}:\n{complaint}"
                 )
-            _put(path, result)
+            keep_code(result, [path])
     return path
 
 

@@ -1,4 +1,4 @@
-"""C++ on this machine: the compiler, the folder for what is compiled, and libraries."""
+"""C++ on this machine: the compiler, and libraries."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from tcusim.errors import TcusimError
+from tcusim.machine.disk_cache import cache_folder, find_code, keep_code, part_of_cache, workshop
 
 __all__ = [
     "CompileError",
@@ -27,15 +27,6 @@ __all__ = [
 
 class CompileError(TcusimError, RuntimeError):
     """A source does not compile here."""
-
-
-def cache_folder() -> Path:
-    """Return where compiled code is kept: TCUSIM_CACHE_DIR, or the user's cache folder."""
-    if os.environ.get("TCUSIM_CACHE_DIR"):
-        # Compilers are started in folders of their own.
-        return Path(os.environ["TCUSIM_CACHE_DIR"]).absolute()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base).absolute() if base else Path.home() / ".cache") / "tcusim"
 
 
 def compiler_command() -> tuple[str, ...]:
@@ -67,14 +58,14 @@ def shared_library(source: Path, flags: tuple[str, ...]) -> Path:
     """Return the path of a source's shared library, which is compiled unless it is there.
 
     It is named for everything that it was made of, this machine's processor included, so it is
-    never stale, and several processes may make it at once. Raises CompileError.
+    never stale, and several processes may make it at once. Raises CompileError, and
+    BackendUnavailable where no file can be written.
     """
     path = library_path(source, flags)
-    if path.exists():
+    if find_code(path) is not None:
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        made = Path(folder) / path.name
+    with workshop(path.parent) as folder:
+        made = folder / path.name
         done = subprocess.run(
             [*compiler_command(), *flags, "-shared", "-fPIC", "-o", str(made), str(source)],
             capture_output=True,
@@ -86,7 +77,7 @@ def shared_library(source: Path, flags: tuple[str, ...]) -> Path:
             raise CompileError(
                 f"{' '.join(compiler_command())} cannot compile {source.name}:\n{done.stderr}"
             )
-        made.replace(path)
+        keep_code(made, [path])
     return path
 
 
@@ -95,7 +86,7 @@ def library_path(source: Path, flags: tuple[str, ...]) -> Path:
     command = compiler_command()
     parts = (source.read_text(), flags, command, compiler_version(command), _processor())
     name = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
-    return cache_folder() / "native" / f"{source.stem}-{name}.so"
+    return part_of_cache("native") / f"{source.stem}-{name}.so"
 
 
 @functools.cache

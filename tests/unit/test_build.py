@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -15,12 +16,15 @@ import pytest
 from host_kernels import BY_HAND, HOST_ALONE, halves, kernel_of, same_bits, small_kernel
 from tcusim.algorithms import build as build_program
 from tcusim.errors import BackendUnavailable
+from tcusim.machine.disk_cache import find_code
 from tcusim_cuda.emit import emit
 from tcusim_cuda.kernel import Kernel
 from tcusim_host import BACKEND, BuildError, build, build_many, run_kernel
 from tcusim_host.build import source_folder
 
 pytestmark = HOST_ALONE
+# The package has a function of this name.
+build_module = importlib.import_module("tcusim_host.build")
 
 
 def test_an_error_of_the_compiler_names_line_and_step() -> None:
@@ -51,6 +55,25 @@ def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert first.path.parent == tmp_path / "host"
     # Nothing but the kernel and the two objects of the runtime is left behind.
     assert len(list(first.path.parent.iterdir())) == 3
+
+
+def test_a_damaged_cache_is_compiled_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(build_module, "_loaded", {})
+    x = halves(256)
+    good = run_kernel(kernel_of(BY_HAND), {"in": x})["out"]
+    files = list((tmp_path / "host").iterdir())
+    assert sorted(path.suffix for path in files) == [".o", ".o", ".so"]
+    for path in files:
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        # The library is loaded: its file must not change in its place.
+        path.unlink()
+        path.write_bytes(data)
+        path.chmod(0o700)
+    build_module._loaded.clear()
+    assert same_bits(run_kernel(kernel_of(BY_HAND), {"in": x})["out"], good)
+    assert all(find_code(path) for path in files)
 
 
 def test_kernels_that_are_compiled_together_run_as_if_alone(
@@ -88,15 +111,19 @@ def test_an_error_among_many_names_its_kernel() -> None:
         build_many([*good, bad])
 
 
-def test_the_cache_is_where_other_caches_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_where_other_caches_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     # g++ runs in another folder than the caller's.
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TCUSIM_CACHE_DIR", "here")
     assert source_folder(kernel_of(BY_HAND)).parent == Path.cwd() / "here" / "host"
     monkeypatch.delenv("TCUSIM_CACHE_DIR")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/some/where")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "some"))
     folder = source_folder(kernel_of(BY_HAND))
-    assert folder.parent == Path("/some/where/tcusim/host")
+    assert folder.parent == tmp_path / "some" / "tcusim" / "host"
     monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert Path.home() in source_folder(kernel_of(BY_HAND)).parents
 
 

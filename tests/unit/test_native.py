@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tcusim.machine.disk_cache import find_code
 from tcusim.machine.native import (
     CompileError,
     cache_folder,
@@ -20,6 +21,7 @@ needs_compiler = pytest.mark.skipif(why_no_compiler() is not None, reason="there
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TCUSIM_CACHE_DIR", "here")
     assert cache_folder() == Path.cwd() / "here"
     monkeypatch.delenv("TCUSIM_CACHE_DIR")
@@ -42,6 +44,8 @@ def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert path.stat().st_mtime_ns == before
     assert library_path(source, ("-O1",)) != path
     assert [one.suffix for one in path.parent.iterdir()] == [".so"]
+    path.write_bytes(path.read_bytes()[:-1])
+    assert find_code(shared_library(source, ("-O0",))) == path
 
 
 @needs_compiler

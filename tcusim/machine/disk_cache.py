@@ -1,0 +1,262 @@
+"""Machine code that is kept on disk: where, that it is whole and ours, and how much of it.
+
+A damaged library gives wrong numbers, and a library that another user can write runs that user's
+code. So each file ends in a seal (its names and a digest). A file counts as missing unless the seal
+is right, the file belongs to this user or the administrator, and nobody else can write it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from tcusim.errors import BackendUnavailable
+
+__all__ = ["cache_folder", "find_code", "keep_code", "part_of_cache", "workshop"]
+
+_MAGIC: Final = b"tcusim code 1\n"
+_DIGEST_BYTES: Final = hashlib.sha256().digest_size
+_LENGTH_BYTES: Final = 4
+_END_BYTES: Final = _LENGTH_BYTES + _DIGEST_BYTES + len(_MAGIC)
+
+# With more than this in a folder, what was not used for longest is deleted.
+_MOST_BYTES: Final = 256 * 2**20
+# A file's time of change is that of its last use, to the hour: many systems do not keep that of
+# reading. No run of a compiler takes as long: what is older than this was left by a killed one.
+_HOUR: Final = 3600.0
+_MAKING: Final = "making-"
+_OTHERS_CAN_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+# --- Where --------------------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    """Return the folder of compiled code: TCUSIM_CACHE_DIR, or one in the user's cache folder.
+
+    If it cannot be made, a warning says so, and the folder is a temporary one of this process.
+    """
+    folder, variable = _named_folder()
+    return _usable(folder, variable, mode=0o777)
+
+
+def part_of_cache(name: str) -> Path:
+    """Return a folder in `cache_folder` that nobody but its owner, this user, can write.
+
+    If there can be none, a warning says so, and the folder is a temporary one of this process.
+    """
+    _, variable = _named_folder()
+    return _usable(cache_folder() / name, variable, mode=0o700)
+
+
+def _named_folder() -> tuple[Path, str]:
+    """Return the folder that the environment names, and the variable that does."""
+    if os.environ.get("TCUSIM_CACHE_DIR"):
+        # Compilers are started in folders of their own.
+        return Path(os.environ["TCUSIM_CACHE_DIR"]).absolute(), "TCUSIM_CACHE_DIR"
+    if os.environ.get("XDG_CACHE_HOME"):
+        return Path(os.environ["XDG_CACHE_HOME"]).absolute() / "tcusim", "XDG_CACHE_HOME"
+    return Path.home() / ".cache" / "tcusim", "HOME"
+
+
+# What was found out of each folder, by process: a fork has no share in a temporary folder.
+_found: Final[dict[tuple[int, Path], Path]] = {}
+
+
+def _usable(folder: Path, variable: str, mode: int) -> Path:
+    """Return a folder that is there, or a temporary one where it cannot be."""
+    key = (os.getpid(), folder)
+    if key not in _found or not _found[key].is_dir():
+        reason = _why_unusable(folder, mode)
+        _found[key] = folder if reason is None else _temporary(folder, variable, reason)
+    return _found[key]
+
+
+def _why_unusable(folder: Path, mode: int) -> str | None:
+    """Make a folder unless it is there; return None, or why it is of no use."""
+    try:
+        folder.mkdir(mode, parents=True, exist_ok=True)
+        if mode & _OTHERS_CAN_WRITE:
+            return None
+        facts = folder.stat()
+        if not _is_ours(facts.st_uid):
+            return "it belongs to another user"
+        if facts.st_mode & _OTHERS_CAN_WRITE:
+            folder.chmod(mode)
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return None if os.access(folder, os.W_OK | os.X_OK) else "it cannot be written"
+
+
+def _temporary(folder: Path, variable: str, reason: str) -> Path:
+    """Say that nothing is kept, and return a folder that goes when this process ends."""
+    remedy = "Name a folder that can be made and written in the variable TCUSIM_CACHE_DIR"
+    named = "" if variable == "HOME" else f", which {variable} names"
+    told = f"compiled code cannot be kept in {folder}{named}: {reason}."
+    try:
+        made = Path(tempfile.mkdtemp(prefix="tcusim-"))
+    except OSError as error:
+        raise BackendUnavailable(f"{told} Nor is there a temporary folder. {remedy}") from error
+    warnings.warn(f"{told} It is compiled anew in each process. {remedy}", RuntimeWarning, 2)
+    atexit.register(_remove, made, os.getpid())
+    return made
+
+
+def _remove(folder: Path, process: int) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_ours(owner: int) -> bool:
+    """Return whether a file of this owner may be run: ours, or the administrator's."""
+    return not hasattr(os, "geteuid") or owner in (os.geteuid(), 0)
+
+
+# --- What ---------------------------------------------------------------------------------------
+
+# The names in the seals that were found right: a library of many kernels is read once.
+_read: Final[dict[tuple[int, int, int, int], frozenset[str]]] = {}
+
+
+def find_code(path: Path) -> Path | None:
+    """Return a path that `keep_code` gave a file, or None unless that file is there, as it was."""
+    try:
+        # Not through links, and without waiting for the writer of a pipe.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return path if path.name in _names_of(descriptor) else None
+    finally:
+        os.close(descriptor)
+
+
+def keep_code(made: Path, paths: Sequence[Path]) -> None:
+    """Seal a file and move it to its places, each at once, so that nobody sees half of it.
+
+    The places are in one folder, from which what was not used for longest goes if there is too
+    much. `made` is in its `workshop`.
+    """
+    names = "\n".join(path.name for path in paths).encode()
+    with made.open("ab") as file:
+        file.write(names + len(names).to_bytes(_LENGTH_BYTES, "little"))
+    digest = hashlib.sha256(made.read_bytes()).digest()
+    with made.open("ab") as file:
+        file.write(digest + _MAGIC)
+    made.chmod(0o700)
+    for number, path in enumerate(paths):
+        os.replace(_another_name(made, made.with_name(f"{number}.kept")), path)
+    _keep_small(paths[0].parent)
+
+
+@contextlib.contextmanager
+def workshop(folder: Path) -> Iterator[Path]:
+    """Make a folder in one of the cache, to make files in; it goes at the end.
+
+    Those that killed processes left go, too. Raises BackendUnavailable where files cannot be
+    written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(folder)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=_MAKING) as made:
+            yield Path(made)
+    except OSError as error:
+        raise BackendUnavailable(
+            f"compiled code cannot be written to {error.filename2 or folder}: {error.strerror}. "
+            f"Make room there, or name another folder in the variable TCUSIM_CACHE_DIR"
+        ) from error
+
+
+def _names_of(descriptor: int) -> frozenset[str]:
+    """Return the names that an open file may have; none if it may not be run."""
+    facts = os.fstat(descriptor)
+    if (
+        not stat.S_ISREG(facts.st_mode)
+        or not _is_ours(facts.st_uid)
+        or facts.st_mode & _OTHERS_CAN_WRITE
+    ):
+        return frozenset()
+    key = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+    if key not in _read:
+        with open(descriptor, "rb", closefd=False) as file:
+            _read[key] = _sealed_names(file.read())
+    if time.time() - facts.st_mtime > _HOUR:
+        with contextlib.suppress(OSError):
+            os.utime(descriptor)
+    return _read[key]
+
+
+def _sealed_names(data: bytes) -> frozenset[str]:
+    """Return the names in a file's seal; none if it has no seal, or is not as it was."""
+    body, digest = data[: -_DIGEST_BYTES - len(_MAGIC)], data[-_DIGEST_BYTES - len(_MAGIC) :]
+    if len(data) < _END_BYTES or digest != hashlib.sha256(body).digest() + _MAGIC:
+        return frozenset()
+    length = int.from_bytes(body[-_LENGTH_BYTES:], "little")
+    return frozenset(body[-_LENGTH_BYTES - length : -_LENGTH_BYTES].decode().split("\n"))
+
+
+def _another_name(path: Path, name: Path) -> Path:
+    """Give a file one more name; where the file system has no links, copy it."""
+    try:
+        os.link(path, name)
+    except OSError:
+        shutil.copy2(path, name)
+    return name
+
+
+# --- How much -----------------------------------------------------------------------------------
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Delete the workshops and the locks of processes that were killed."""
+    for path in (*folder.glob(f"{_MAKING}*"), *folder.glob("*.lock")):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _HOUR:
+                _delete([path])
+
+
+def _keep_small(folder: Path) -> None:
+    """Delete what was not used for longest, if all together is too large."""
+    # Several names of one file take its room once, and go together.
+    entries: dict[int, list[Path]] = {}
+    for path in folder.iterdir():
+        if not path.name.startswith(_MAKING):
+            with contextlib.suppress(OSError):
+                entries.setdefault(path.lstat().st_ino, []).append(path)
+    facts = [(*_age_and_bytes(paths[0]), paths) for paths in entries.values()]
+    excess = sum(size for _, size, _ in facts) - _MOST_BYTES
+    for _, size, paths in sorted(facts, key=lambda fact: fact[0]):
+        if excess <= 0:
+            return
+        _delete(paths)
+        excess -= size
+
+
+def _age_and_bytes(path: Path) -> tuple[float, int]:
+    """Return when a file or a folder was last used, and its bytes."""
+    try:
+        facts = path.lstat()
+        inside = path.rglob("*") if stat.S_ISDIR(facts.st_mode) else ()
+        return facts.st_mtime, facts.st_size + sum(one.lstat().st_size for one in inside)
+    except OSError:  # another process has deleted it
+        return 0.0, 0
+
+
+def _delete(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
