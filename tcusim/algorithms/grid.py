@@ -330,14 +330,40 @@ class Held:
 HELD = Held()
 
 
+def whole_panels(rows: int) -> tuple[int, int]:
+    """Return the fewest times that so many rows are whole panels, and how many panels these are."""
+    times = PANEL_ROWS // gcd(rows, PANEL_ROWS)
+    return times, times * rows // PANEL_ROWS
+
+
+def fills_chunks(rows: int) -> bool:
+    """Return whether warps that take so many rows at a time fill the chunks of a block together.
+
+    Only powers of 2 do.
+    """
+    return max(BLOCK_CHUNKS) * CHUNK_PANELS % whole_panels(rows)[1] == 0
+
+
+def _who_fills_chunks(b: Builder, rows: int) -> str:
+    """Say what helps a block whose warps, of so many rows at a time, fill no chunks."""
+    if fills_chunks(rows):
+        return "Choose warps and batches that fill a chunk, or leave them out"
+    if fills_chunks(b.m):
+        return f"A warp takes {rows} rows at a time: choose groups so that it is a power of 2"
+    return (
+        f"The data have {b.m} rows of a {b.options.shape.name} tile: here it must be a power of 2. "
+        "scan_panel takes any tile"
+    )
+
+
 def _batches(rows: int, warps: int) -> int:
     """Return the fewest batches of that many rows which fill panels and, in a block, chunks."""
-    panels = PANEL_ROWS // gcd(rows, PANEL_ROWS)
+    times, _ = whole_panels(rows)
     for chunks in BLOCK_CHUNKS:
         batches, rest = divmod(chunks * CHUNK_PANELS * PANEL_ROWS, warps * rows)
-        if rest == 0 and batches % panels == 0:
+        if rest == 0 and batches % times == 0:
             return batches
-    return panels
+    return times
 
 
 @algorithm(
@@ -379,6 +405,12 @@ def scan_single_pass(
     require(rest == 0, f"the {batches * panel.count} rows of a warp are not panels of {PANEL_ROWS}")
     warps, rows = b.options.warps, Vectors(PANEL_ROWS, panels, PANEL_ROWS)
     levels = _Levels.of(warps * panels)
+    require(
+        levels is not None,
+        f"the {warps * panels} panels of a block are not 1, 2 or 4 chunks of {CHUNK_PANELS}. "
+        + _who_fills_chunks(b, held.groups * b.m),
+    )
+    assert levels is not None
     most = GROUP_CHUNKS // levels.chunks
     grid = _Blocks(
         b,
@@ -390,7 +422,8 @@ def scan_single_pass(
     require(
         grid.columns <= most and (levels.is_whole or grid.columns == 1),
         f"a group has {GROUP_CHUNKS} chunks of {CHUNK_PANELS} panels at most, and a block "
-        f"1, 2 or 4 of them; got {grid.columns} blocks of {warps * panels} panels",
+        f"1, 2 or 4 of them; got {grid.columns} blocks of {warps * panels} panels. "
+        + _who_fills_chunks(b, held.groups * b.m),
     )
 
     def part(buffer: Buffer, batch: Index | int, times: int) -> View:
@@ -441,16 +474,12 @@ class _Levels:
     chunks: int
 
     @classmethod
-    def of(cls, panels: int) -> _Levels:
-        """Return the levels of a block of that many panels."""
+    def of(cls, panels: int) -> _Levels | None:
+        """Return the levels of a block of that many panels; None if it has no whole chunks."""
         chunks, rest = divmod(panels, CHUNK_PANELS)
         if chunks == 0:
             return cls(panels, 1)
-        require(
-            rest == 0 and chunks in BLOCK_CHUNKS,
-            f"the {panels} panels of a block are not 1, 2 or 4 chunks of {CHUNK_PANELS}",
-        )
-        return cls(CHUNK_PANELS, chunks)
+        return cls(CHUNK_PANELS, chunks) if rest == 0 and chunks in BLOCK_CHUNKS else None
 
     @property
     def is_whole(self) -> bool:

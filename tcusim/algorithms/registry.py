@@ -106,6 +106,12 @@ class Algorithm:
         """Whether the algorithm needs a tensor core at all."""
         return self.formula != "0"
 
+    def longest(self, m: int, k: int) -> int | None:
+        """Return the most elements of a segment, in tiles with m rows of data; None for any."""
+        if not self.limited:
+            return None
+        return m * k if self.tiles else k
+
     def mma_steps(self, m: int, n: int, k: int, **sizes: int) -> int:
         """Return the mma steps of a warp, by the formula.
 
@@ -371,10 +377,11 @@ def _sizes(row: Algorithm, b: Builder, segment_size: int | None) -> tuple[int | 
     if segment_size is None:
         return (None if row.level is Level.GRID else row.repeats * one,)
     size = as_size("segment_size", segment_size)
-    if row.limited and size > one:
-        longest = f"a tile, {one}" if row.tiles else f"k = {one}"
+    longest = row.longest(b.m, b.k)
+    if longest is not None and size > longest:
+        most = f"a tile, {longest}" if row.tiles else f"k = {longest}"
         verb = "sums" if row.kind == "reduction" else "scans"
-        raise Unsupported(f"{row.name} {verb} segments of at most {longest} elements")
+        raise Unsupported(f"{row.name} {verb} segments of at most {most} elements")
     return (size,)
 
 

@@ -262,7 +262,8 @@ class Pipeline:
     Where chains end follows from the numbers of steps and tiles alone, and from `chunk`, after so
     many steps of which all chains end; not from the stages. It is part of the order of additions.
 
-    stages: at most as many as are asked for, and so many that loops have whole chains.
+    stages: at most as many as are asked for, and so many that loops have whole chains. Where chains
+    have an odd number of steps, there are two, and a round of a loop has several chains.
     """
 
     def __init__(
@@ -277,7 +278,7 @@ class Pipeline:
             repeated.append(self.chunk)
         most = min(stages, count)
         fits = (n for n in range(most, 1, -1) if math.gcd(*repeated) % n == 0)
-        self.stages = next(fits, most)
+        self.stages = next(fits, min(2, most))
 
     def _chains(self, count: int) -> Iterator[_Chains]:
         """Yield the chains of so many steps, one after the other; those at the end are shorter."""
@@ -357,13 +358,20 @@ class Pipeline:
         of: tuple[int, int, str],
         body: Callable[[int, Index], None],
     ) -> None:
-        """Do equal parts of so many steps so many times: a loop of those that copy in all steps."""
+        """Do equal parts of so many steps so many times: a loop of those that copy in all steps.
+
+        A round of it has so many parts that each begins with the same stage in every round.
+        """
         size, times, var = of
-        looped = min(times, max(0, self.count - self.stages + 1 - first) // size)
-        if looped > 1:
-            with self.b.loop(var, looped) as turn:
-                body(first, number + turn * size)
-        for one in range(looped if looped > 1 else 0, times):
+        each = self.stages // math.gcd(size, self.stages)
+        copying = max(0, self.count - self.stages + 1 - first) // size
+        rounds = min(times, copying) // each
+        looped = rounds * each if rounds > 1 else 0
+        if looped:
+            with self.b.loop(var, rounds) as turn:
+                for one in range(each):
+                    body(first + one * size, number + turn * (each * size) + one * size)
+        for one in range(looped, times):
             body(first + one * size, number + one * size)
 
 

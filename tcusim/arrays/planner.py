@@ -2,20 +2,22 @@
 
 The first strategy that applies wins, unless the problem names one. Whether a strategy applies
 follows from the problem and the `Tuning` alone; only the strategy that is taken builds programs,
-once, and says why they are as they are. A new way to compute is a new row of a table, before those
-that it outdoes. Of sums and scans it has the others' bits: a segment's are its own (docs/bits.md).
+once, and says why they are as they are. What a tile must be like, the algorithms themselves say:
+where one refuses a tile, the next strategy that applies is taken, and the plan says why. A new way
+to compute is a new row of a table, before those that it outdoes. Of sums and scans it has the
+others' bits: a segment's are its own (docs/bits.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Final, Generic, TypeVar
 
 from tcusim.algorithms import Level, algorithm_of, build
 from tcusim.algorithms.builder import Options, parts_of
-from tcusim.algorithms.grid import BLOCK_CHUNKS
+from tcusim.algorithms.grid import BLOCK_CHUNKS, fills_chunks
 from tcusim.algorithms.order import FORWARD
 from tcusim.algorithms.parts import find_rounds, join_parts
 from tcusim.algorithms.rows import CHUNK_PANELS, GROUP_CHUNKS, PANEL_ROWS, Chunks
@@ -34,7 +36,6 @@ from tcusim.arrays.sizes import (
     Grid,
     block_sizes,
     data_rows,
-    fills_chunks,
     has_pairs,
     panel_options,
     product_blocks,
@@ -43,7 +44,7 @@ from tcusim.arrays.sizes import (
 )
 from tcusim.arrays.tuned import tuned
 from tcusim.arrays.tuning import DEFAULT, TUNINGS, Tuning
-from tcusim.errors import InputError, Unsupported, unknown_name
+from tcusim.errors import InputError, Unsupported, VerifyError, unknown_name
 from tcusim.machine import arch_of, rule_for
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import Program
@@ -148,15 +149,23 @@ def choose(problem: AnyProblem, title: str, tuning: Tuning | None = None) -> Cho
     Those that `tcusim tune` measured for such problems take their place.
 
     title: what messages call the plan. A strategy that there is not, or that does not apply, is
-    refused.
+    refused. Raises what the first strategy raises where no program is built for the tile.
     """
     tuning = tuning or tuned(tuning_of(problem.arch), problem)
     if isinstance(problem, SegmentProblem) and _is_by_parts(problem):
         return _by_parts(problem, title, tuning)
-    strategy, draft = _strategy_for(problem, tuning), Draft(problem, tuning)
-    strategy.launch(draft)
-    rationale = (*draft.reasons, *draft.notes, *_precision(problem, tuning))
-    return Choice(strategy.name, draft.finish(title), rationale)
+    refused: dict[str, Unsupported | VerifyError] = {}
+    for strategy in _strategies_for(problem, tuning):
+        draft = Draft(problem, tuning)
+        try:
+            strategy.launch(draft)
+        except (Unsupported, VerifyError) as error:
+            refused[strategy.name] = error
+            continue
+        why = [f"not {name!r}, which refuses this tile: {each}" for name, each in refused.items()]
+        rationale = (*why, *draft.reasons, *draft.notes, *_precision(problem, tuning))
+        return Choice(strategy.name, draft.finish(title), rationale)
+    raise next(iter(refused.values()))
 
 
 def _is_by_parts(p: SegmentProblem) -> bool:
@@ -279,14 +288,17 @@ def tuning_of(arch: str | None) -> Tuning:
     return TUNINGS.get(arch or "", DEFAULT)
 
 
-def _strategy_for(problem: AnyProblem, tuning: Tuning) -> Strategy[Any]:
-    """Return the first strategy that applies, or the one that the problem names."""
+def _strategies_for(problem: AnyProblem, tuning: Tuning) -> Sequence[Strategy[Any]]:
+    """Return the strategies that apply, in order, or the one that the problem names."""
     table = STRATEGIES[type(problem)]
     if problem.strategy is None:
-        for row in table:
-            if row.applies(problem, tuning):
-                return row
-        raise InputError(f"no launch scans segments as long as those of {problem}; give offsets")
+        found = [row for row in table if row.applies(problem, tuning)]
+        if not found:
+            raise InputError(
+                f"no launch scans segments as long as those of {problem}; give offsets"
+            )
+        # An algorithm that was named is the one that is wanted.
+        return found[:1] if problem.algorithm is not None else found
     named = {row.name: row for row in table}
     if problem.strategy not in named:
         raise unknown_name("strategy", problem.strategy, named)
@@ -297,7 +309,7 @@ def _strategy_for(problem: AnyProblem, tuning: Tuning) -> Strategy[Any]:
         raise InputError(
             f"strategy={strategy.name!r} does not apply to {problem}: it is for {strategy.suits}"
         )
-    return strategy
+    return [strategy]
 
 
 def _precision(problem: AnyProblem, tuning: Tuning) -> Iterator[str]:
@@ -377,10 +389,15 @@ def _launch_named(draft: Draft[Problem]) -> None:
     _add_one(draft, p.algorithm, f"algorithm={p.algorithm!r} was asked for: one launch")
 
 
+def _short_name(p: Problem) -> str:
+    return f"{p.kind}_short"
+
+
 def _is_short(p: Problem, tuning: Tuning) -> bool:
     """Return whether segments share rows of tiles, and have the bits of rows of their own."""
-    t, k = p.types, p.tile.k
-    if p.segment_size > tuning.of(p.kind).longest_short or t.part is not None:
+    t, k, rows = p.types, p.tile.k, data_rows(p.tile)
+    longest = algorithm_of(_short_name(p)).longest(rows, k) or p.segment_size
+    if p.segment_size > min(tuning.of(p.kind).longest_short, longest) or t.part is not None:
         return False
     if parts_of(t.source, t.ab) > 1 or t.adds:
         return False
@@ -396,7 +413,7 @@ def _is_short(p: Problem, tuning: Tuning) -> bool:
 def _launch_short(draft: Draft[Problem]) -> None:
     """Add one launch in which segments of a few elements share rows of tiles."""
     p, sizes = draft.problem, draft.tuning.of(draft.problem.kind)
-    rows, k = data_rows(p), p.tile.k
+    rows, k = data_rows(p.tile), p.tile.k
     slot = slot_of(p)
     slots, turns = k // slot, sizes.short_turns[slot > p.segment_size]
     # A sum's tiles fill a tile of results together.
@@ -411,7 +428,7 @@ def _launch_short(draft: Draft[Problem]) -> None:
     if p.length >= turns * warps * groups * elements:
         options["items_per_warp"] = turns
     text = f"segments of {p.segment_size} elements share rows of {k}, {slots} each"
-    _add_one(draft, f"{p.kind}_short", text, **options)
+    _add_one(draft, _short_name(p), text, **options)
 
 
 def _is_in_panels(p: Problem, tuning: Tuning) -> bool:
@@ -422,7 +439,7 @@ def _is_in_panels(p: Problem, tuning: Tuning) -> bool:
     grid, sizes = Grid.of(p.tile), tuning.of(p.kind)
     if p.segment_size > max(BLOCK_CHUNKS) * grid.chunk:
         return False
-    if p.kind == "scan" and not fills_chunks(p.tile):
+    if not _is_shared(p, tuning):
         return True
     few = sizes.panel_elements if p.kind == "reduction" else grid.panel
     many = p.segments >= tuning.many_segments and p.segment_size <= sizes.longest_in_panels
@@ -437,7 +454,7 @@ def _launch_panels(draft: Draft[Problem]) -> None:
 
 def _is_shared(p: Problem, tuning: Tuning) -> bool:
     """Return whether blocks may share segments: in a scan, if their warps' panels fill chunks."""
-    return p.kind == "reduction" or fills_chunks(p.tile)
+    return p.kind == "reduction" or fills_chunks(data_rows(p.tile))
 
 
 def _launch_shared(draft: Draft[Problem]) -> None:

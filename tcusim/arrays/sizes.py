@@ -8,15 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import gcd
 from typing import Any
 
 from tcusim.algorithms.builder import parts_of
-from tcusim.algorithms.grid import BLOCK_CHUNKS
+from tcusim.algorithms.grid import BLOCK_CHUNKS, fills_chunks, whole_panels
 from tcusim.algorithms.panel import together_aligned
-from tcusim.algorithms.rows import CHUNK_PANELS, GROUP_CHUNKS, PANEL_ROWS, ROW_TILES, has_own_row
+from tcusim.algorithms.rows import (
+    CHUNK_PANELS,
+    GROUP_CHUNKS,
+    PANEL_ROWS,
+    ROW_TILES,
+    has_own_row,
+    rows_of_a_pass,
+)
 from tcusim.algorithms.short import slot_of_scans, slot_of_sums
-from tcusim.arrays.problem import AnyProblem, Problem, ProductProblem, rounded_up
+from tcusim.arrays.problem import Problem, ProductProblem, rounded_up
 from tcusim.arrays.tuning import Block, ProductTuning, SegmentTuning, Tuning
 from tcusim.machine import format_of
 from tcusim.machine.shapes import MmaShape
@@ -25,7 +31,6 @@ __all__ = [
     "Grid",
     "block_sizes",
     "data_rows",
-    "fills_chunks",
     "has_pairs",
     "longest_scanned",
     "panel_options",
@@ -58,24 +63,12 @@ def longest_scanned(tile: MmaShape) -> int | None:
 
     Blocks share segments. Where a warp's panels fill no chunks, it takes segments alone.
     """
-    return None if fills_chunks(tile) else max(BLOCK_CHUNKS) * Grid.of(tile).chunk
+    return None if fills_chunks(data_rows(tile)) else max(BLOCK_CHUNKS) * Grid.of(tile).chunk
 
 
-def _batch(tile: MmaShape) -> tuple[int, int]:
-    """Return how many times a tile's rows of data are whole panels, and how many panels."""
-    rows = max(tile.m, tile.n)
-    panels = rows // gcd(rows, PANEL_ROWS)
-    return panels * PANEL_ROWS // rows, panels
-
-
-def fills_chunks(tile: MmaShape) -> bool:
-    """Return whether warps of a block take whole chunks together."""
-    return max(BLOCK_CHUNKS) * CHUNK_PANELS % _batch(tile)[1] == 0
-
-
-def data_rows(p: AnyProblem) -> int:
-    """Return the rows of a tile, whichever operand holds the data."""
-    return max(p.tile.m, p.tile.n)
+def data_rows(tile: MmaShape) -> int:
+    """Return the rows of data of a tile, whichever operand holds them."""
+    return max(tile.m, tile.n)
 
 
 def slot_of(p: Problem) -> int:
@@ -97,7 +90,7 @@ def panel_options(p: Problem, tuning: Tuning) -> tuple[dict[str, Any], str]:
     own = adds and has_own_row(k, p.kind, p.segment_size)
     if own:
         row = p.segment_size
-    per_group = data_rows(p) * row
+    per_group = data_rows(p.tile) * row
     rows = -(-p.segment_size // row)
     elements = sizes.added_elements if adds else sizes.panel_elements
     padded = bool(p.segment_size % row)
@@ -113,7 +106,7 @@ def panel_options(p: Problem, tuning: Tuning) -> tuple[dict[str, Any], str]:
         elements = min(elements, PANEL_ROWS * row)
     groups = max(1, min(elements, rounded_up(p.length, per_group)) // per_group)
     if p.kind == "scan" and not own:
-        groups = max(groups, -(-PANEL_ROWS // data_rows(p)))
+        groups = max(groups, -(-PANEL_ROWS // data_rows(p.tile)))
     table = sizes.staged_turns if padded else sizes.panel_turns
     if adds:
         table = sizes.added_staged_turns if padded else sizes.added_turns
@@ -121,7 +114,7 @@ def panel_options(p: Problem, tuning: Tuning) -> tuple[dict[str, Any], str]:
             table = sizes.exact_turns
     most, turns = next(each[1:] for each in reversed(table) if rows >= each[0])
     if rows == 1 and padded and has_pairs(p) and together_aligned(_nbytes(p)) > 2:
-        groups = min(sizes.moved_rows[width - 1] // data_rows(p), -(-p.length // per_group))
+        groups = min(sizes.moved_rows[width - 1] // data_rows(p.tile), -(-p.length // per_group))
         groups, most, turns = max(1, groups), sizes.moved_warps, sizes.moved_turns
     taken = groups * per_group
     most, turns = sizes.panel_warps or most, sizes.panel_iterations or turns
@@ -131,7 +124,7 @@ def panel_options(p: Problem, tuning: Tuning) -> tuple[dict[str, Any], str]:
     long = turns * tuning.warps * max(taken, p.segment_size) * tuning.enough_blocks
     if p.length >= long:
         options["items_per_warp"] = turns
-    count = max(1, groups * data_rows(p) // rows)
+    count = max(1, groups * data_rows(p.tile) // rows)
     what = f"{count} segments" if count > 1 else "a segment"
     return options, f"a warp takes {what} of {p.segment_size} elements, in rows of {row}"
 
@@ -171,7 +164,7 @@ def _is_spared(size: int | None, block: int, share: int) -> bool:
 def _blocks_of_sums(p: Problem, tuning: Tuning, enough: int) -> Iterator[dict[str, Any]]:
     """Yield options of blocks that share a sum; enough: elements of a block of so many blocks."""
     sizes, size = tuning.reduction, p.whole_or_size
-    grid, rows = Grid.of(p.tile), data_rows(p)
+    grid, rows = Grid.of(p.tile), data_rows(p.tile)
     most = 2 * tuning.most_block // _kept_size(p)
     wanted = min(most, rounded_up(p.segment_size, grid.row), enough)
     elements: int = 1 << max(0, wanted - 1).bit_length()
@@ -184,9 +177,9 @@ def _blocks_of_sums(p: Problem, tuning: Tuning, enough: int) -> Iterator[dict[st
     each = max(tuning.few_warp_elements, elements // sizes.block_warps)
     each = min(each, _most_summed(p, tuning, alone=size is not None and elements >= size))
     groups = max(1, min(sizes.panel_groups, each // (rows * grid.row)))
-    share = rows * grid.row * groups
+    share = rows_of_a_pass(rows * groups) * grid.row
     warps = 1 << (max(1, min(sizes.block_warps, elements // share)).bit_length() - 1)
-    panels = max(1, elements // (warps * share))
+    panels = 1 << (max(1, elements // (warps * share)).bit_length() - 1)
     while warps:
         block = warps * share * panels
         options = {"warps": warps, "groups": groups, "panels": panels}
@@ -204,7 +197,7 @@ def _blocks_of_scans(p: Problem, tuning: Tuning, enough: int) -> Iterator[dict[s
     """Yield options of blocks that share a scan; enough: elements of a block of so many blocks."""
     grid, size = Grid.of(p.tile), p.whole_or_size
     panels = -(-p.segment_size // grid.panel)
-    batches, fewest = _batch(p.tile)
+    batches, fewest = whole_panels(data_rows(p.tile))
     if panels <= CHUNK_PANELS and size is not None:
         yield {"warps": -(-panels // fewest), "batches": batches}
         return

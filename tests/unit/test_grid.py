@@ -296,6 +296,18 @@ def test_what_is_held_and_awaited_at_once_does_not_change_a_bit() -> None:
         assert len(bits) == 1
 
 
+@pytest.mark.parametrize("tile", [(5, 7, 3), (7, 5, 3), (48, 24, 12)])
+def test_a_scan_says_which_tiles_its_blocks_take(tile: tuple[int, int, int]) -> None:
+    rows = max(tile[:2])
+    text = rf"data have {rows} rows of a .* tile: here it must be a power of 2\. scan_panel takes"
+    for warps in (1, 2, 4, 8):
+        with pytest.raises(Unsupported, match=text):
+            build("scan_single_pass", tile=MmaShape(*tile), warps=warps)
+    assert build("scan_panel", tile=MmaShape(*tile)).name == "scan_panel"
+    with pytest.raises(Unsupported, match="48 rows at a time: choose groups so that it is a power"):
+        build("scan_single_pass", groups=3)
+
+
 def test_only_additions_combine_blocks() -> None:
     with pytest.raises(Unsupported, match="scan_single_pass has no combine='mma', only 'add'"):
         build("scan_single_pass", combine="mma")

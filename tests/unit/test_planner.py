@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from tcusim.algorithms.order import Order
 from tcusim.arrays import planner
 from tcusim.arrays.dtypes import types_of
-from tcusim.arrays.planner import STRATEGIES, Choice, choose
+from tcusim.arrays.planner import STRATEGIES, Choice, Draft, Strategy, choose
 from tcusim.arrays.problem import (
     Problem,
     ProductProblem,
@@ -21,7 +22,7 @@ from tcusim.arrays.problem import (
     tile_for,
 )
 from tcusim.arrays.tuning import DEFAULT, Tuning
-from tcusim.errors import InputError
+from tcusim.errors import InputError, Unsupported
 from tcusim.machine import Arch, Fused, Rule, format_of, register_arch
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.launches import Launch
@@ -101,6 +102,33 @@ def test_segments_share_rows_only_where_their_bits_stay() -> None:
     assert chosen("scan", 300, 2, arch="volta").strategy == "short"
     # A slot of one element is in no two steps.
     assert chosen("reduction", 300, 1, arch="three").strategy == "short"
+
+
+@pytest.mark.parametrize("tile", [(8, 8, 4), (2, 2, 2), (16, 8, 8)])
+def test_segments_that_are_longer_than_k_are_not_short(tile: tuple[int, int, int]) -> None:
+    k = tile[2]
+    for kind, size in itertools.product(("reduction", "scan"), range(1, 17)):
+        choice = chosen(kind, 100, size, tile=MmaShape(*tile))
+        assert choice.strategy != "short" or size <= k
+        assert_right(integers(100), size, tile=MmaShape(*tile))
+
+
+def test_where_an_algorithm_refuses_a_tile_the_next_one_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(draft: Draft[Problem]) -> None:
+        raise Unsupported("only tiles of gold")
+
+    picky = Strategy("picky", "tiles of gold", lambda problem, tuning: True, refuse)
+    monkeypatch.setitem(planner.STRATEGIES, Problem, (picky, *STRATEGIES[Problem]))
+    choice = chosen("reduction", 100, 20)
+    assert choice.strategy == "panels"
+    assert choice.rationale[0] == "not 'picky', which refuses this tile: only tiles of gold"
+    with pytest.raises(Unsupported, match=r"only tiles of gold"):
+        chosen("reduction", 100, 20, strategy="picky")
+    monkeypatch.setitem(planner.STRATEGIES, Problem, (picky,))
+    with pytest.raises(Unsupported, match=r"only tiles of gold"):
+        chosen("reduction", 100, 20)
 
 
 @pytest.mark.parametrize("size", [9, 17, 100, 256, 257, 768, 1000, 1024])

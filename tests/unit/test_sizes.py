@@ -15,7 +15,6 @@ from tcusim.arrays.problem import Problem, ProductProblem, Types
 from tcusim.arrays.sizes import (
     Grid,
     block_sizes,
-    fills_chunks,
     longest_scanned,
     panel_options,
     product_blocks,
@@ -92,10 +91,8 @@ def test_a_warp_takes_whole_segments() -> None:
 
 
 def test_tiles_whose_panels_fill_no_chunks_have_a_longest_scan() -> None:
-    assert fills_chunks(TILE)
     assert longest_scanned(TILE) is None
     odd = MmaShape(24, 24, 16)
-    assert not fills_chunks(odd)
     longest = longest_scanned(odd)
     assert longest is not None
     assert longest % Grid.of(odd).chunk == 0

@@ -12,7 +12,7 @@ from tcusim.errors import Unsupported
 from tcusim.machine.formats import format_of
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import COL, Add, Const, Frag, Index, Loop, Mma, PatternKind, Step
-from tcusim.simulate.interpreter import interpret
+from tcusim.simulate.interpreter import interpret, run_numpy
 
 
 @pytest.mark.parametrize("warps", [1, 2, 4, 8])
@@ -149,3 +149,13 @@ def turns(
 def test_a_pipeline_needs_two_stages() -> None:
     with pytest.raises(Unsupported, match="stages must be at least 2: while one is multiplied"):
         build("gemm", stages=1)
+
+
+@pytest.mark.parametrize("steps_of_chunk", [3, 5, 17])
+def test_stages_take_turns_where_chunks_have_an_odd_number_of_steps(steps_of_chunk: int) -> None:
+    a = np.random.default_rng(2).integers(-2, 3, (20, 16 * 8 * steps_of_chunk * 7 + 5))
+    options = {"inner": a.shape[1], "share_rows": True, "width": 2, "warps": 4, "stages": 8}
+    chunk = {"chunk": 16 * 8 * steps_of_chunk, "accumulation_length": 8}
+    program = build("gemv_reduction", **options, **chunk)
+    found = run_numpy(program, {"a": a.astype(np.float16).ravel(), "b": a[3].astype(np.float16)})
+    np.testing.assert_array_equal(found["out"], a @ a[3])
