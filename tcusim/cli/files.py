@@ -5,9 +5,11 @@ A file is read whole or not at all, and appears whole or not at all.
 
 from __future__ import annotations
 
+import lzma
 import math
 import os
 import stat
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -38,6 +40,9 @@ __all__ = [
 Array: TypeAlias = NDArray[Any]
 
 _SUFFIXES: Final = (".npy", ".npz", ".csv", ".txt")
+
+# The versions of NumPy's format; the second and the third differ in the encoding of names alone.
+_NPY_VERSIONS: Final = ((1, 0), (2, 0), (3, 0))
 
 # What a user sees of a field that is no number.
 _LONGEST_QUOTE: Final = 20
@@ -112,8 +117,11 @@ def _failed(verb: str, file: Path, error: OSError) -> InputError:
 def _read_npy(stream: IO[bytes], size: int, name: str) -> Array:
     """Read one array in NumPy's format from a stream of `size` bytes."""
     try:
-        version, _ = formats.read_magic(stream)
-        read = formats.read_array_header_1_0 if version == 1 else formats.read_array_header_2_0
+        version = formats.read_magic(stream)
+        if version not in _NPY_VERSIONS:
+            raise ValueError(f"version {version}")
+        first = version == _NPY_VERSIONS[0]
+        read = formats.read_array_header_1_0 if first else formats.read_array_header_2_0
         shape, _, dtype = read(stream)
     except Exception as error:
         # A header is a Python literal: a damaged one makes NumPy and ast raise nearly anything.
@@ -177,13 +185,22 @@ def _read_npz(file: Path, member: str | None) -> Array:
                 # A compressed member is read in pieces: its size is known from the directory.
                 size = archive.getinfo(name).file_size
                 return _read_npy(stream, size, f"{file}, member {name.removesuffix('.npy')!r}")
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except InputError:
+        raise
+    except _OF_DAMAGED_ARCHIVES as error:
         raise InputError(
             f"{file} is not an .npz file, or it is damaged or cut short ({error}); "
             f"copy or write it again with numpy.savez"
         ) from error
     except RuntimeError as error:
         raise InputError(f"{file}: {error}; tcusim reads no encrypted files") from error
+
+
+# What zipfile raises for a damaged archive: errors of its own, of a codec, of a name or a number.
+_OF_DAMAGED_ARCHIVES: Final = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, NotImplementedError, ValueError),
+)
 
 
 def _member(file: Path, archive: zipfile.ZipFile, member: str | None) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,7 +29,15 @@ from tcusim.simulate.frames import Frame, chosen_warps
 from tcusim.simulate.interpreter import Event, interpret
 from tcusim.simulate.packing import Packer
 from tcusim.simulate.replay import Replay
-from tcusim.simulate.trace_file import SIMULATOR, About, Packed, PackedFrame, dumped, loaded
+from tcusim.simulate.trace_file import (
+    MOST_BYTES,
+    SIMULATOR,
+    About,
+    Packed,
+    PackedFrame,
+    dumped,
+    loaded,
+)
 from tcusim.simulate.trace_page import CELLS, MOST_CELLS, Side, frame_of, page_of
 from tcusim.simulate.watcher import WarpWatcher, unwritten_outputs
 
@@ -39,6 +49,8 @@ _ARCH: Final = "hopper"
 _LIMIT: Final = 10_000
 # Bytes of numbers, whatever is asked for.
 _MOST_BYTES: Final = 2**28
+# Bytes of a file that are read at a time.
+_PIECE: Final = 2**20
 
 
 @dataclass(frozen=True, repr=False)
@@ -270,9 +282,13 @@ class Trace:
             If the file is no trace, is damaged, or was written by a newer version.
         """
         try:
-            content = Path(path).read_bytes()
+            with Path(path).open("rb") as file:
+                pieces = iter(functools.partial(file.read, _PIECE), b"")
+                content = b"".join(itertools.islice(pieces, MOST_BYTES // _PIECE + 1))
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        if len(content) > MOST_BYTES:
+            raise InputError(f"{path} has more than {MOST_BYTES} bytes, as no trace of tcusim has")
         about, rest, packed = loaded(content, str(path))
         warps = tuple(rest["warps"])
         return Trace(

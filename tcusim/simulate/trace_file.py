@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import gzip
 import json
 import math
@@ -16,16 +15,33 @@ import numpy as np
 
 from tcusim.errors import InputError
 from tcusim.machine import Values, format_of
+from tcusim.simulate.counts import Counts
 from tcusim.simulate.frames import Tile
 
-__all__ = ["SIMULATOR", "About", "Packed", "PackedFrame", "PackedTile", "dumped", "loaded"]
+__all__ = [
+    "MOST_BYTES",
+    "SIMULATOR",
+    "About",
+    "Packed",
+    "PackedFrame",
+    "PackedTile",
+    "dumped",
+    "loaded",
+]
 
 _MAGIC: Final = "tcusim trace"
+_GZIP: Final = b"\x1f\x8b"
 # Version 1 does not say who ran the program.
 _VERSION: Final = 2
 
 # Who runs a program unless another backend does.
 SIMULATOR: Final = "the simulator"
+
+# A trace of the most numbers that are kept has less text than this. Equal tiles are kept once, so
+# that real traces shrink to a tenth or a twentieth: what becomes much longer is no trace.
+MOST_BYTES: Final = 2**29
+_MOST_GROWTH: Final = 200
+_SMALL: Final = 2**24
 
 # What arrays may be of: numbers of every element type, places and bounds.
 _DTYPES: Final = frozenset(("<f2", "<f4", "<f8", "|i1", "|u1", "<i4", "<i8", "|b1"))
@@ -144,8 +160,10 @@ def _array_text(array: Values) -> list[Any]:
 
 def loaded(content: bytes, name: str) -> tuple[About, _Rest, Packed]:
     """Return what a file holds. InputError, which calls the file `name`, if that cannot be read."""
+    if not content.startswith(_GZIP):
+        raise InputError(f"{name} is not a trace; tcusim's are written by Trace.save")
     try:
-        found = json.loads(gzip.decompress(content))
+        found = json.loads(_unpacked(content))
         if not isinstance(found, dict) or found.get("format") != _MAGIC:
             raise InputError(f"{name} is not a trace; tcusim's are written by Trace.save")
         version = found["version"]
@@ -154,17 +172,13 @@ def loaded(content: bytes, name: str) -> tuple[About, _Rest, Packed]:
                 f"{name} is a trace of version {version}, and this tcusim reads those up to "
                 f"{_VERSION}; install a newer tcusim"
             )
+        _require(type(version) is int and version >= 1, "its version")
         return _checked(found)
     except InputError as error:
         if str(error).startswith(name):
             raise
         raise _damaged(name, error) from error
-    except gzip.BadGzipFile as error:
-        raise InputError(f"{name} is not a trace; tcusim's are written by Trace.save") from error
-    except (
-        *(EOFError, zlib.error, UnicodeDecodeError, json.JSONDecodeError, binascii.Error),
-        *(KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError),
-    ) as error:
+    except (zlib.error, KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
         raise _damaged(name, error) from error
 
 
@@ -175,8 +189,24 @@ def _damaged(name: str, error: Exception) -> InputError:
     )
 
 
+def _unpacked(content: bytes) -> bytes:
+    """Return the text of a file, unless it is much longer than the file."""
+    most = min(MOST_BYTES, max(_SMALL, _MOST_GROWTH * len(content)))
+    stream = zlib.decompressobj(wbits=31)
+    text = stream.decompress(content, most + 1)
+    if len(text) > most:
+        raise InputError(f"its {len(content)} bytes unpack to more than {most}")
+    if not stream.eof or stream.unused_data:
+        raise InputError("it is cut short, or something follows its end")
+    return text
+
+
 def _checked(found: dict[str, Any]) -> tuple[About, _Rest, Packed]:
     """Return the parts of a file; an exception if one does not fit the others."""
+    for name, form in _FORM.items():
+        _require(_has_form(found[name], form), f"the form of its {name!r}")
+    listed = found["about"]["listing"].partition("\n\n")[2].splitlines()
+    _require(all(map(str.strip, listed)), "the listing")
     about = About(**{**found["about"], "constants": tuple(found["about"]["constants"])})
     packed = Packed()
     for text in found["arrays"]:
@@ -184,20 +214,101 @@ def _checked(found: dict[str, Any]) -> tuple[About, _Rest, Packed]:
         packed.bytes += packed.arrays[-1].nbytes
     packed.tiles = [_tile(*row) for row in found["tiles"]]
     for number, tile in enumerate(packed.tiles):
-        _require(not any(isinstance(i, int) and i < 0 for i in tile), "a tile's array")
-        whole = packed.tile(number)
-        parts = (whole.before, whole.places, whole.inside)
-        fit = all(part is None or part.shape == whole.values.shape for part in parts)
-        _require(fit, "a tile's shape")
-        _require(whole.values.dtype == format_of(tile.dtype).dtype, "a tile's type")
+        numbers = (tile.values, tile.before, tile.inside, tile.places)
+        _require(not any(isinstance(i, int) and i < 0 for i in numbers), "a tile's array")
+        _require_tile(packed.tile(number))
     packed.frames = [_frame(*row) for row in found["frames"]]
     rest = found["rest"]
     _require(len(rest["warps"]) == len(rest["ran"]), "the number of warps")
     for frame in packed.frames:
         _require(frame.path in about.lines and frame.warp in rest["warps"], "a step's place")
-        numbers = (*frame.reads, *frame.writes)
-        _require(all(0 <= number < len(packed.tiles) for number in numbers), "a step's tile")
+        touched = (*frame.reads, *frame.writes)
+        _require(all(0 <= number < len(packed.tiles) for number in touched), "a step's tile")
+        if frame.kind == "mma":
+            _require_product(about, [packed.tiles[number] for number in frame.reads], packed)
     return about, rest, packed
+
+
+def _require_tile(tile: Tile) -> None:
+    """Refuse a tile whose arrays are not of its type and of one shape."""
+    dtype = format_of(tile.dtype).dtype
+    for part, wanted in (
+        *((tile.values, dtype), (tile.before, dtype)),
+        *((tile.places, np.dtype(np.int64)), (tile.inside, np.dtype(bool))),
+    ):
+        if part is not None:
+            _require(part.shape == tile.values.shape, "a tile's shape")
+            _require(part.dtype == wanted, "a tile's type")
+
+
+def _require_product(about: About, tiles: list[PackedTile], packed: Packed) -> None:
+    """Refuse operands that are none of a product of the program's types."""
+    types = [tile.dtype for tile in tiles]
+    _require(types == [about.ab, about.ab, about.acc], "the types of a product")
+    a, b, c = (packed.arrays[tile.values].shape for tile in tiles)
+    _require((a[0], a[1], b[1]) == (c[0], b[0], c[1]), "the shape of a product")
+
+
+class _Either(NamedTuple):
+    """One of several forms."""
+
+    forms: tuple[Any, ...]
+
+
+# What JSON may hold: a type, None, a list of one form, a tuple of forms, names and their forms.
+_Form: TypeAlias = Any
+
+_FORM: Final[dict[str, _Form]] = {
+    "about": {
+        **dict.fromkeys(("name", "arch", "ab", "acc", "family", "listing"), str),
+        "warps": int,
+        "lines": {...: str},
+        "constants": [str],
+    },
+    "rest": {
+        "warps": [int],
+        "first": int,
+        "last": _Either((int, None)),
+        "ran": [int],
+        "counts": (int,) * len(Counts.__slots__),
+    },
+    "frames": [(int, int, str, str, [(str, int)], [int], [int])],
+    "tiles": [
+        (
+            *(str, str, str, str, str, int, _Either((int, None))),
+            _Either((int, None, (int, int, int))),
+            _Either((int, None)),
+        )
+    ],
+    "arrays": [(str, (int, int), str)],
+}
+# Sums and products of a few of them stay within 64 bits.
+_LARGEST: Final = 2**48
+
+
+def _has_form(value: Any, form: _Form) -> bool:
+    """Return whether a value of JSON has a form."""
+    match form:
+        case _Either():
+            return any(_has_form(value, one) for one in form.forms)
+        case list():
+            return isinstance(value, list) and all(_has_form(one, form[0]) for one in value)
+        case tuple():
+            return (
+                isinstance(value, list)
+                and len(value) == len(form)
+                and all(map(_has_form, value, form))
+            )
+        case dict() if ... in form:
+            return isinstance(value, dict) and _has_form(list(value.values()), [form[...]])
+        case dict():
+            return isinstance(value, dict) and all(
+                name in value and _has_form(value[name], inner) for name, inner in form.items()
+            )
+        case None:
+            return value is None
+    # A bool is an int to isinstance.
+    return type(value) is form and (form is not int or abs(value) < _LARGEST)
 
 
 def _require(holds: bool, what: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tcusim.errors import InputError
 from tcusim.simulate.trace_file import About, Packed, PackedTile, dumped, loaded
 
+REST = {"warps": [], "first": 1, "last": None, "ran": [], "counts": [0, 0, 0, 0]}
 ABOUT = About("p", "hopper", "f16", "f32", "", 1, "program p\n", {"1": "A ← 1"}, ())
 
 
@@ -42,8 +43,8 @@ def test_bits_survive() -> None:
 
 
 def test_equal_traces_are_equal_files() -> None:
-    content = dumped(ABOUT, {"warps": [], "ran": []}, Packed())
-    assert content == dumped(ABOUT, {"warps": [], "ran": []}, Packed())
+    content = dumped(ABOUT, REST, Packed())
+    assert content == dumped(ABOUT, REST, Packed())
     assert json.loads(gzip.decompress(content))["version"] == 2
 
 
@@ -51,4 +52,4 @@ def test_a_tile_of_another_type_is_refused() -> None:
     wrong = packed(None)
     wrong.arrays[0] = wrong.arrays[0].astype(np.float32)
     with pytest.raises(InputError, match=r"x is a damaged trace .*a tile's type does not fit"):
-        loaded(dumped(ABOUT, {"warps": [], "ran": []}, wrong), "x")
+        loaded(dumped(ABOUT, REST, wrong), "x")
