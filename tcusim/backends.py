@@ -68,8 +68,9 @@ class Backend(Protocol):
     title : str
         One line for people.
 
-    A backend that runs on a GPU may also have `native_arch() -> str | None`, whose arithmetic that
-    GPU has; what names no `arch` then follows it.
+    A backend that runs on GPUs may also have `native_arch(array=None) -> str | None`, whose
+    arithmetic the GPU of an array has, or without an array the one that NumPy arrays are copied to;
+    what names no `arch` then follows it.
     """
 
     name: str
@@ -506,10 +507,15 @@ def _has_tangent(torch: Any, tensor: Any) -> bool:
     return isinstance(tensor, torch.Tensor) and forward.unpack_dual(tensor).tangent is not None
 
 
-def native_arch(backend: Backend) -> str | None:
-    """Return the architecture of the device that a backend runs on; None if it follows any."""
+def native_arch(backend: Backend, array: Any = None) -> str | None:
+    """Return the architecture of the device on which a backend runs; None if it follows any.
+
+    array: in GPU memory; the device is then its own.
+    """
     ask = getattr(backend, "native_arch", None)
-    return None if ask is None else ask()
+    if ask is None:
+        return None
+    return ask() if array is None else ask(array)
 
 
 def tapping_backend(backend: str | Backend) -> TappingBackend:

@@ -6,6 +6,7 @@ Contexts, streams, functions and addresses are the driver's own handles, as inte
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import importlib
 import weakref
@@ -33,8 +34,17 @@ _NO_TIMING: Final = 2
 # The longest row of a rectangle, MAX_PITCH of every GPU.
 _MOST_PITCH: Final = 2**31 - 1
 
-# The driver's two names of the default stream.
+# The driver's two names of the default stream, and its name of a thread's own default stream: they
+# are streams of whatever context is current.
 _DEFAULT_STREAMS: Final = (0, 1)
+_STREAMS_OF_ANY_CONTEXT: Final = (*_DEFAULT_STREAMS, 2)
+
+# A CUDA version that has cuPointerGetAttribute as it is called here, and what it is called with:
+# where the answer goes, which attribute, an address.
+_SINCE: Final = 11000
+_PointerQuestion = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
+)
 
 
 class DriverError(TcusimError, RuntimeError):
@@ -124,29 +134,55 @@ class Driver:
 
     @contextmanager
     def restored_context(self) -> Iterator[None]:
-        """Give the thread its context back afterwards, if it had one."""
+        """Give the thread its context back afterwards.
+
+        A thread that had none is left in that of GPU 0, which is where libraries take it to be.
+        """
         before = self.current_context()
         try:
             yield
         finally:
-            # To go back to none would take the context away from a library that relies on it.
-            if before and self.current_context() != before:
-                self.set_context(before)
+            after = self.current_context()
+            if before != after:
+                # To go back to none would take the context away from a library that relies on it.
+                self.set_context(before or (self.primary_context(0) if self._is_active(0) else 0))
+
+    @contextmanager
+    def in_primary_context(self, device: int) -> Iterator[None]:
+        """Make a device's primary context this thread's, and give the thread back its own."""
+        with self.restored_context():
+            self.set_context(self.primary_context(device))
+            yield
+
+    def _is_active(self, device: int) -> bool:
+        """Return whether somebody uses a device's primary context."""
+        status, _, active = self._cuda.cuDevicePrimaryCtxGetState(self._device(device))
+        return not status and bool(active)
+
+    @functools.cached_property
+    def _ask_pointer(self) -> Callable[[Any, int, int], int]:
+        # Asked through the bindings, the driver says 0 for every GPU: versions 12.9.6 to 12.9.8 and
+        # 13.2.0 to 13.4.2 return another field of a union than that which it wrote.
+        return _PointerQuestion(
+            self._call("cuGetProcAddress", b"cuPointerGetAttribute", _SINCE, 0)
+        )
 
     def home_of(self, address: int, name: str) -> tuple[int, int]:
         """Return the device and the context (0 if of no one context) of an address.
 
         InputError if it is not in GPU memory; `name` is what the message calls it.
         """
-        attribute, ask = self._cuda.CUpointer_attribute, self._cuda.cuPointerGetAttribute
-        status, device = ask(attribute(_POINTER_DEVICE), address)
-        if status or device < 0:
+        device, context = ctypes.c_int(-1), ctypes.c_void_p()
+        status = self._ask_pointer(ctypes.byref(device), _POINTER_DEVICE, address)
+        if status or device.value < 0:
             raise InputError(
                 f"{name}: its address {address:#x} is not in the memory of a GPU "
-                f"({self._reason(status)}). Copy it to one first, with cupy.asarray for instance."
+                f"({self._reason(self._cuda.CUresult(status))}). "
+                f"Copy it to one first, with cupy.asarray for instance."
             )
-        status, context = ask(attribute(_POINTER_CONTEXT), address)
-        return int(device), 0 if status else int(context)
+        # Memory of pools and of the driver's own mapping is of a device, and of no context.
+        status = self._ask_pointer(ctypes.byref(context), _POINTER_CONTEXT, address)
+        return device.value, 0 if status else context.value or 0
 
     # --- Memory, in this thread's context ----------------------------------------------------
 
@@ -235,6 +271,22 @@ class Driver:
         finally:
             # The driver keeps the event until it has happened.
             self._call("cuEventDestroy", event)
+
+    def require_own_stream(self, stream: int, device: int) -> None:
+        """Refuse a stream of another GPU than that of this thread's context."""
+        if stream in _STREAMS_OF_ANY_CONTEXT:
+            return
+        context = int(self._call("cuStreamGetCtx", stream))
+        if context == self.current_context():
+            return
+        with self.restored_context():
+            self.set_context(context)
+            other = self.current_device()
+        if other != device:
+            raise InputError(
+                f"stream is a stream of GPU {other}, and the arrays are on GPU {device}. "
+                f"Give a stream of that GPU, or leave stream out."
+            )
 
     def wait(self, stream: int) -> None:
         """Wait for what is in a stream by now."""
@@ -330,9 +382,13 @@ def _open() -> Driver:
         ) from error
 
 
-def device_sm(device: int = 0) -> int:
-    """Return a GPU's compute capability, such as 90; BackendUnavailable if there is none."""
-    return Driver.open().sm(device)
+def device_sm(device: int | None = None) -> int:
+    """Return the compute capability of a GPU, by default of the current one, such as 90.
+
+    BackendUnavailable if there is none.
+    """
+    driver = Driver.open()
+    return driver.sm(driver.current_device() if device is None else device)
 
 
 def arch_name(sm: int) -> str | None:

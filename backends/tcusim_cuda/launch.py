@@ -22,7 +22,7 @@ from tcusim_cuda.integers import facts_of, offsets_of_ids, offsets_of_rows
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.libraries import arranged, on_gpu, restored
 from tcusim_cuda.runtime import Runtime
-from tcusim_cuda.session import DeviceSession, new_array, place_of
+from tcusim_cuda.session import DeviceSession, device_of, new_array, place_of
 from tcusim_cuda.taps import tap
 
 # Programs that were run last and stay ready.
@@ -54,9 +54,12 @@ class Launcher(Runtime):
             return str(error)
         return why_no_compiler()
 
-    def native_arch(self) -> str | None:
-        """Return the architecture of the first GPU, such as "hopper"; None if unknown."""
-        return arch_name(device_sm())
+    def native_arch(self, array: Any = None) -> str | None:
+        """Return the architecture of an array's GPU, or of the current one, such as "hopper".
+
+        None if nobody knows it.
+        """
+        return arch_name(device_sm(None if array is None else device_of(on_gpu(array, "a"))))
 
     def run(
         self,

@@ -16,7 +16,7 @@ from tcusim_cuda.driver import Driver, DriverMemory
 from tcusim_cuda.kernel import AnyKernel
 from tcusim_cuda.launch import Launcher
 from tcusim_cuda.libraries import library_of
-from tcusim_cuda.runtime import Call, Place, Stream
+from tcusim_cuda.runtime import Call, Place, Stream, advice_on_contexts
 
 _DLPACK_CUDA = 2
 
@@ -65,8 +65,7 @@ class CudaArray:
             ) from error
         driver = Driver.open()
         if stream != -1:
-            with driver.restored_context():
-                driver.set_context(driver.primary_context(self.device))
+            with driver.in_primary_context(self.device):
                 driver.order(self._stream, stream or 0)
         buffer = core.Buffer.from_handle(self._memory.address, self._nbytes, owner=self)
         view = utils.StridedMemoryView.from_buffer(buffer, self.shape, dtype=self.dtype)
@@ -89,9 +88,8 @@ class CudaLauncher(Launcher):
         primary = driver.primary_context(place.device)
         if place.context not in (0, primary):
             raise InputError(
-                f"the arrays belong to a CUDA context that PyCUDA made for itself, which "
-                f"backend={self.name!r} cannot use. Import pycuda.autoprimaryctx, not "
-                f"pycuda.autoinit; or use backend='pycuda'."
+                f"the arrays belong to a CUDA context of GPU {place.device} that is not its "
+                f"primary one, the one that backend={self.name!r} uses. {advice_on_contexts()}"
             )
         with driver.restored_context():
             if driver.current_context() != primary:

@@ -10,6 +10,7 @@ import math
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -105,6 +106,10 @@ class QuickLibrary(Library):
     def stream_reader(self, device: int) -> Callable[[], int]:
         """Return what asks for the current stream on a device, again and again."""
         return partial(self.current_stream, device)
+
+    def on(self, device: int) -> AbstractContextManager[Any]:
+        """Let the library make new arrays on a device, whose context is this thread's."""
+        return nullcontext()
 
     @abstractmethod
     def new(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
@@ -227,8 +232,13 @@ class _Cupy(QuickLibrary):
     def describe(self, array: Any, name: str) -> DeviceArray:
         return self.described(array, name, contiguous=self.is_plain(array))
 
+    def on(self, device: int) -> AbstractContextManager[Any]:
+        there: AbstractContextManager[Any] = self.imported.cuda.Device(device)
+        return there
+
     def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str) -> Any:
-        with self.imported.cuda.Device(like.device):
+        assert like.device is not None
+        with self.on(like.device):
             return super().empty(like, shape, dtype)
 
     def arranged(self, array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
@@ -315,8 +325,8 @@ class _Xla(QuickLibrary):
         return address
 
     def device(self, array: Any) -> int:
-        # XLA makes the context current before it calls.
-        return Driver.open().current_device()
+        number, _ = Driver.open().home_of(array.ptr, "an array of XLA")
+        return number
 
     def current_stream(self, device: int) -> int:
         stream: int = sys.modules[self.module].current_stream()
@@ -403,7 +413,9 @@ def _of_dlpack(array: Any, name: str, kind: str, *, writable: bool = True) -> De
             f"imported ({error}). Install it with: pip install 'tcusim[cuda]'"
         ) from error
     try:
-        view = utils.StridedMemoryView.from_dlpack(array, _DLPACK_DEFAULT_STREAM)
+        # The producer may take the default stream for that of the current context.
+        with Driver.open().in_primary_context(int(device)):
+            view = utils.StridedMemoryView.from_dlpack(array, _DLPACK_DEFAULT_STREAM)
         dtype = np.dtype(view.dtype)
     except (BufferError, TypeError, NotImplementedError) as error:
         raise InputError(f"{name} cannot be read through DLPack: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import importlib
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -191,6 +192,13 @@ class Runtime(ABC):
             f"{self.name}: {what} failed: {type(error).__name__}: {str(error).strip()}. "
             f"{configured()}"
         ) from error
+
+
+def advice_on_contexts() -> str:
+    """Return what helps where arrays are in contexts that do not go together."""
+    if "pycuda" in sys.modules:
+        return "With PyCUDA, import pycuda.autoprimaryctx, not pycuda.autoinit."
+    return "Allocate all of them in the GPU's primary context, as the CUDA runtime does."
 
 
 def handle_of(stream: Any) -> int | None:

@@ -23,9 +23,18 @@ from tcusim_cuda.driver import Driver
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 from tcusim_cuda.libraries import QuickLibrary, device_array, library_of, on_gpu, quick_library
 from tcusim_cuda.prepared import PreparedPlan, require_host_out, require_writable
-from tcusim_cuda.runtime import Call, Place, Runtime, Stream, Words, handle_of
+from tcusim_cuda.runtime import (
+    Call,
+    Place,
+    Runtime,
+    Stream,
+    Words,
+    advice_on_contexts,
+    handle_of,
+)
 
-# Streams whose temporaries are kept; with one more, those of the stream used first are let go.
+# Streams of a context whose temporaries are kept; with one more, those of the stream used first are
+# let go.
 _MOST_STREAMS: Final = 8
 # Kinds of calls that need no second look.
 _MOST_SIGNATURES: Final = 64
@@ -166,12 +175,11 @@ class DeviceSession:
         driver = Driver.open()
         handle = library.current_stream(device)
         queue = self._quick.get((device, handle, aliased))
-        if (
-            queue is None
-            or driver.current_context() != driver.primary_context(device)
-            or (stream is not None and handle_of(stream) != handle)
-        ):
+        if queue is None or (stream is not None and handle_of(stream) != handle):
             return None
+        if driver.current_context() != driver.primary_context(device):
+            with driver.in_primary_context(device), library.on(device):
+                return self._run_quickly(inputs, out, shape, stream)
         if out is None:
             out = self._made(partial(library.new, inputs[self._first], shape, self._result))
             addresses.append(library.address(out))
@@ -223,8 +231,11 @@ class DeviceSession:
                     return None
                 addresses.append(address)
             queue = quick.get((device, stream_now(), False))
-            if queue is None or driver.current_context() != context:
+            if queue is None:
                 return None
+            if driver.current_context() != context:
+                with driver.in_primary_context(device), library.on(device):
+                    return lane(*arrays)
             out = self._made(new)
             addresses.append(address_of(out))
             self._fire(queue, addresses)
@@ -486,6 +497,8 @@ class DeviceSession:
             self._now = None
             if handle is None:
                 handle = runtime.default_stream(place)
+            elif stream is not None:
+                Driver.open().require_own_stream(handle, place.device)
             yield runtime.open_stream(handle, stream, place)
 
     def _queue(
@@ -495,8 +508,9 @@ class DeviceSession:
         driver = Driver.open()
         key = (driver.context_id(driver.current_context()), stream.handle, aliased)
         if key not in self._queues:
-            while len(self._queues) >= _MOST_STREAMS:
-                del self._queues[next(iter(self._queues))]
+            here = [one for one in self._queues if one[0] == key[0]]
+            while len(here) >= _MOST_STREAMS:
+                del self._queues[here.pop(0)]
                 self._quick.clear()
             self._queues[key] = self._new_queue(place, stream, aliased, like)
         return self._queues[key]
@@ -586,18 +600,30 @@ class DeviceSession:
 # --- Steps of every way to launch -------------------------------------------------------------
 
 
+def device_of(array: DeviceArray) -> int | None:
+    """Return the GPU of an array; None if it has no elements and its library does not say."""
+    if array.device is not None or not array.size:
+        return array.device
+    return Driver.open().home_of(array.address, array.name)[0]
+
+
 def place_of(arrays: Sequence[DeviceArray]) -> Place:
     """Return where arrays are; they must be on one GPU, and in one context."""
     driver = Driver.open()
     homes = {one.name: driver.home_of(one.address, one.name) for one in arrays if one.size}
-    device = common_device(
-        replace(one, device=homes[one.name][0]) if one.name in homes else one for one in arrays
-    )
+    device = common_device(replace(one, device=device_of(one)) for one in arrays)
+    for one in arrays:
+        if one.name in homes and homes[one.name][0] != one.device is not None:
+            raise InputError(
+                f"{one.name} is on GPU {one.device}, as its {one.library} says, and the driver "
+                f"says that its memory, at {one.address:#x}, is on GPU {homes[one.name][0]}. "
+                f"Copy it to memory of the GPU that is to compute."
+            )
     contexts = {context: name for name, (_, context) in homes.items() if context}
     if len(contexts) > 1:
         raise InputError(
-            f"{' and '.join(contexts.values())} belong to different CUDA contexts. With PyCUDA "
-            f"beside another library, import pycuda.autoprimaryctx, not pycuda.autoinit."
+            f"{' and '.join(contexts.values())} belong to different CUDA contexts of GPU {device}. "
+            f"{advice_on_contexts()}"
         )
     context = next(iter(contexts), 0)
     return Place(driver.current_device() if device is None else device, context)

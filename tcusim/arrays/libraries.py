@@ -134,8 +134,8 @@ def _candidates(a: Any) -> Iterator[str]:
 def signature(a: Any) -> Hashable | None:
     """Return what a call depends on beside an array's values, None if that cannot be told quickly.
 
-    Arrays of equal signatures have equal types, shapes, strides and alignments, and what is right
-    for one of them is right for all.
+    Arrays of equal signatures have equal types, shapes, strides, alignments and GPUs, and what is
+    right for one of them is right for all.
     """
     kind = type(a)
     try:
@@ -163,11 +163,20 @@ def _torch_signature(a: Any) -> Hashable | None:
 
 
 def _cupy_signature(a: Any) -> Hashable:
-    return (type(a), a.shape, a.dtype, a.strides, a.data.ptr % _ALIGNMENT)
+    data = a.data
+    return (type(a), data.device_id, a.shape, a.dtype, a.strides, data.ptr % _ALIGNMENT)
 
 
-def _pycuda_signature(a: Any) -> Hashable:
+def _pycuda_signature(a: Any) -> Hashable | None:
+    # Such an array does not say on which GPU it is.
+    if sys.modules["pycuda.driver"].Device.count() > 1:
+        return None
     return (type(a), a.shape, a.dtype, a.strides, int(a.ptr) % _ALIGNMENT)
+
+
+def _xla_signature(a: Any) -> Hashable:
+    # Each GPU has streams of its own.
+    return (type(a), a.stream, a.shape, a.dtype, a.ptr % _ALIGNMENT)
 
 
 def _reader_for(kind: type) -> _Reader | None:
@@ -177,7 +186,7 @@ def _reader_for(kind: type) -> _Reader | None:
     if not hasattr(kind, "__cuda_array_interface__"):
         return None
     if hasattr(kind, "ptr"):
-        return _pycuda_signature
+        return _xla_signature if hasattr(kind, "stream") else _pycuda_signature
     return _cupy_signature if hasattr(kind, "strides") else None
 
 

@@ -33,7 +33,7 @@ def prepare_segments(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call
         require_unnamed(options.algorithm, "initial=" if carry else "")
     home, given = gathered({"a": arrays[0]}, options.backend)
     a, options = given["a"], _on(home, options)
-    facts, arch = home.describe(a), arch_of_run(options.arch, options.backend)
+    facts, arch = home.describe(a), _arch_on(home, options, a)
     types = types_on_host if isinstance(home, Host) else types_on_device
     rule = types(
         facts.dtype,
@@ -77,7 +77,7 @@ def prepare_product(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call)
     left, right = home.describe(given["a"]), home.describe(given[request.second])
     if not isinstance(home, Host):
         _require_on_device(request, left, right)
-    arch = arch_of_run(options.arch, options.backend)
+    arch = _arch_on(home, options, given["a"])
     layout = request.layout(tuple(left.shape), tuple(right.shape))
     if isinstance(home, Host):
         factors = _common_type(left.dtype, right.dtype)
@@ -101,6 +101,12 @@ def prepare_product(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call)
 def _on(home: Home, options: Options) -> Options:
     """Return the options with the backend that arrays in GPU memory have."""
     return options if isinstance(home, Host) else options._replace(backend=home.name)
+
+
+def _arch_on(home: Home, options: Options, a: Any) -> str:
+    """Return whose arithmetic a call follows on an array, where it is."""
+    there = None if isinstance(home, Host) else a
+    return arch_of_run(options.arch, options.backend, there)
 
 
 def _with_addend(factors: np.dtype[Any], c: Any) -> str:

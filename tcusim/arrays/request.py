@@ -69,11 +69,14 @@ class Options(NamedTuple):
         return self
 
 
-def arch_of_run(arch: str | None, backend: str | None) -> str:
-    """Return whose arithmetic a call follows: the named one, or that of the backend's GPU."""
+def arch_of_run(arch: str | None, backend: str | None, array: Any = None) -> str:
+    """Return whose arithmetic a call follows: the named one, or that of the backend's GPU.
+
+    That is the GPU of an array in GPU memory, else the current one.
+    """
     if arch is not None:
         return arch
-    own = None if backend is None else native_arch(get_backend(backend))
+    own = None if backend is None else native_arch(get_backend(backend), array)
     return own or "hopper"
 
 

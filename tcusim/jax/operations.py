@@ -19,12 +19,12 @@ import numpy as np
 import tcusim
 from tcusim.arrays.dtypes import TypeRule, types_on_device
 from tcusim.backends import get_backend, native_arch
-from tcusim.errors import TcusimError
+from tcusim.errors import TcusimError, Unsupported
 from tcusim.jax.environment import usual_arithmetic
 from tcusim.jax.ffi import Handler, XlaArray, register
 from tcusim.machine import arch_of
 
-__all__ = ["called", "gpu_arch", "why_on_host"]
+__all__ = ["called", "gpu_archs", "why_on_host"]
 
 Array: TypeAlias = Any
 
@@ -64,16 +64,22 @@ def called(
     if not all((*result.shape, *(size for array in arrays for size in array.shape))):
         return jax.numpy.zeros(result.shape, result.dtype)
     wanted = None if arch is None else arch_of(arch).name
-    there = gpu_arch()
+    there = gpu_archs()
     here = functools.partial(_on_host, name, result, {**keywords, "arch": wanted})
-    if there is None:
+    if not there:
         return here(*arrays)
-    own = {**keywords, "arch": wanted or there}
-    rule = _rule(name, arrays, result.dtype, there) if wanted in (None, there) else None
-    if rule is None:
-        on_gpu = functools.partial(_on_host, name, result, own)
+    # Which of several kinds of GPUs it will be, XLA does not tell while it traces.
+    own = wanted or (there[0] if len(there) == 1 else None)
+    followed = there if wanted is None else tuple({wanted} & set(there))
+    rules = [_rule(name, arrays, result.dtype, one) for one in followed]
+    work = {None if rule is None else rule.work for rule in rules}
+    text = {**keywords, "arch": own}
+    if len(work) == 1 and None not in work:
+        on_gpu = functools.partial(_on_gpu, name, result, text, *work)
+    elif own is None:
+        on_gpu = functools.partial(_refused, name, result, there)
     else:
-        on_gpu = functools.partial(_on_gpu, name, result, own, rule.work)
+        on_gpu = functools.partial(_on_host, name, result, text)
     return jax.lax.platform_dependent(*arrays, default=here, **{_PLATFORM[0]: on_gpu})
 
 
@@ -87,6 +93,21 @@ def _on_host(
         with usual_arithmetic():
             found = _FUNCTIONS[name](*map(np.asarray, values), **keywords)
             return np.asarray(found, result.dtype)
+
+    return jax.pure_callback(compute, result, *arrays, vmap_method="broadcast_all")
+
+
+def _refused(
+    name: str, result: jax.ShapeDtypeStruct, there: Sequence[str], *arrays: Array
+) -> Array:
+    """Return an operation that fails where it is run: whose bits it has, nobody can say."""
+
+    def compute(*values: Any) -> Any:
+        types = ", ".join(value.dtype.name for value in values)
+        raise Unsupported(
+            f"tcusim.jax: {name} of {types}: the GPUs are of several architectures, "
+            f"{', '.join(there)}, which do not compute this alike. Name one of them: arch="
+        )
 
     return jax.pure_callback(compute, result, *arrays, vmap_method="broadcast_all")
 
@@ -131,29 +152,37 @@ def why_on_host() -> str | None:
     return _found()[1]
 
 
-def gpu_arch() -> str | None:
-    """Return the architecture of the GPUs on which XLA can launch; None if it can on none."""
+def gpu_archs() -> tuple[str, ...]:
+    """Return the architectures of the GPUs on which XLA can launch; none if it can on none."""
     return _found()[0]
 
 
-def _found() -> tuple[str | None, str | None]:
+def _found() -> tuple[tuple[str, ...], str | None]:
     with _LOCK:
         return _find()
 
 
 @functools.cache
-def _find() -> tuple[str | None, str | None]:
-    """Return the architecture, or why there is none."""
+def _find() -> tuple[tuple[str, ...], str | None]:
+    """Return the architectures, or why there are none."""
     try:
-        jax.local_devices(backend=_PLATFORM[0])
-        arch = native_arch(get_backend(_BACKEND))
+        devices = jax.local_devices(backend=_PLATFORM[0])
+        usual = native_arch(get_backend(_BACKEND))
+        found = dict.fromkeys(_arch_of(device) or usual for device in devices)
     # RuntimeError: JAX has no such platform.
     except (RuntimeError, TcusimError) as error:
-        return None, str(error)
-    if arch is None:
-        return None, "nobody knows the arithmetic of this GPU"
+        return (), str(error)
+    archs = tuple(arch for arch in found if arch is not None)
+    if len(archs) < len(found):
+        return (), "nobody knows the arithmetic of this GPU"
     reason = register(_TARGET, Handler(_launch), _PLATFORM[1])
-    return (arch, None) if reason is None else (None, reason)
+    return (archs, None) if reason is None else ((), reason)
+
+
+def _arch_of(device: Any) -> str | None:
+    """Return the architecture of one of JAX's devices, if JAX tells."""
+    capability = getattr(device, "compute_capability", None)
+    return None if capability is None else arch_of(f"sm_{capability.replace('.', '')}").name
 
 
 def _rule(name: str, arrays: Sequence[Array], dtype: Any, arch: str) -> TypeRule | None:

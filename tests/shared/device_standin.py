@@ -101,7 +101,7 @@ class StandIn:
     def available(self) -> str | None:
         return self.reason
 
-    def native_arch(self) -> str | None:
+    def native_arch(self, array: Any = None) -> str | None:
         return self.arch
 
     def run(self, plan: Any, inputs: Any, *, arch: Any = None, **options: Any) -> dict[str, Any]:

@@ -92,6 +92,7 @@ class StandInDriver:
     number_of_sm = 90
     shared = 232448
     home = (0, 0)
+    context = 7
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -110,7 +111,7 @@ class StandInDriver:
         return 0
 
     def current_context(self) -> int:
-        return 7
+        return self.context
 
     def primary_context(self, device: int) -> int:
         return 7
@@ -123,6 +124,15 @@ class StandInDriver:
 
     def home_of(self, address: int, name: str) -> tuple[int, int]:
         return self.home
+
+    @contextlib.contextmanager
+    def in_primary_context(self, device: int) -> Iterator[None]:
+        before, self.context = self.context, 7
+        yield
+        self.context = before
+
+    def require_own_stream(self, stream: int, device: int) -> None:
+        pass
 
     def order(self, first: int, then: int) -> None:
         if not driver.same_stream(first, then):

@@ -30,6 +30,7 @@ def test_dlpack_in_the_computers_memory_is_numpy() -> None:
     assert device_array(SpeaksDlpack(X, device=(1, 0)), "in") is None
 
 
+@pytest.mark.usefixtures("gpu")
 def test_dlpack_describes_itself() -> None:
     described = device_array(SpeaksDlpack(X), "in")
     assert described is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from typing import Any
 
@@ -39,11 +40,21 @@ class Contexts(Bindings):
         self.current = context
         return (0,)
 
-    def CUpointer_attribute(self, number: int) -> int:  # noqa: N802
+    def CUresult(self, number: int) -> int:  # noqa: N802
         return number
 
-    def cuPointerGetAttribute(self, number: int, address: int) -> tuple[int, int]:  # noqa: N802
-        return (0, self.homes[address] if number == 1 else 0) if address in self.homes else (1, 0)
+    def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> tuple[int, int, int]:  # noqa: N802
+        assert name == b"cuPointerGetAttribute"
+
+        def answer(target: int, number: int, address: int) -> int:
+            if address not in self.homes:
+                return 1
+            kind = {1: ctypes.c_void_p, 9: ctypes.c_int}[number]
+            kind.from_address(target).value = self.homes[address] if number == 1 else 0
+            return 0
+
+        self.answer = driver._PointerQuestion(answer)
+        return 0, ctypes.cast(self.answer, ctypes.c_void_p).value or 0, 0
 
     def cuMemAlloc(self, nbytes: int) -> tuple[int, int]:  # noqa: N802
         address = 256 * (len(self.homes) + 1)

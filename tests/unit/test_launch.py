@@ -172,7 +172,7 @@ class OnHost(StandIn):
     def computed(self, program: Program, inputs: dict[str, Any]) -> dict[str, Any]:
         return run_kernel(self.kernels[program], inputs)
 
-    def native_arch(self) -> str | None:
+    def native_arch(self, array: Any = None) -> str | None:
         return "hopper"
 
 

@@ -390,8 +390,17 @@ def test_what_does_not_take_the_short_way(quick: StandIn, monkeypatch: pytest.Mo
     assert long_ways(inputs={"in": Cupy.ndarray(x.values.reshape(1, -1))}) == 1
     monkeypatch.setattr(Cupy, "stream", SimpleNamespace(ptr=5))
     assert [long_ways(), long_ways()] == [1, 0]
-    monkeypatch.setattr(StandInDriver, "current_context", lambda self: 8)
-    assert long_ways() == 1
+
+
+def test_another_current_context_is_no_reason_for_the_long_way(quick: StandIn) -> None:
+    session = few(quick)
+    x = Cupy.ndarray(aligned(FEW))
+    expected = session.run({"in": x}, shape=FEW.shape).values.tobytes()
+    quick.driver.context = 8
+    assert session.run({"in": x}, shape=FEW.shape).values.tobytes() == expected
+    lane = session.lane((x,), FEW.shape)
+    assert lane(x).values.tobytes() == expected
+    assert (quick.launches, quick.long_ways, quick.driver.context) == (3, 1, 8)
 
 
 def test_what_is_refused_after_a_right_call(quick: StandIn) -> None:
@@ -439,9 +448,6 @@ def test_a_lane_launches_on_arrays_like_earlier_ones(
         assert lane(Cupy.ndarray(other)) is None
     with monkeypatch.context() as patch:
         patch.setattr(Cupy, "stream", SimpleNamespace(ptr=5))
-        assert lane(first) is None
-    with monkeypatch.context() as patch:
-        patch.setattr(StandInDriver, "current_context", lambda self: 8)
         assert lane(first) is None
     assert quick.launches == 2
     # Each stream on which it has run has its way.
