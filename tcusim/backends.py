@@ -512,7 +512,7 @@ def native_arch(backend: Backend, array: Any = None) -> str | None:
 
     array: in GPU memory; the device is then its own.
     """
-    ask = getattr(backend, "native_arch", None)
+    ask: Callable[..., str | None] | None = getattr(backend, "native_arch", None)
     if ask is None:
         return None
     return ask() if array is None else ask(array)

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import functools
 import importlib
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from tcusim.errors import BackendUnavailable, InputError, TcusimError
 from tcusim.machine import Format, arches
 
 # Numbers of cuda.h: CUresult, CUdevice_attribute, CUpointer_attribute, CUfunction_attribute,
-# CUmemorytype, CUevent_flags.
+# CUmemorytype, CUevent_flags, CUstreamCaptureMode.
 _NO_DEVICE: Final = 100
 _CAPTURE_IMPLICIT: Final = 906
 _SHARED_BYTES: Final = 97  # MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
@@ -30,6 +31,8 @@ _POINTER_DEVICE: Final = 9
 _DYNAMIC_SHARED_BYTES: Final = 8  # MAX_DYNAMIC_SHARED_SIZE_BYTES
 _DEVICE_MEMORY: Final = 2
 _NO_TIMING: Final = 2
+_NOT_READY: Final = 600
+_RELAXED: Final = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 # The longest row of a rectangle, MAX_PITCH of every GPU.
 _MOST_PITCH: Final = 2**31 - 1
@@ -42,9 +45,7 @@ _STREAMS_OF_ANY_CONTEXT: Final = (*_DEFAULT_STREAMS, 2)
 # A CUDA version that has cuPointerGetAttribute as it is called here, and what it is called with:
 # where the answer goes, which attribute, an address.
 _SINCE: Final = 11000
-_PointerQuestion = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
-)
+_PointerQuestion = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64)
 
 
 class DriverError(TcusimError, RuntimeError):
@@ -74,6 +75,10 @@ class Driver:
         if status:
             raise BackendUnavailable(f"NVIDIA's driver does not start: {self._reason(status)}")
         self._primary: dict[int, int] = {}
+        self._lock = threading.Lock()
+        # Arrays that copies to a GPU may still read, with the event after which they do not.
+        self._being_read: list[tuple[Any, NDArray[Any]]] = []
+        self._read_by_graphs: list[NDArray[Any]] = []
 
     @staticmethod
     def open() -> Driver:
@@ -163,9 +168,7 @@ class Driver:
     def _ask_pointer(self) -> Callable[[Any, int, int], int]:
         # Asked through the bindings, the driver says 0 for every GPU: versions 12.9.6 to 12.9.8 and
         # 13.2.0 to 13.4.2 return another field of a union than that which it wrote.
-        return _PointerQuestion(
-            self._call("cuGetProcAddress", b"cuPointerGetAttribute", _SINCE, 0)
-        )
+        return _PointerQuestion(self._call("cuGetProcAddress", b"cuPointerGetAttribute", _SINCE, 0))
 
     def home_of(self, address: int, name: str) -> tuple[int, int]:
         """Return the device and the context (0 if of no one context) of an address.
@@ -188,7 +191,8 @@ class Driver:
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of new memory."""
-        return int(self._call("cuMemAlloc", max(nbytes, 1)))
+        with self._beside_captures():
+            return int(self._call("cuMemAlloc", max(nbytes, 1)))
 
     def free(self, address: int) -> None:
         """Free memory, whatever this thread's context; one that is gone has freed it."""
@@ -197,7 +201,9 @@ class Driver:
             _, context = self.home_of(address, "memory")
             if context not in (0, before):
                 self.set_context(context)
-            self._call("cuMemFree", address)
+            # The garbage collector may call at any time.
+            with self._beside_captures():
+                self._call("cuMemFree", address)
         if self.current_context() != before:
             self.set_context(before)
 
@@ -209,10 +215,40 @@ class Driver:
         self.wait(stream)
 
     def copy_there(self, values: NDArray[Any], address: int, stream: int) -> None:
-        """Copy an array without gaps to GPU memory; the array may change afterwards."""
-        if values.nbytes:
-            # From memory that is not page-locked the driver copies before it returns.
-            self._call("cuMemcpyHtoDAsync", address, values.ctypes.data, values.nbytes, stream)
+        """Copy an array without gaps to GPU memory; it is kept, and must not change, until then."""
+        if not values.nbytes:
+            return
+        # A GPU that reads the computer's memory itself, such as a GH200's, does so when its turn
+        # has come, which may be after this call.
+        self._call("cuMemcpyHtoDAsync", address, values.ctypes.data, values.nbytes, stream)
+        if self.is_capturing(stream):
+            # A graph reads the array at each replay, and nobody tells which one is the last.
+            self._read_by_graphs.append(values)
+            return
+        event = self._call("cuEventCreate", _NO_TIMING)
+        self._call("cuEventRecord", event, stream)
+        with self._lock, self._beside_captures():
+            known, self._being_read = [*self._being_read, (event, values)], []
+            for one in known:
+                if self._has_happened(one[0]):
+                    self._call("cuEventDestroy", one[0])
+                else:
+                    self._being_read.append(one)
+
+    def _has_happened(self, event: Any) -> bool:
+        """Return whether an event has happened, or nobody will know any more."""
+        (status,) = self._cuda.cuEventQuery(event)
+        return int(status) != _NOT_READY
+
+    @contextmanager
+    def _beside_captures(self) -> Iterator[None]:
+        """Let calls of this thread that have nothing to do with a capture not end it."""
+        relaxed = self._cuda.CUstreamCaptureMode(_RELAXED)
+        before = self._call("cuThreadExchangeStreamCaptureMode", relaxed)
+        try:
+            yield
+        finally:
+            self._call("cuThreadExchangeStreamCaptureMode", before)
 
     def clear(self, address: int, nbytes: int, stream: int, value: int = 0) -> None:
         """Fill bytes with zeros, or with another value."""

@@ -211,7 +211,8 @@ class Launcher(Runtime):
         ):
             stream = self.open_stream(given.stream, None, place)
             made = new_array(self, given, "a copy", values.shape, short, stream)
-            Driver.open().copy_there(np.ascontiguousarray(values), made.address, made.stream)
+            # The caller may change the values afterwards.
+            Driver.open().copy_there(np.array(values, order="C"), made.address, made.stream)
         return made.owner
 
     # --- OffsetsBackend ----------------------------------------------------------------------

@@ -72,10 +72,10 @@ def called(
     own = wanted or (there[0] if len(there) == 1 else None)
     followed = there if wanted is None else tuple({wanted} & set(there))
     rules = [_rule(name, arrays, result.dtype, one) for one in followed]
-    work = {None if rule is None else rule.work for rule in rules}
+    work = {"" if rule is None else rule.work for rule in rules}
     text = {**keywords, "arch": own}
-    if len(work) == 1 and None not in work:
-        on_gpu = functools.partial(_on_gpu, name, result, text, *work)
+    if len(work) == 1 and "" not in work:
+        on_gpu = functools.partial(_on_gpu, name, result, text, work.pop())
     elif own is None:
         on_gpu = functools.partial(_refused, name, result, there)
     else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -178,6 +178,27 @@ def word_at(address: int) -> int:
     return ctypes.c_int64.from_address(address).value
 
 
+def launch_program(
+    program: Program,
+    arguments: Sequence[int],
+    compute: Callable[[Program, dict[str, Any]], dict[str, Any]],
+) -> None:
+    """Compute a program on the memory at addresses, which its kernel is given with scalars."""
+    buffers = (*program.inputs, *program.outputs)
+    # Behind the buffers lies the memory for status words, of which the simulator has its own.
+    numbers = arguments[len(buffers) + bool(program.status) :]
+    scalars = {scalar.name: value for scalar, value in zip(program.scalars, numbers, strict=True)}
+    arrays = {
+        buffer.name: memory(
+            address, buffer.size.evaluate(scalars), format_of(buffer.dtype).memory_dtype
+        )
+        for buffer, address in zip(buffers, arguments, strict=False)
+    }
+    inputs = {one.name: from_bits(arrays[one.name], one.dtype) for one in program.inputs}
+    for name, values in compute(program, inputs).items():
+        arrays[name][...] = host_bits(values, program.buffer(name).dtype, name)
+
+
 class StandIn(Launcher):
     """A launcher whose programs are run by the simulator, and other kernels by the CPU."""
 
@@ -226,23 +247,7 @@ class StandIn(Launcher):
         if isinstance(call.kernel, PlainKernel):
             launch_plain(call)
             return
-        function: Program = call.function
-        arguments = [word_at(address) for address in call.pointers]
-        buffers = (*function.inputs, *function.outputs)
-        # Behind the buffers lies the memory for status words, of which the simulator has its own.
-        numbers = arguments[len(buffers) + bool(function.status) :]
-        scalars = {
-            scalar.name: value for scalar, value in zip(function.scalars, numbers, strict=True)
-        }
-        arrays = {
-            buffer.name: memory(
-                address, buffer.size.evaluate(scalars), format_of(buffer.dtype).memory_dtype
-            )
-            for buffer, address in zip(buffers, arguments, strict=False)
-        }
-        inputs = {b.name: from_bits(arrays[b.name], b.dtype) for b in function.inputs}
-        for name, values in self.computed(function, inputs).items():
-            arrays[name][...] = host_bits(values, function.buffer(name).dtype, name)
+        launch_program(call.function, [word_at(one) for one in call.pointers], self.computed)
 
     def computed(self, program: Program, inputs: dict[str, Any]) -> dict[str, Any]:
         return run_numpy(program, inputs)

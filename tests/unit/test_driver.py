@@ -43,13 +43,18 @@ class Contexts(Bindings):
     def CUresult(self, number: int) -> int:  # noqa: N802
         return number
 
+    CUstreamCaptureMode = CUresult
+
+    def cuThreadExchangeStreamCaptureMode(self, mode: int) -> tuple[int, int]:  # noqa: N802
+        return 0, mode
+
     def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> tuple[int, int, int]:  # noqa: N802
         assert name == b"cuPointerGetAttribute"
 
         def answer(target: int, number: int, address: int) -> int:
             if address not in self.homes:
                 return 1
-            kind = {1: ctypes.c_void_p, 9: ctypes.c_int}[number]
+            kind: Any = {1: ctypes.c_void_p, 9: ctypes.c_int}[number]
             kind.from_address(target).value = self.homes[address] if number == 1 else 0
             return 0
 

@@ -17,7 +17,6 @@ from gpu_standin import (
     Cupy,
     OnGpu,
     StandIn,
-    StandInDriver,
     X,
     aligned,
     in_chunks,

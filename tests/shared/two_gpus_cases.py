@@ -1,0 +1,284 @@
+"""What must hold on two GPUs: run by test_two_gpus.py, in a process with the stand-in for them."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import cuda.bindings.driver as cuda
+import numpy as np
+import pytest
+
+import tcusim
+from tcusim.arrays.calls import READY
+from tcusim.arrays.plans import plan_for
+from tcusim.errors import InputError
+from tcusim_cuda import CUDA, runtime
+from tcusim_cuda.driver import Driver
+from two_gpus import Array, CupyArray, Gpus, Tensor, cupy_of, faulty, torch_of
+
+ASK = cuda.cuPointerGetAttribute
+LENGTH = 3000
+X = np.random.default_rng(5).integers(-9, 10, LENGTH).astype(np.float16)
+A, B = (np.random.default_rng(n).standard_normal((48, 32)).astype(np.float32) for n in (1, 2))
+
+
+@pytest.fixture(scope="session")
+def standing_in() -> Gpus:
+    return Gpus()
+
+
+@pytest.fixture
+def gpus(standing_in: Gpus, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
+    """Give two GPUs of one kind, of which every call must have been right."""
+    monkeypatch.setattr(runtime, "compile_kernels", standing_in.compile_kernels)
+    monkeypatch.setenv("TWO_GPUS_SM", "90,90")
+    monkeypatch.setattr(cuda, "cuPointerGetAttribute", faulty(ASK))
+    standing_in.reset()
+    with standing_in.current(0):
+        yield standing_in
+    for clear in (plan_for.cache_clear, READY.clear, gc.collect):
+        clear()
+    assert standing_in.complaints == ""
+
+
+def address_of(array: Any) -> int:
+    """Return where an array begins."""
+    if isinstance(array, Tensor):
+        return array.data_ptr()
+    address: int = array.__cuda_array_interface__["data"][0]
+    return address
+
+
+def same(got: Any, expected: Any, device: int) -> None:
+    """Compare bits with those of the computer, once they are there, and the place."""
+    driver, address = Driver.open(), address_of(got)
+    assert driver.home_of(address, "a")[0] == device
+    values = np.empty(expected.shape, expected.dtype)
+    with driver.in_primary_context(device):
+        driver.copy_back(address, values, 0)
+    assert (str(got.dtype).removeprefix("torch."), got.shape) == (
+        expected.dtype.name,
+        expected.shape,
+    )
+    assert values.tobytes() == np.asarray(expected).tobytes()
+
+
+# Memory has the context 0 where it is of a pool, or mapped, and belongs to no context.
+@pytest.mark.parametrize(
+    ("device", "context", "current", "bindings"),
+    [(1, None, 0, "faulty"), (1, 0, 0, "mended"), (0, 0, 1, "mended"), (1, 0, None, "faulty")],
+)
+def test_every_kind_of_call(
+    gpus: Gpus,
+    monkeypatch: pytest.MonkeyPatch,
+    device: int,
+    context: int | None,
+    current: int | None,
+    bindings: str,
+) -> None:
+    if bindings == "mended":
+        monkeypatch.setattr(cuda, "cuPointerGetAttribute", ASK)
+
+    def there(values: Any) -> Array:
+        return Array(gpus, device, np.asarray(values), context)
+
+    with gpus.current(current):
+        x, offsets = there(X), [0, 5, 5, LENGTH]
+        same(tcusim.sum(x, dtype="float32"), tcusim.sum(X, dtype="float32"), device)
+        same(tcusim.cumsum(x), tcusim.cumsum(X), device)
+        same(
+            tcusim.segmented_sum(x, offsets=offsets), tcusim.segmented_sum(X, offsets=offsets),
+            device,
+        )  # fmt: skip
+        edges = there(np.array(offsets))
+        same(
+            tcusim.segmented_cumsum(x, offsets=edges),
+            tcusim.segmented_cumsum(X, offsets=offsets),
+            device,
+        )
+        same(tcusim.cumsum(x, initial=2.0), tcusim.cumsum(X, initial=2.0), device)
+        longer = tcusim.cumsum(X, include_initial=True)
+        same(tcusim.cumsum(x, include_initial=True), longer, device)
+        same(tcusim.matmul(there(A), there(B.T)), tcusim.matmul(A, B.T), device)
+        assert tcusim.cumsum(x, out=x) is x
+        same(x, tcusim.cumsum(X), device)
+    assert gpus.launches[1 - device] == 0
+
+
+def test_what_torch_says_is_believed(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", torch_of((0, 0)))
+    empty = Tensor(gpus, 1, X[:0])
+    made = tcusim.cumsum(empty, include_initial=True)
+    same(made, np.zeros(1, np.float16), 1)
+    lies = Tensor(gpus, 1, X)
+    lies.device = replace(lies.device, index=0)
+    said = "a is on GPU 0, as its torch.Tensor says, and the driver says that its memory.*GPU 1"
+    with pytest.raises(InputError, match=said):
+        tcusim.sum(lies)
+
+
+@pytest.mark.parametrize("current", [0, 1])
+@pytest.mark.parametrize("library", ["torch", "cupy"])
+def test_a_tensor_of_another_gpu_takes_the_short_way(
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch, library: str, current: int
+) -> None:
+    modules = {"torch": torch_of((0, 0)), "cupy": cupy_of(gpus)}
+    monkeypatch.setitem(sys.modules, library, modules[library])
+    kind: Any = {"torch": Tensor, "cupy": CupyArray}[library]
+    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", backend="cuda")
+    session: Any = plan.session_on(CUDA)
+    launched, long_ways = session._launched, [0]
+
+    def long_way(*given: Any) -> Any:
+        long_ways[0] += 1
+        return launched(*given)
+
+    monkeypatch.setattr(session, "_launched", long_way)
+    expected = tcusim.cumsum(X)
+    with gpus.current(current):
+        for device in (0, 1):
+            x = kind(gpus, device, X)
+            long_ways[0] = 0
+            for _ in range(3):
+                same(session.run({"in": x}, shape=X.shape), expected, device)
+            lane = session.lane((x,), X.shape)
+            same(lane(x), expected, device)
+            out = kind(gpus, device, X)
+            assert session.run({"in": x}, out=out, shape=X.shape) is out
+            assert session.run({"in": x}, out=out, shape=X.shape) is out
+            same(out, expected, device)
+            assert long_ways == [2]
+    assert gpus.launches[0] == gpus.launches[1]
+
+
+def test_a_plan_is_for_the_gpu_of_its_array(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, able in (("75,90", 1), ("90,75", 0)):
+        monkeypatch.setenv("TWO_GPUS_SM", given)
+        a, b = Array(gpus, able, A), Array(gpus, able, B.T)
+        # Turing has no bf16, of which a product of float32 is made.
+        same(tcusim.matmul(a, b), tcusim.matmul(A, B.T, arch="hopper"), able)
+        with pytest.raises(InputError, match="turing"):
+            tcusim.matmul(Array(gpus, 1 - able, A), Array(gpus, 1 - able, B.T))
+        for device, arch in ((able, "hopper"), (1 - able, "turing")):
+            # Float16 is added up as each of them does.
+            half = A.astype(np.float16)
+            x, y = Array(gpus, device, half), Array(gpus, device, half.T.copy())
+            same(tcusim.matmul(x, y), tcusim.matmul(half, half.T, arch=arch), device)
+            same(tcusim.sum(x, axis=1), tcusim.sum(half, axis=1, arch=arch), device)
+            assert CUDA.native_arch(x) == arch
+        assert CUDA.native_arch() == ("turing" if able else "hopper")
+        with gpus.current(1):
+            assert CUDA.native_arch() == ("hopper" if able else "turing")
+        named = tcusim.plan("sum", length=X.size, dtype="float16", arch="turing", backend="cuda")
+        with pytest.raises(
+            InputError, match=f"arch='turing', but GPU {able} is an Stand-in {able}"
+        ):
+            named(Array(gpus, able, X))
+
+
+@pytest.mark.parametrize("library", ["torch", "cupy"])
+def test_calls_that_are_kept_are_for_one_gpu(
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    monkeypatch.setenv("TWO_GPUS_SM", "75,90")
+    modules = {"torch": torch_of((0, 0)), "cupy": cupy_of(gpus)}
+    monkeypatch.setitem(sys.modules, library, modules[library])
+    kind: Any = {"torch": Tensor, "cupy": CupyArray}[library]
+    half = (A * 1000).astype(np.float16)
+    for device, arch in (0, "turing"), (1, "hopper"), (0, "turing"):
+        x, y = kind(gpus, device, half), kind(gpus, device, half.T.copy())
+        got = tcusim.matmul(x, y, dtype="float32", backend="cuda")
+        same(got, tcusim.matmul(half, half.T, dtype="float32", arch=arch), device)
+
+
+def test_arrays_on_two_gpus_are_refused(gpus: Gpus) -> None:
+    here, there = Array(gpus, 0, X), Array(gpus, 1, X)
+    with pytest.raises(InputError, match="a is on GPU 1, out is on GPU 0"):
+        tcusim.cumsum(there, out=here)
+    edges = Array(gpus, 0, np.array([0, 9, LENGTH]))
+    with pytest.raises(InputError, match="a is on GPU 1, offsets is on GPU 0"):
+        tcusim.segmented_sum(there, offsets=edges, check_offsets=False)
+    assert gpus.launches == (0, 0)
+
+
+def test_a_stream_of_another_gpu_is_refused(gpus: Gpus) -> None:
+    driver = Driver.open()
+    with gpus.current(0):
+        stream = int(driver._call("cuStreamCreate", 0))
+    for x in (Array(gpus, 1, X), Array(gpus, 1, X, context=0)):
+        with pytest.raises(
+            InputError, match="stream is a stream of GPU 0, and the arrays are on GPU 1"
+        ):
+            tcusim.sum(x, stream=stream)
+    assert gpus.launches == (0, 0)
+    here = Array(gpus, 0, X)
+    made = tcusim.sum(here, stream=stream, dtype="float32")
+    driver.wait(stream)
+    same(made, tcusim.sum(X, dtype="float32"), 0)
+
+
+def test_a_context_of_its_own(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = gpus.library.two_gpus_context(1)
+    x = Array(gpus, 1, X, context)
+    with pytest.raises(
+        InputError, match="a CUDA context of GPU 1 that is not its primary one"
+    ) as told:
+        tcusim.sum(x)
+    assert "PyCUDA" not in str(told.value)
+    monkeypatch.setitem(sys.modules, "pycuda", torch_of((0, 0)))
+    with pytest.raises(InputError, match=r"import pycuda\.autoprimaryctx"):
+        tcusim.sum(x)
+    with pytest.raises(InputError, match="a and out belong to different CUDA contexts of GPU 1"):
+        tcusim.cumsum(x, out=Array(gpus, 1, X))
+
+
+def test_streams_are_counted_for_each_gpu(gpus: Gpus) -> None:
+    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", backend="cuda")
+    streams = []
+    for device in (0, 1):
+        with gpus.current(device):
+            made = [int(Driver.open()._call("cuStreamCreate", 0)) for _ in range(8)]
+        streams += [(device, stream) for stream in made]
+    session: Any = plan.session_on(CUDA)
+    for _ in range(3):
+        for device, stream in streams:
+            x = Array(gpus, device, X)
+            session.run({"in": x}, out=x, shape=X.shape, stream=stream)
+    assert len(session._queues) == 16
+
+
+def test_threads_on_both_gpus(gpus: Gpus) -> None:
+    expected, said = tcusim.cumsum(X), []
+
+    def work(device: int) -> None:
+        try:
+            for _ in range(4):
+                same(tcusim.cumsum(Array(gpus, device, X)), expected, device)
+        except BaseException as error:
+            said.append(error)
+
+    threads = [threading.Thread(target=work, args=(number % 2,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said == []
+
+
+def test_memory_is_freed_while_a_graph_is_captured(gpus: Gpus) -> None:
+    memory = CUDA.memory(None, 100, runtime.Stream(0))
+    with gpus.current(1):
+        stream = int(Driver.open()._call("cuStreamCreate", 0))
+    handle = ctypes.c_void_p(int(stream))
+    gpus.library.two_gpus_capture(handle, 1)
+    try:
+        del memory
+        gc.collect()
+    finally:
+        gpus.library.two_gpus_capture(handle, 0)
