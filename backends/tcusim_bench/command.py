@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tcusim_bench.latency import Report as Calls
     from tcusim_bench.microbench import Report as Measured
     from tcusim_bench.operators import Report as Operators
+    from tcusim_bench.orders import Capture
     from tcusim_bench.orders import Report as Orders
     from tcusim_bench.report import Report
     from tcusim_bench.simulator import Report as Speeds
@@ -123,7 +124,8 @@ def latency_command(as_json: bool, output: str | None, sizes: tuple[int, ...], f
     "orders",
     epilog=examples(
         "tcusim bench orders --calls 50",
-        "tcusim bench orders --jobs 8 --seconds 120 --json -o orders.json",
+        "tcusim bench orders --capture -o products.json",
+        "tcusim bench orders --captured products.json --json -o orders.json",
     ),
 )
 @click.option(
@@ -135,16 +137,36 @@ def latency_command(as_json: bool, output: str | None, sizes: tuple[int, ...], f
     help="Random products to ask for.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of sizes and numbers.")
+@click.option("--capture", is_flag=True, help="Ask the GPU alone, and explain nothing.")
+@click.option(
+    "--captured",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Explain what --capture wrote on a GPU; none is needed here.",
+)
 @click.option("--jobs", type=click.IntRange(1), help="Processes; default: one a processor.")
-@click.option("--seconds", type=float, help="Time for all calls.")
+@click.option("--seconds", type=float, help="Time to explain all calls.")
 @JSON
 @_OUTPUT
-def orders_command(as_json: bool, output: str | None, **given: Any) -> None:
+def orders_command(
+    as_json: bool,
+    output: str | None,
+    count: int,
+    seed: int,
+    capture: bool,
+    captured: str | None,
+    **given: Any,
+) -> None:
     """Find the order in which torch's products on this GPU are added, to the bit."""
-    from tcusim_bench.orders import orders
+    from tcusim_bench import orders
 
+    if capture and captured:
+        raise click.UsageError("--capture asks a GPU, and --captured does not; give one of them")
     say = None if as_json else partial(click.echo, err=True)
-    _deliver(orders(**given, say=say), as_json, output)
+    if captured is None:
+        found = orders.captured(count, seed, say=say)
+    else:
+        found = orders.Capture.read(Path(captured))
+    _deliver(found if capture else orders.judged(found, **given, say=say), as_json, output)
 
 
 @bench_command.command(
@@ -286,7 +308,9 @@ def chart_command(file: str, output: str) -> None:
 
 
 def _deliver(
-    report: Report | Calls | Operators | Orders | Speeds, as_json: bool, output: str | None
+    report: Report | Calls | Capture | Operators | Orders | Speeds,
+    as_json: bool,
+    output: str | None,
 ) -> None:
     if output is not None:
         files.write_text(output, json_text(report.as_json()) + "\n")

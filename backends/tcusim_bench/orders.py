@@ -1,109 +1,257 @@
-"""In which order a library's products are added: random calls, explained to the bit.
+"""In which order a library's products are added: random calls, captured on a GPU, then explained.
 
-The products are torch's on a GPU. `tcusim.explain_matmul` tries the orders that libraries are known
-to use, in processes beside each other. All bytes of a result have to be right.
+The products are torch's. `captured` asks a GPU for them, which takes seconds, and keeps a digest of
+each result with some of its outputs. `judged` needs no GPU: it predicts each product by the default
+call, or else looks for its order among those that libraries are known to use, in processes beside
+each other. All bytes of a result have to be right.
 """
 
 from __future__ import annotations
 
-import itertools
+import hashlib
+import json
 import math
 import multiprocessing
 import time
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 import tcusim
-from tcusim.errors import BackendUnavailable
-from tcusim.machine.formats import Values
+from tcusim.errors import BackendUnavailable, InputError, TcusimError
+from tcusim.machine.convert import from_values
+from tcusim.machine.formats import Values, format_of, from_memory, round_values
 from tcusim_bench.latency import imported
 from tcusim_cuda.driver import Driver, arch_name, device_sm
 
-__all__ = ["KINDS", "Call", "Explained", "Report", "calls", "orders"]
+__all__ = [
+    "KINDS",
+    "Call",
+    "Capture",
+    "Captured",
+    "Explained",
+    "Report",
+    "calls",
+    "captured",
+    "judged",
+]
 
-# Operands and results, by their array types.
+# Element types of a, of b and of the result, and whether 8-bit floats are added the fast way.
 KINDS: Final = (
-    ("float16", "float16"),
-    ("float16", "float32"),
-    ("bfloat16", "bfloat16"),
-    ("bfloat16", "float32"),
-    ("float32", "float32"),
+    ("f32", "f32", "f32", False),
+    ("f16", "f16", "f16", False),
+    ("e4m3", "e4m3", "bf16", True),
+    ("e5m2", "e4m3", "bf16", False),
+    ("f32", "f32", "f32", False),
+    ("f16", "f16", "f32", False),
+    ("e4m3", "e4m3", "f32", False),
+    ("e5m2", "e4m3", "f32", True),
+    ("f32", "f32", "f32", False),
+    ("bf16", "bf16", "bf16", False),
+    ("e4m3", "e4m3", "bf16", False),
+    ("e5m2", "e4m3", "bf16", True),
+    ("f32", "f32", "f32", False),
+    ("bf16", "bf16", "f32", False),
+    ("e4m3", "e4m3", "f32", True),
+    ("e5m2", "e4m3", "f32", False),
 )
 # Rows and columns, and terms: powers of two between which they are drawn.
 _SIDE: Final = (4.0, 10.0)
 _TERMS: Final = (4.0, 13.0)
 # More multiply-adds would take a process too long.
 _MOST_WORK: Final = 2**29
+# torch._scaled_mm takes such multiples of n and k.
+_STEP_OF_8_BITS: Final = 16
 # Orders of kernels that use no tensor core.
 _WITHOUT: Final = (tcusim.GemmOrder(), *(tcusim.GemmOrder(parts) for parts in (2, 4, 8, 16)))
-# Rows and columns of which outputs are kept where no order is found.
-_KEPT: Final = 12
+# The sum to which cuBLAS adds after so many elements, unless it adds 8-bit floats the fast way.
+_SLOW: Final = tcusim.GemmOrder(every=128)
+# Rows and columns of which outputs are kept.
+_KEPT: Final = 16
+# Of the orders that give all of these, so many are tried on the whole product.
+_LIKELY: Final = 8
 # Ends of the ranges of k in the table.
 _RANGES: Final = (64, 256, 1024, 4096, 16384)
+_FORMAT: Final = "tcusim products 1"
+_HOW: Final = ("default", "found", "unknown")
 
 Say = Callable[[str], None]
+# Gives the product of a call's operands, as it lies in memory.
 Multiply = Callable[["Call", Values, Values], Values]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A product to ask for: m x k by k x n, of one type, with results of another."""
+    """A product to ask for: m x k by k x n; a, b, result: element types.
+
+    fast: of 8-bit floats, whether the accumulator keeps all of k.
+    """
 
     m: int
     n: int
     k: int
-    dtype: str
+    a: str
+    b: str
     result: str
+    fast: bool
     seed: int
 
     def operands(self) -> tuple[Values, Values]:
-        """Return normal numbers, of the call's type; those of bfloat16 as float32."""
+        """Return normal numbers, as values of the operands' types: float32 has all its bits."""
         rng = np.random.default_rng((self.seed, self.m, self.n, self.k))
         shapes = (self.m, self.k), (self.k, self.n)
         a, b = (rng.standard_normal(shape, np.float32) for shape in shapes)
-        if self.dtype == "float16":
-            return a.astype(np.float16), b.astype(np.float16)
-        keep = np.uint32(0xFFFF0000 if self.dtype == "bfloat16" else 0xFFFFE000)
-        a, b = ((each.view(np.uint32) & keep).view(np.float32) for each in (a, b))
-        return a, b
+        return round_values(a, self.a), round_values(b, self.b)
 
     @property
-    def ab(self) -> str:
-        """Return the type by which a tensor core multiplies."""
-        return {"float16": "f16", "bfloat16": "bf16", "float32": "tf32"}[self.dtype]
+    def has_8_bits(self) -> bool:
+        """Whether the operands are 8-bit floats."""
+        return format_of(self.a).itemsize == 1
+
+    @property
+    def order(self) -> tcusim.GemmOrder:
+        """Return the order that the documentation names for such a call."""
+        return _SLOW if self.has_8_bits and not self.fast else tcusim.GemmOrder()
+
+    def __str__(self) -> str:
+        types = self.a if self.a == self.b else f"{self.a} by {self.b}"
+        fast = ", fast accumulation" if self.fast else ""
+        return f"{self.m} x {self.k} by {self.k} x {self.n}, {types} to {self.result}{fast}"
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What a library returned for a call.
+
+    operands: a checksum, by which it is known that they were made again. digest: SHA-256 of the
+    result's bytes, row by row. seen: the bytes of some outputs, those of `places`, as hexadecimal
+    digits. refused: what the library said, if it gave no result.
+    """
+
+    call: Call
+    operands: str
+    digest: str = ""
+    seen: str = ""
+    refused: str = ""
+
+    def __post_init__(self) -> None:
+        """Make a call of a record's plain values."""
+        if isinstance(self.call, Mapping):
+            object.__setattr__(self, "call", Call(**self.call))
+
+    @classmethod
+    def of(cls, call: Call, multiply: Multiply) -> Captured:
+        """Ask a library for the product."""
+        a, b = call.operands()
+        try:
+            got = np.ascontiguousarray(multiply(call, a, b))
+        except (RuntimeError, ValueError, TypeError) as error:
+            return cls(call, _checksum(a, b), refused=str(error).strip().partition("\n")[0])
+        seen = np.ascontiguousarray(got[np.ix_(*places(call))])
+        digest = hashlib.sha256(got.tobytes()).hexdigest()
+        return cls(call, _checksum(a, b), digest, seen.tobytes().hex())
+
+    def again(self) -> tuple[Values, Values]:
+        """Return the operands.
+
+        Raises InputError if they are other numbers than those that were multiplied.
+        """
+        a, b = self.call.operands()
+        if _checksum(a, b) != self.operands:
+            raise InputError(
+                f"the operands of {self.call} cannot be made again: this NumPy, {np.__version__}, "
+                "draws other random numbers than the one that was used on the GPU"
+            )
+        return a, b
+
+    def outputs(self) -> Values:
+        """Return the outputs that were kept, as a user's array."""
+        fmt = format_of(self.call.result)
+        memory = np.frombuffer(bytes.fromhex(self.seen), fmt.memory_dtype)
+        rows, columns = places(self.call)
+        return from_values(from_memory(memory, fmt).reshape(len(rows), len(columns)), fmt)
+
+
+def places(call: Call) -> tuple[Values, Values]:
+    """Return the rows and the columns of which outputs are kept."""
+    rows, columns = (
+        np.unique(np.linspace(0, size - 1, min(size, _KEPT)).astype(int))
+        for size in (call.m, call.n)
+    )
+    return rows, columns
+
+
+def _checksum(a: Values, b: Values) -> str:
+    return f"{zlib.crc32(b.tobytes(), zlib.crc32(a.tobytes())):08x}"
+
+
+@dataclass(slots=True)
+class Capture:
+    """Results of a library for random calls, with the GPU and the versions that computed them."""
+
+    gpu: str
+    arch: str
+    versions: dict[str, str]
+    settings: dict[str, str]
+    products: list[Captured] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {"format": _FORMAT, **asdict(self)}
+
+    @classmethod
+    def read(cls, path: Path) -> Capture:
+        """Return what a file has that `tcusim bench orders --capture` wrote.
+
+        Raises InputError if it is no such file.
+        """
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            if record["format"] != _FORMAT:
+                raise KeyError(record["format"])
+            given = {name: record[name] for name in ("gpu", "arch", "versions", "settings")}
+            return cls(**given, products=[Captured(**row) for row in record["products"]])
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{path} is no record of a library's products, which `tcusim bench orders "
+                f"--capture -o FILE` writes on a GPU ({type(error).__name__}: {error})"
+            ) from error
+
+    def text(self) -> str:
+        """Return what was captured, in a few lines."""
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        lines = [f"{self.gpu}; {versions}; {len(self.products)} products"]
+        lines += [f"{row.call}: {row.refused}" for row in self.products if row.refused]
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """The order that gives the bytes of a call, or most of them: equal of so many outputs.
+    """How the bytes of a call are known.
 
-    arch: whose arithmetic; "ieee" is that of a core without a tensor core. others: more orders that
-    give all bytes. seen: of what no order gives, a few outputs as bits, by (row, column).
+    how: "default", by the call that the documentation names; "found", by an order that
+    `explain_matmul` found; "unknown". arch, order: of what gives them or, of those kept, most.
+    equal, count: of the outputs that were kept. refused: why there is nothing to say.
     """
 
     call: Call
-    arch: str
-    order: str
-    one_chain: bool
-    equal: int
-    count: int
-    others: int
-    seen: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def right(self) -> bool:
-        """Whether all bytes are predicted."""
-        return self.equal == self.count
+    how: str
+    arch: str = ""
+    order: str = ""
+    equal: int = 0
+    count: int = 0
+    refused: str = ""
 
 
 @dataclass(slots=True)
 class Report:
-    """Calls and their orders, with the GPU and the library that computed them."""
+    """Calls and how they are known, with the GPU and the library that computed them."""
 
     gpu: str
     arch: str
@@ -113,69 +261,72 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values."""
-        return {"format": "tcusim orders 1", **asdict(self)}
+        return {"format": "tcusim orders 2", **asdict(self)}
 
     def text(self) -> str:
-        """Return a table by k, and what no order explains."""
+        """Return a table by types and k, and what no order explains."""
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         lines = [f"{self.gpu}; {versions}; arithmetic of {self.arch}", ""]
-        lines.append(
-            f"{'k':>11}  {'calls':>5}  {'one chain':>9}  {'other order':>11}  {'not known':>9}"
-        )
-        least = 1
-        for most in _RANGES:
-            rows = [row for row in self.rows if least <= row.call.k <= most]
-            if rows:
-                lines.append(f"{f'{least}..{most}':>11}  {_counts(rows)}")
-            least = most + 1
-        lines.append(f"{'all':>11}  {_counts(self.rows)}")
+        heads = ("by default", "order found", "not known")
+        lines.append(f"{'':>16}  {'calls':>5}  {'  '.join(f'{head:>11}' for head in heads)}")
+        for name, rows in (*self._by_types(), *self._by_terms(), ("all", self.rows)):
+            lines.append(f"{name:>16}  {_counts(rows)}")
         lines += [
-            f"{row.call.m} x {row.call.k} by {row.call.k} x {row.call.n}, {row.call.dtype} to "
-            f"{row.call.result}: {row.count - row.equal:,} of {row.count:,} differ from {row.order}"
+            f"{row.call}: {row.refused or f'{row.equal:,} of {row.count:,} kept, {row.order}'}"
             for row in self.rows
-            if not row.right
+            if row.how == "unknown"
         ]
         if self.left:
             lines.append(f"{self.left} calls were left when the time was over")
         return "\n".join(lines)
 
+    def _by_types(self) -> Iterator[tuple[str, list[Explained]]]:
+        by_types: dict[str, list[Explained]] = {}
+        for row in self.rows:
+            call = row.call
+            types = call.a if call.a == call.b else f"{call.a} by {call.b}"
+            by_types.setdefault(f"{types}{', fast' if call.fast else ''}", []).append(row)
+        yield from by_types.items()
+
+    def _by_terms(self) -> Iterator[tuple[str, list[Explained]]]:
+        least = 1
+        for most in _RANGES:
+            rows = [row for row in self.rows if least <= row.call.k <= most]
+            if rows:
+                yield f"k {least}..{most}", rows
+            least = most + 1
+
 
 def _counts(rows: Iterable[Explained]) -> str:
-    known = [row for row in rows if row.right]
-    chains = sum(row.one_chain for row in known)
-    total = len(list(rows))
-    cells = (
-        f"{total:>5}",
-        f"{chains:>9}",
-        f"{len(known) - chains:>11}",
-        f"{total - len(known):>9}",
-    )
-    return "  ".join(cells)
+    found = [row.how for row in rows]
+    counts = "  ".join(f"{found.count(how):>11}" for how in _HOW)
+    return f"{len(found):>5}  {counts}"
 
 
 def calls(count: int, seed: int = 0) -> Iterator[Call]:
-    """Yield random calls; the sizes of half of them are multiples of 8, as libraries like them."""
+    """Yield random calls; the sizes of half of them are multiples of 8, as libraries like them.
+
+    Those of 8-bit floats are multiples of 16, as torch wants them.
+    """
     rng = np.random.default_rng(seed)
     found = 0
     while found < count:
         sides = [2.0 ** rng.uniform(*_SIDE) for _ in "mn"]
         step = int(rng.choice([1, 8]))
+        a, b, result, fast = KINDS[found % len(KINDS)]
+        if format_of(a).itemsize == 1:
+            step = _STEP_OF_8_BITS
         m, n, k = (step * math.ceil(x / step) for x in (*sides, 2.0 ** rng.uniform(*_TERMS)))
-        dtype, result = KINDS[found % len(KINDS)]
         if m * n * k <= _MOST_WORK:
-            yield Call(m, n, k, dtype, result, seed)
+            yield Call(m, n, k, a, b, result, fast, seed)
             found += 1
 
 
-def orders(
-    count: int = 200,
-    seed: int = 0,
-    *,
-    jobs: int | None = None,
-    seconds: float | None = None,
-    say: Say | None = None,
-) -> Report:
-    """Ask torch for random products on this machine's GPU, and explain each.
+# --- On a GPU -------------------------------------------------------------------------------------
+
+
+def captured(count: int = 200, seed: int = 0, *, say: Say | None = None) -> Capture:
+    """Ask torch for random products on this machine's GPU.
 
     Raises BackendUnavailable without a GPU or torch.
     """
@@ -186,82 +337,131 @@ def orders(
     arch = arch_name(sm)
     if arch is None:
         raise BackendUnavailable(f"the arithmetic of sm_{sm} is not known")
-    versions = {"tcusim": tcusim.__version__, "torch": torch.__version__}
-    report = Report(driver.title(0), arch, versions)
-    asked = list(calls(count, seed))
+    versions = {
+        "tcusim": tcusim.__version__,
+        "torch": torch.__version__,
+        "CUDA": torch.version.cuda,
+    }
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        made = Capture(driver.title(0), arch, versions, _settings(torch))
+        for call in calls(count, seed):
+            made.products.append(Captured.of(call, partial(torch_product, torch)))
+            if say is not None:
+                row = made.products[-1]
+                say(f"{len(made.products)} of {count}: {call}{row.refused and ': ' + row.refused}")
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    return made
+
+
+def _settings(torch: Any) -> dict[str, str]:
+    """Return what torch has by default and its products depend on."""
+    names = (
+        "allow_tf32",
+        "allow_fp16_reduced_precision_reduction",
+        "allow_bf16_reduced_precision_reduction",
+        "allow_fp16_accumulation",
+    )
+    matmul = torch.backends.cuda.matmul
+    return {name: str(getattr(matmul, name, None)) for name in names}
+
+
+def torch_product(torch: Any, call: Call, a: Values, b: Values, *, device: str = "cuda") -> Values:
+    """Return torch's product as it lies in memory; of 8-bit floats with scales of 1."""
+    left, right = (
+        torch.from_numpy(values).to(device).to(getattr(torch, format_of(fmt).array_name))
+        for values, fmt in ((a, call.a), (b, call.b))
+    )
+    result = format_of(call.result)
+    dtype = getattr(torch, result.array_name)
+    if call.has_8_bits:
+        one = torch.ones((), dtype=torch.float32, device=device)
+        # Its right operand lies column by column.
+        right = right.t().contiguous().t()
+        product = torch._scaled_mm(left, right, one, one, out_dtype=dtype, use_fast_accum=call.fast)
+    elif dtype is left.dtype:
+        product = torch.mm(left, right)
+    else:
+        product = torch.mm(left, right, out_dtype=dtype)
+    bits = {2: torch.int16, 4: torch.int32}[result.itemsize]
+    found = product.contiguous().cpu().view(bits).numpy()
+    return np.asarray(found.view(result.memory_dtype))
+
+
+# --- Anywhere -------------------------------------------------------------------------------------
+
+
+def judged(
+    capture: Capture,
+    *,
+    jobs: int | None = None,
+    seconds: float | None = None,
+    say: Say | None = None,
+) -> Report:
+    """Say how each product of a capture is known.
+
+    Raises BackendUnavailable without ml_dtypes.
+    """
+    if imported("ml_dtypes") is None:
+        raise BackendUnavailable("its operands need ml_dtypes: pip install 'tcusim[bf16]'")
+    report = Report(capture.gpu, capture.arch, capture.versions)
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        _explain_all(report, asked, partial(_torch_product, torch), pool, seconds, say)
+        _explain_all(report, capture.products, pool, seconds, say)
     return report
 
 
 def _explain_all(
-    report: Report,
-    asked: list[Call],
-    multiply: Multiply,
-    pool: Any,
-    seconds: float | None,
-    say: Say | None,
+    report: Report, products: list[Captured], pool: Any, seconds: float | None, say: Say | None
 ) -> None:
     """Explain calls within the time; what takes longest begins first."""
     until = math.inf if seconds is None else time.monotonic() + seconds
-    asked = sorted(asked, key=lambda call: -call.m * call.n * call.k)
-    waiting = {}
-    for call in asked:
-        a, b = call.operands()
-        waiting[pool.submit(explained, call, multiply(call, a, b), report.arch)] = call
+    products = sorted(products, key=lambda row: -row.call.m * row.call.n * row.call.k)
+    waiting = [pool.submit(explained, row, report.arch) for row in products]
     try:
         for done in as_completed(waiting, None if seconds is None else until - time.monotonic()):
             report.rows.append(done.result())
             if say is not None:
                 row = report.rows[-1]
-                say(f"{len(report.rows)} of {len(asked)}: {row.equal} of {row.count}, {row.order}")
+                say(f"{len(report.rows)} of {len(products)}: {row.call}: {row.how}, {row.order}")
     except TimeoutError:
         pool.shutdown(wait=False, cancel_futures=True)
-    report.rows.sort(key=lambda row: (row.call.dtype, row.call.result, row.call.k, row.call.m))
-    report.left = len(asked) - len(report.rows)
+    report.rows.sort(key=lambda row: (row.call.a, row.call.b, row.call.fast, row.call.k))
+    report.left = len(products) - len(report.rows)
 
 
-def explained(call: Call, got: Values, arch: str) -> Explained:
-    """Return the order of a call's result."""
-    a, b = call.operands()
-    found = tcusim.explain_matmul(got, a, b, arch=arch, ab=call.ab)
+def explained(product: Captured, arch: str) -> Explained:
+    """Say how a product is known: every byte of it, or else most of the outputs that were kept."""
+    if product.refused:
+        return Explained(product.call, "unknown", refused=product.refused)
+    try:
+        return _explained(product, arch)
+    except TcusimError as error:
+        return Explained(product.call, "unknown", refused=str(error))
+
+
+def _explained(product: Captured, arch: str) -> Explained:
+    call, got = product.call, product.outputs()
+    a, b = (from_values(x, fmt) for x, fmt in zip(product.again(), (call.a, call.b), strict=True))
+    rows, columns = places(call)
+    left, right = a[rows], b[:, columns]
+    plain = {"dtype": format_of(call.result).array_name}
+
+    def gives_all(arch: str, order: tcusim.GemmOrder) -> bool:
+        whole = tcusim.predict_matmul(a, b, arch=arch, order=order, **plain)
+        return hashlib.sha256(whole.tobytes()).hexdigest() == product.digest
+
+    default = tcusim.predict_matmul(left, right, arch=arch, order=call.order, **plain)
+    if default.tobytes() == got.tobytes() and gives_all(arch, call.order):
+        return Explained(call, "default", arch, str(call.order), got.size, got.size)
+    found = tcusim.explain_matmul(got, left, right, arch=arch)
     if not found.exact:
         # Kernels for the other units of a core add product by product.
-        plain = tcusim.explain_matmul(got, a, b, arch="ieee", ab=call.ab, orders=_WITHOUT)
-        found = max(found, plain, key=lambda each: each.best.equal)
-    best, others = found.best, len(found.exact) - 1
-    one_chain = best.order.parts == 1 and not best.order.every
-    seen = {} if found.exact else _seen(got)
-    equal = best.equal, best.count, max(others, 0)
-    return Explained(call, best.arch, str(best.order), one_chain, *equal, seen)
-
-
-def _seen(got: Values) -> dict[str, str]:
-    """Return some outputs as bits, by which an order may be found without the GPU."""
-    places = (
-        np.unique(np.linspace(0, size - 1, min(size, _KEPT)).astype(int)) for size in got.shape
-    )
-    bits = np.ascontiguousarray(got).view(f"u{got.itemsize}")
-    return {
-        f"{row},{column}": f"{bits[row, column]:0{2 * got.itemsize}x}"
-        for row, column in itertools.product(*places)
-    }
-
-
-def _torch_product(torch: Any, call: Call, a: Values, b: Values) -> Values:
-    """Return torch's product; of float32 matrices by tf32."""
-    dtype, result = getattr(torch, call.dtype), getattr(torch, call.result)
-    left, right = (torch.from_numpy(each).to("cuda", dtype) for each in (a, b))
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        more = {} if result is dtype else {"out_dtype": result}
-        product = torch.mm(left, right, **more).cpu()
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
-    if call.result == "bfloat16":
-        ml_dtypes = imported("ml_dtypes")
-        if ml_dtypes is None:
-            raise BackendUnavailable("bfloat16 results need ml_dtypes: pip install 'tcusim[bf16]'")
-        return np.asarray(product.view(torch.int16).numpy().view(ml_dtypes.bfloat16))
-    return np.asarray(product.numpy())
+        other = tcusim.explain_matmul(got, left, right, arch="ieee", orders=_WITHOUT)
+        found = max(found, other, key=lambda each: each.best.equal)
+    for match in found.exact[:_LIKELY]:
+        if gives_all(match.arch, match.order):
+            return Explained(call, "found", match.arch, str(match.order), got.size, got.size)
+    best = found.best
+    return Explained(call, "unknown", best.arch, str(best.order), best.equal, best.count)

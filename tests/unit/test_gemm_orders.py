@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -16,7 +17,6 @@ from numbers_of_types import same_bits
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine import Values
 from tcusim.machine.gemm_orders import GemmOrder, explain_matmul, gemm_orders, predict_matmul
-from tcusim_bench.orders import Call
 
 ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(5)
@@ -177,21 +177,32 @@ def recorded() -> list[Any]:
     ]
 
 
+def multiplied(call: Any) -> list[Values]:
+    """Return the operands of a recorded product, which had been cut to 16 bits or to tf32."""
+    rng = np.random.default_rng((call.seed, call.m, call.n, call.k))
+    drawn = [rng.standard_normal(x, np.float32) for x in ((call.m, call.k), (call.k, call.n))]
+    if call.dtype == "float16":
+        return [x.astype(np.float16) for x in drawn]
+    keep = np.uint32(0xFFFF0000 if call.dtype == "bfloat16" else 0xFFFFE000)
+    return [(x.view(np.uint32) & keep).view(np.float32) for x in drawn]
+
+
 @pytest.mark.parametrize("row", recorded())
 def test_products_of_cublas_have_the_predicted_bits(row: Any) -> None:
-    call = Call(**row["call"])
-    a, b = call.operands()
+    call = SimpleNamespace(**row["call"])
+    a, b = multiplied(call)
     places = [tuple(map(int, place.split(","))) for place in row["seen"]]
     rows, columns = (sorted(set(each)) for each in zip(*places, strict=True))
     dtype = ml_dtypes.bfloat16 if call.result == "bfloat16" else np.dtype(call.result)
     a, b = a[rows], b[:, columns]
     order = GemmOrder(**row["order"])
-    found = predict_matmul(a, b, arch="h200", order=order, dtype=dtype, ab=call.ab)
+    ab = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32"}[call.dtype]
+    found = predict_matmul(a, b, arch="h200", order=order, dtype=dtype, ab=ab)
     seen = np.array([int(bits, 16) for bits in row["seen"].values()]).reshape(found.shape)
     assert np.array_equal(found.view(f"u{found.itemsize}"), seen)
     if call.k < 800:
         got = seen.astype(f"u{found.itemsize}").view(dtype)
-        exact = explain_matmul(got, a, b, arch="h200", ab=call.ab).exact
+        exact = explain_matmul(got, a, b, arch="h200", ab=ab).exact
         assert order in [match.order for match in exact]
 
 
