@@ -38,6 +38,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="fail unless at least one test marked gpu passed",
     )
     parser.addoption(
+        "--gpu",
+        type=int,
+        help="the GPU on which tests on a GPU have their arrays, while another one is current; by "
+        "default they are on the current one",
+    )
+    parser.addoption(
         "--update-golden",
         action="store_true",
         help="write the golden texts anew, for you to read the difference",

@@ -242,8 +242,14 @@ class _Cupy(QuickLibrary):
             return super().empty(like, shape, dtype)
 
     def arranged(self, array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
-        moved = self.imported.transpose(array.owner, axes).astype(dtype, copy=False)
-        return self.imported.ascontiguousarray(moved)
+        assert array.device is not None
+        with self.on(array.device):
+            moved = self.imported.transpose(array.owner, axes).astype(dtype, copy=False)
+            return self.imported.ascontiguousarray(moved)
+
+    def aligned(self, owner: Any) -> Any:
+        with self.on(self.device(owner)):
+            return owner.copy()
 
     def is_plain(self, array: Any) -> bool:
         return bool(array.flags.c_contiguous)

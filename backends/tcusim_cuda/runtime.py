@@ -197,7 +197,7 @@ class Runtime(ABC):
 def advice_on_contexts() -> str:
     """Return what helps where arrays are in contexts that do not go together."""
     if "pycuda" in sys.modules:
-        return "With PyCUDA, import pycuda.autoprimaryctx, not pycuda.autoinit."
+        return "Import pycuda.autoprimaryctx, not pycuda.autoinit; or use backend='pycuda'."
     return "Allocate all of them in the GPU's primary context, as the CUDA runtime does."
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
+import on_gpu
 import tcusim
 from on_gpu import arch, imported, require_bits
 from tcusim.arrays.dtypes import numpy_type
@@ -43,15 +44,18 @@ DTYPES = ("float16", "bfloat16", "float32")
 
 
 @pytest.fixture
-def jax() -> Any:
+def jax() -> Iterator[Any]:
     # Other tests want memory too.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     jax = imported("jax")
     try:
-        jax.devices("cuda")
+        devices = jax.devices("cuda")
     except RuntimeError as error:
         pytest.skip(f"this jax has no CUDA: {error}")
-    return jax
+    if on_gpu.GPU is not None:
+        jax.config.update("jax_default_device", devices[on_gpu.GPU])
+    yield jax
+    jax.config.update("jax_default_device", None)
 
 
 @pytest.fixture

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from tcusim_cuda import CUDA, CUPY, PYCUDA, arch_name, device_sm
 
+# Where arrays are, with --gpu; see tests/gpu/conftest.py. None: on the current GPU.
+GPU: int | None = None
+
 
 def arch() -> str:
     name = arch_name(device_sm())
@@ -55,9 +58,11 @@ class Library:
     def there(self, x: NDArray[Any]) -> Any:
         """Return a copy of a NumPy array in GPU memory."""
         if self.name == "torch":
-            return importlib.import_module("torch").from_numpy(x.copy()).cuda()
+            return importlib.import_module("torch").from_numpy(x.copy()).cuda(GPU)
         if self.name == "cupy":
-            return importlib.import_module("cupy").asarray(x)
+            cupy = importlib.import_module("cupy")
+            with cupy.cuda.Device(GPU):
+                return cupy.asarray(x)
         return importlib.import_module("pycuda.gpuarray").to_gpu(np.ascontiguousarray(x))
 
     def back(self, a: Any) -> NDArray[Any]:
