@@ -30,7 +30,7 @@ from tcusim.algorithms.builder import adds_rows
 from tcusim.check.memory import require_bytes
 from tcusim.check.testing import input_kinds, random_inputs
 from tcusim.errors import InputError, Unsupported
-from tcusim.machine.shapes import shape_or_virtual
+from tcusim.machine.shapes import shape_of
 from tcusim.program.grammar import Program
 
 __all__ = ["COLUMNS", "Case", "Column", "Grid", "Recipe", "cases_of", "columns_of"]
@@ -116,7 +116,7 @@ class Recipe:
 @lru_cache(maxsize=64)
 def _built(recipe: Recipe) -> Program:
     options = dict(recipe.options)
-    options["tile"] = shape_or_virtual(recipe.get("tile"))
+    options["tile"] = shape_of(recipe.get("tile"))
     if not algorithm_of(recipe.algorithm).uses_mma:
         options.setdefault("source", recipe.get("acc"))
     return build(recipe.algorithm, **options)
@@ -289,7 +289,7 @@ _LENGTHS: Final = (1237, 257, 5003, 17, 1, 0)
 
 def columns_of(shape: str) -> tuple[Column, ...]:
     """Return the columns of one shape: those of the grid, else what its instructions take."""
-    tile = shape_or_virtual(shape)
+    tile = shape_of(shape)
     own = tuple(column for column in COLUMNS if column.shape == tile.name)
     return own or tuple(Column(tile.name, *pair) for pair in tile.pairs() or (("f16", "f32"),))
 

@@ -11,7 +11,7 @@ from tcusim.backends import get_backend, run
 from tcusim.errors import Unsupported
 from tcusim.machine.formats import Values
 from tcusim.machine.probing import Mma
-from tcusim.machine.shapes import MmaShape, shape_or_virtual
+from tcusim.machine.shapes import MmaShape, shape_of
 
 __all__ = ["one_mma"]
 
@@ -44,7 +44,7 @@ def one_mma(
     Unsupported
         If the tile does not take these types.
     """
-    shape, runner = shape_or_virtual(tile), get_backend(backend)
+    shape, runner = shape_of(tile), get_backend(backend)
     if not shape.supports(ab, acc):
         taken = ", ".join(f"{one} to {other}" for one, other in shape.pairs())
         raise Unsupported(f"shape {shape.name} does not take {ab} to {acc}; it takes {taken}")

@@ -24,7 +24,7 @@ from tcusim.check.report import MmaCount, ShapeReport, ShapeRow
 from tcusim.errors import InputError, TcusimError, Unsupported
 from tcusim.machine import arches, format_of, rule_for
 from tcusim.machine.layouts.maps import LANES
-from tcusim.machine.shapes import MmaShape, shape_or_virtual
+from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.bind import offsets_of
 from tcusim.program.grammar import Accesses, Frag, Mma, Program, Space, walk
 from tcusim.program.resources import SharedMemory
@@ -129,7 +129,7 @@ class Validation:
         full: bool = False,
     ) -> Validation:
         """Return what there is to do; the arguments and errors are those of `validate_shape`."""
-        shape = shape_or_virtual(shape)
+        shape = shape_of(shape)
         require_types(shape, ab, acc)
         limit = exact_up_to(ab, acc, rule_for(arch, ab, acc, shape.family(ab, acc)))
         made = cls(shape, ab, acc, arch, full, limit, _named(algorithms))

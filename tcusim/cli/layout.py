@@ -37,7 +37,7 @@ __all__ = ["layout_command"]
 )
 @click.option("--lane", type=click.IntRange(0, 31), help="What this lane holds.")
 @click.option("--element", metavar="ROW,COLUMN", help="Which lanes hold this element.")
-@click.option("--ab", default="", help="Type of a and b. Default: the shape's first.")
+@click.option("--ab", default="", help="Type of a and b. Default: the first that --arch has.")
 @click.option("--acc", default="", help="Type of c and d.")
 @click.option("--family", default="", help="Instruction: wmma or mma.sync.")
 @click.option("--order", default="", help="How a or b is taken: row or col.")

@@ -15,7 +15,8 @@ import click
 
 from tcusim import backends, errors, plugins
 from tcusim import machine as numerics
-from tcusim.algorithms import algorithms
+from tcusim.algorithms import algorithms, build
+from tcusim.backends import find_emitter
 from tcusim.cli.options import JSON
 from tcusim.cli.output import examples, print_json
 from tcusim.machine import FIGURES, Figure, shapes, unit_of, units
@@ -126,7 +127,7 @@ def _shape_rows() -> list[Row]:
             ((row.family, row.min_sm, row.source), f"{row.ab}→{row.acc}") for row in shape.operands
         )
         if shape.virtual:
-            found = {("none: simulated only", None, shape.source): "any"}
+            found = {(_made_of(shape), None, shape.source): "any"}
         for (family, min_sm, source), types in found.items():
             rows.append(
                 {
@@ -138,6 +139,17 @@ def _shape_rows() -> list[Row]:
                 }
             )
     return rows
+
+
+def _made_of(shape: shapes.MmaShape) -> str:
+    """Return which instruction kernels take for a virtual shape, of float16, if any does."""
+    emitter = find_emitter()
+    if emitter is not None:
+        try:
+            return f"none: made of {emitter.instruction(build('reduction_k', tile=shape))}"
+        except errors.Unsupported:
+            pass
+    return "none: simulated only"
 
 
 def _architecture_rows() -> list[Row]:

@@ -20,7 +20,7 @@ from tcusim.algorithms import Option, algorithm_of, algorithms, options_of
 from tcusim.cli import files
 from tcusim.machine import Unit, fused_unit, register_unit, unit_of
 from tcusim.machine.formats import Rounding
-from tcusim.machine.shapes import shape_or_virtual
+from tcusim.machine.shapes import shape_of
 
 __all__ = [
     "JSON",
@@ -70,7 +70,7 @@ class Tile(_Type):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tcusim.MmaShape:
         """Return the shape; an InputError says how one is written."""
-        return shape_or_virtual(value)
+        return shape_of(value)
 
 
 class OutputFile(_Type):
@@ -174,7 +174,12 @@ def arithmetic(
             names = names or ((default,) if default is not None else ())
             given |= {"archs": names} if several else {"arch": next(iter(names), None)}
             for unit in units:
-                given |= tiles_of(unit, given)
+                try:
+                    given |= tiles_of(unit, given)
+                except errors.InputError as error:
+                    own = unit.arch.name == unit.name
+                    hint = "" if own else f" For its arithmetic alone: --arch {unit.arch.name}."
+                    raise errors.InputError(f"{error}{hint}") from error
             return function(*args, **given)
 
         for option in reversed(options):
@@ -204,10 +209,10 @@ def tiles_of(unit: Unit, given: Mapping[str, Any]) -> dict[str, Any]:
     if not tiles:
         return {}
     if "shapes" in given:
-        names = [shape_or_virtual(name).name for name in given["shapes"]]
+        names = [shape_of(name).name for name in given["shapes"]]
         return {"shapes": tuple(unit.tile(name).name for name in names) or tuple(tiles)}
     if "shape" in given:
-        return {"shape": unit.tile(shape_or_virtual(given["shape"]).name)}
+        return {"shape": unit.tile(shape_of(given["shape"]).name)}
     for key in ("tile", f"{_PREFIX}tile"):
         tile = given.get(key)
         if tile is not None:

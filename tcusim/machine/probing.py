@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine.formats import Format, Rounding, Values, format_of, round_values
 from tcusim.machine.rules import Arch, Exact, Fused, Integer, Numerics, Rule, Sequential
-from tcusim.machine.shapes import MmaShape, shape_or_virtual
+from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.machine.units import Unit
 from tcusim.machine.values import mma_values
 
@@ -88,7 +88,7 @@ def probe_unit(
     >>> how.length, how.fraction_bits, how.output
     (4, 23, 'rz')
     """
-    shape = shape_or_virtual(tile)
+    shape = shape_of(tile)
     pairs = dict(mma) if isinstance(mma, Mapping) else {(ab, acc): mma}
     if not pairs:
         raise InputError("mma has no pairs of types; give a callable, or one for each pair")
@@ -110,7 +110,7 @@ def probe_rule(
     What no product of these types can show is left at its default: a floor of exponents that is
     below all of them, or fraction bits beyond the least product.
     """
-    box = _Box(mma, shape_or_virtual(tile), format_of(ab), format_of(acc))
+    box = _Box(mma, shape_of(tile), format_of(ab), format_of(acc))
     how = _numerics(box)
     rule = Rule(ab, acc, how, source, _EVIDENCE)
     _verify(box, rule)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tcusim import errors
 from tcusim.machine.rules import FAMILIES, require_int, require_tuple
-from tcusim.plugins import OWN, Registry
+from tcusim.plugins import OWN, Broken, Registry
 
 __all__ = [
     "ACCUMULATOR_TYPES",
@@ -23,7 +23,6 @@ __all__ = [
     "Operands",
     "register_shape",
     "shape_of",
-    "shape_or_virtual",
     "shapes",
     "tiles_of",
 ]
@@ -198,7 +197,7 @@ class MmaShape:
 
 
 def shape_of(shape: str | tuple[int, int, int] | MmaShape) -> MmaShape:
-    """Return the shape of three sizes, in M, N, K order.
+    """Return the shape of three sizes, in M, N, K order: what `tile` means wherever one is taken.
 
     Parameters
     ----------
@@ -208,42 +207,30 @@ def shape_of(shape: str | tuple[int, int, int] | MmaShape) -> MmaShape:
     Returns
     -------
     MmaShape
-        The registered shape of these sizes.
+        The registered shape of these sizes; where there is none, a virtual one.
 
     Raises
     ------
-    UnknownName
-        No registered shape has these sizes.
     InputError
-        The argument does not spell three sizes.
+        The argument does not spell three sizes of at least 1.
 
     Examples
     --------
     >>> shape_of("m32n8k16").name
     '32x8x16'
+    >>> shape_of("16x16x16").virtual, shape_of((3, 5, 7)).virtual
+    (False, True)
     """
     if isinstance(shape, MmaShape):
         return shape
     known = _SHAPES.known(shape)
     if known is not None:
         return known
-    m, n, k = _sizes(shape)
-    register = f"tcusim.register_shape(tcusim.MmaShape({m}, {n}, {k}))"
-    return _SHAPES.get(f"{m}x{n}x{k}", hint=f" Register a new one with {register}.")
-
-
-def shape_or_virtual(shape: str | tuple[int, int, int] | MmaShape) -> MmaShape:
-    """Return what `shape_of` does; where no shape has the sizes, a virtual one of them.
-
-    Examples
-    --------
-    >>> shape_or_virtual("16x16x16").virtual, shape_or_virtual((3, 5, 7)).virtual
-    (False, True)
-    """
-    try:
-        return shape_of(shape)
-    except errors.UnknownName:
-        return MmaShape(*_sizes(shape))
+    sizes = _sizes(shape)
+    found = _SHAPES.find("x".join(map(str, sizes)))
+    if isinstance(found, Broken):
+        raise errors.InputError(found.reason)
+    return found or MmaShape(*sizes)
 
 
 def tiles_of(sm: Sequence[int], pairs: Collection[tuple[str, str]]) -> tuple[MmaShape, ...]:

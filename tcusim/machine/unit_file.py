@@ -28,7 +28,7 @@ from tcusim.machine.rules import (
     Rule,
     Sequential,
 )
-from tcusim.machine.shapes import MmaShape, shape_or_virtual, tiles_of
+from tcusim.machine.shapes import MmaShape, shape_of, tiles_of
 from tcusim.machine.units import CONFIDENCES, FIGURES, Figure, Instruction, Unit
 
 __all__ = ["KEYS", "Key", "read_unit", "unit_toml"]
@@ -255,7 +255,7 @@ class _Reader:
 
     def _shape(self, name: str) -> MmaShape:
         with _within(f"{self.file}: tiles"):
-            return shape_or_virtual(name)
+            return shape_of(name)
 
     def _tile(self, name: str, pairs: set[tuple[str, str]]) -> MmaShape:
         """Return a tile: a real instruction's if it takes the unit's types, else one of its own."""

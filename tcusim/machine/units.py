@@ -290,7 +290,7 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
         tiles = ", ".join(shape.name for shape in self.shapes) or "none"
         help_text = "Add it to the tiles in its file."
         if self.arch.name != self.name:
-            help_text = f"For another tile with its arithmetic: --arch {self.arch.name}."
+            help_text = "A unit of your own may have it; to write one: tcusim unit FILE."
         raise InputError(
             f"the unit {self.name} has no tile {name}; its tiles: {tiles}. {help_text}"
         )

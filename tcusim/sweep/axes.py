@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from tcusim import errors
 from tcusim.errors import InputError
 from tcusim.machine import FORMATS, Fused, Unit, rule_of, unit_of, unit_toml
-from tcusim.machine.shapes import shape_or_virtual
+from tcusim.machine.shapes import shape_of
 
 __all__ = ["AXES", "Axis", "Grid", "Point"]
 
@@ -292,5 +292,5 @@ def _tiles(given: Given) -> tuple[tuple[int, int, int], ...]:
     if not isinstance(texts, list | tuple) or not texts:
         raise InputError(f"tile must be tiles such as '16x16x16,8x32x16', got {given!r}")
     names: list[Any] = [one.strip() if isinstance(one, str) else one for one in texts]
-    shapes = [shape_or_virtual(name) for name in names]
+    shapes = [shape_of(name) for name in names]
     return tuple(dict.fromkeys((shape.m, shape.n, shape.k) for shape in shapes))

@@ -22,7 +22,7 @@ from tcusim.machine import (
     unit_of,
 )
 from tcusim.machine.rules import Refusal
-from tcusim.machine.shapes import MmaShape, shape_or_virtual
+from tcusim.machine.shapes import MmaShape, shape_of
 
 __all__ = [
     "USUAL_TILE",
@@ -141,7 +141,7 @@ def subject_of(
         If a file is wrong, or the unit has no such tile.
     """
     if not isinstance(named, Path | Unit | Arch) and not _names_unit(named):
-        alone = shape_or_virtual(named)
+        alone = shape_of(named)
         if tile is not None:
             raise InputError(
                 f"{alone.name} is a tile already, so tile={tile!r} is one too many. Leave out one."
@@ -154,11 +154,11 @@ def subject_of(
     else:
         unit = _registered(unit_of(named))
         if tile is not None:
-            only = unit.tile(shape_or_virtual(tile).name)
+            only = unit.tile(shape_of(tile).name)
             times = tuple(one for one in unit.instructions if one.tile == only.name)
             unit = replace(unit, shapes=(only,), instructions=times)
         elif not unit.shapes:
-            unit = replace(unit, shapes=(shape_or_virtual(USUAL_TILE),))
+            unit = replace(unit, shapes=(shape_of(USUAL_TILE),))
         tiles, left_out = _tiles_of(unit, ab, acc)
         made = Subject(unit.name, unit, tiles, ab, acc, left_out)
     # It raises what an architecture says of types that it does not take.

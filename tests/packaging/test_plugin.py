@@ -59,7 +59,7 @@ def test_nothing_is_there_without_the_package(python: Callable[..., str]) -> Non
     listed = attempt(python, expression)
     assert "example" not in listed
     assert listed.endswith(" False 16x16x16")
-    assert attempt(python, "shapes.shape_of('48x24x12')").startswith("UnknownName: unknown shape")
+    assert attempt(python, "shapes.shape_of('48x24x12').title == ''") == "True"
 
 
 def test_its_shape_is_found_by_name_and_listed(python: Callable[..., str], example: Path) -> None:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from tcusim.machine import Arch, Figure, Fused, Instruction, Rule, Unit
-from tcusim.machine.shapes import shape_or_virtual
+from tcusim.machine.shapes import shape_of
 from tcusim.verdict.verdict import Verdict, validate
 
 # Of each kind one, so that a question takes a second.
@@ -21,7 +21,7 @@ def chip(name: str = "chip", *, how: Fused | None = None, tile: str = "4x4x4", *
     """Return a unit that nobody registered."""
     rule = Rule("f16", "f32", how or Fused(4, 24), "invented", "assumed")
     arch = Arch(name, "a chip", (), (), (rule,), "invented")
-    return Unit(name, "a chip", arch, (shape_or_virtual(tile),), **more)
+    return Unit(name, "a chip", arch, (shape_of(tile),), **more)
 
 
 def timed(interval: float, latency: float, tile: str = "4x4x4") -> Instruction:

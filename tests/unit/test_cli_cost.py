@@ -94,3 +94,12 @@ def test_a_unit_brings_its_tile_and_its_arithmetic(tmp_path: Path) -> None:
     refused = run("sum", "--length", "1e6", "--unit", "amx")
     assert "this architecture takes s8, u8" in refused.stderr
     assert refused.exit_code == 1
+
+
+def test_a_tile_that_the_unit_lacks_is_refused_without_an_option_that_cost_lacks() -> None:
+    said = run("sum", "--length", "2**20", "--tile", "8x48x12").stderr
+    assert "the unit h200 has no tile 8x48x12" in said
+    assert "A unit of your own may have it; to write one: tcusim unit FILE" in said
+    assert "--arch" not in said
+    said = runner().invoke(main, ["step", "scan_t", "--unit", "h200", "--tile", "8x48x12"]).stderr
+    assert "For its arithmetic alone: --arch hopper." in said

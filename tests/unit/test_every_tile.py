@@ -21,7 +21,7 @@ import tcusim
 from some import Some
 from tcusim.arrays.dtypes import numpy_type
 from tcusim.errors import TcusimError, Unsupported
-from tcusim.machine.shapes import MmaShape, shape_or_virtual
+from tcusim.machine.shapes import MmaShape, shape_of
 
 Array = NDArray[Any]
 
@@ -68,7 +68,7 @@ class Case:
 
     @property
     def shape(self) -> MmaShape:
-        return shape_or_virtual(self.tile)
+        return shape_of(self.tile)
 
     def numbers(self, count: int) -> Array:
         """Return integers whose sums are exact in the accumulators, in any order."""
@@ -270,7 +270,7 @@ def test_tiles_whose_sizes_are_no_power_of_2_do(
 def test_the_cases_are_of_all_kinds() -> None:
     every = list(cases())
     assert len({case.tile for case in every}) >= 24
-    assert {math.gcd(shape_or_virtual(tile).k, 16) for tile in TILES} == {1, 2, 4, 8, 16}
+    assert {math.gcd(shape_of(tile).k, 16) for tile in TILES} == {1, 2, 4, 8, 16}
     found = {(case.tile, case.operation, case.size) for case in every}
     assert found == set(itertools.product(TILES, CALLS, SIZES))
     found_types = {(case.tile, case.types, case.size) for case in every}

@@ -22,6 +22,13 @@ def test_defaults_are_the_first_types_and_the_order_of_mma_sync() -> None:
     assert tcusim.layout is layout
 
 
+def test_the_default_types_are_those_of_the_architecture() -> None:
+    # Volta's own instruction: that of f64 came later.
+    volta, hopper = (layout("m8n8k4", "a", arch=arch) for arch in ("volta", "hopper"))
+    assert (volta.dtype, hopper.dtype) == ("f16", "f64")
+    assert layout("m16n8k8", "a", arch="turing").dtype == "f16"
+
+
 def test_there_and_back() -> None:
     cases: list[tuple[str, dict[str, str]]] = [
         ("m16n8k16", {}),
@@ -64,7 +71,8 @@ def test_forms() -> None:
         ("16x8x16", {"operand": "e"}, UnknownName, "operand 'e'"),
         ("16x8x16", {"order": "rows"}, UnknownName, "order 'rows'"),
         ("16x8x16", {"family": "hmma"}, UnknownName, "family 'hmma'"),
-        ("16x8x16", {"arch": "ieee"}, Unsupported, "ieee is no GPU"),
+        ("16x8x16", {"arch": "mi300x"}, Unsupported, "none of cdna3 .AMD CDNA 3.; take arch="),
+        ("16x8x16", {"arch": "ieee"}, Unsupported, "maps of NVIDIA's GPUs alone, none of ieee"),
         (
             "16x8x16",
             {"arch": "volta"},
@@ -75,7 +83,7 @@ def test_forms() -> None:
         ("16x8x16", {"family": "wgmma"}, Unsupported, "from shared or tensor memory"),
         ("16x8x16", {"ab": "s4"}, Unsupported, "16x8x16 has no s4; it has mma.sync f16→f16"),
         ("8x32x16", {"arch": "volta"}, Unsupported, "nobody told where WMMA keeps a of 8x32x16"),
-        ("5x5x5", {}, UnknownName, "shape '5x5x5'"),
+        ("5x5x5", {}, Unsupported, "no GPU has the shape 5x5x5, so no lanes"),
     ],
 )
 def test_what_is_refused(

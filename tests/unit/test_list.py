@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from command_line import fails, on_a_terminal, succeeds
+from tcusim import MmaShape, register_shape
 from tcusim.algorithms import algorithms
 
 COMMAND = [sys.executable, "-W", "error", "-m", "tcusim"]
@@ -68,3 +69,11 @@ def test_units_with_every_figure_and_its_source(tmp_path: Path) -> None:
     assert mine["units"][0]["figures"] == {"cores": "7 cores (assumed: mine.toml)"}
     assert mine["architectures"][0]["name"] == "mine"
     assert {"architectures", "units"} == json.loads(succeeds("list", "h200", "--json")).keys()
+
+
+def test_shapes_that_no_gpu_has_say_of_what_kernels_are_made() -> None:
+    for sizes in ((64, 8, 16), (5, 7, 3)):
+        register_shape(MmaShape(*sizes))
+    rows = {row["name"]: row for row in json.loads(succeeds("list", "shapes", "--json"))["shapes"]}
+    assert "made of" in rows["64x8x16"]["instruction"]
+    assert rows["5x7x3"]["instruction"] == "none: simulated only"

@@ -91,7 +91,7 @@ def test_the_default_side_holds_more_segments(
     [
         ("scan_tm", {}, UnknownName, "unknown algorithm 'scan_tm'. Did you mean 'scan_t"),
         ("median", {}, UnknownName, "Valid: gemm, gemm_naive, gemv, "),
-        ("scan_t", {"tile": "16x16x17"}, UnknownName, "unknown shape '16x16x17'. Did you mean"),
+        ("scan_t", {"tile": "16x16"}, InputError, "a shape is written '16x16x16', 'm16n16k16' or"),
         ("scan_t", {"tile": (1, 2)}, InputError, "a shape is written '16x16x16', 'm16n16k16' or"),
         ("scan_t", {"ab": "f61"}, UnknownName, "unknown type 'f61'. Did you mean 'f64'? Valid: "),
         ("scan_t", {"acc": "f23"}, UnknownName, "unknown type 'f23'. Did you mean 'f32'?"),

@@ -37,8 +37,6 @@ def arguments(name: str, x: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     ("keywords", "text"),
     [
-        ({"tile": "16x16x17"}, "unknown shape '16x16x17'. Did you mean '16x16x1"),
-        ({"tile": "16x16x17"}, "Register a new one with tcusim.register_shape"),
         ({"arch": "hoper"}, "unknown architecture 'hoper'. Did you mean 'hopper'? Valid: "),
         ({"arch": "kepler"}, "unknown architecture 'kepler'."),
         ({"acc": "f64"}, "unknown accumulator 'f64'. Did you mean 'f16'? Valid: f16, f32."),

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tcusim.errors import InputError, UnknownName
+import tcusim
+from tcusim import plugins
+from tcusim.errors import InputError, Unsupported
 from tcusim.machine import shapes
 from tcusim.machine.shapes import (
     MmaShape,
     register_shape,
     shape_of,
-    shape_or_virtual,
 )
 
 WMMA = {"16x16x16", "32x8x16", "8x32x16", "16x16x8", "8x8x4", "8x8x32", "8x8x128"}
@@ -120,15 +122,37 @@ def test_a_shape_is_its_own_lookup_even_unregistered() -> None:
     assert shape_of(shape) is shape
 
 
-def test_unknown_size_says_how_to_register_it() -> None:
-    with pytest.raises(UnknownName) as caught:
-        shape_of("m64n8k16")
-    text = str(caught.value)
-    assert text.startswith("unknown shape '64x8x16'. Did you mean '")
-    assert "Valid: 16x16x16, 16x16x8, " in text
-    assert text.endswith(
-        " Register a new one with tcusim.register_shape(tcusim.MmaShape(64, 8, 16))."
+@pytest.mark.parametrize("spelling", ["5x7x3", "m5n7k3", (5, 7, 3)])
+def test_sizes_that_nobody_registered_are_a_virtual_shape(spelling: Any) -> None:
+    assert shape_of(spelling) == MmaShape(5, 7, 3)
+    assert shape_of(spelling).virtual
+    own = shapes.register_shape(MmaShape(5, 7, 3, title="my own"))
+    assert shape_of(spelling) is own
+
+
+@pytest.mark.parametrize("spelling", ["5x7x3", "m5n7k3", (5, 7, 3)])
+def test_every_function_takes_a_tile_in_every_spelling(spelling: Any) -> None:
+    x, square = np.ones(12, np.float16), np.ones((3, 3), np.float16)
+    by_offsets = tcusim.segmented_cumsum(x, offsets=[0, 5, 12], tile=spelling)
+    made = (
+        tcusim.build("reduction_t", tile=spelling),
+        tcusim.sum(x, tile=spelling),
+        tcusim.cumsum(x, tile=spelling)[-1],
+        tcusim.segmented_sum(x, 6, tile=spelling).sum(),
+        by_offsets[4] + by_offsets[-1],
+        tcusim.matmul(square, square, tile=spelling).sum() - 15,
+        tcusim.matvec(square, square[0], tile=spelling).sum() + 3,
+        tcusim.plan("sum", length=12, tile=spelling)(x),
+        tcusim.plan_product("matvec", rows=3, inner=3, tile=spelling).problem.tile,
+        tcusim.trace(tcusim.build("reduction_t", tile=spelling), {"in": np.ones(84, np.float16)}),
+        tcusim.cost(tcusim.plan("sum", length=12, tile=spelling), "h200").title,
+        tcusim.validate_shape(spelling, algorithms=["reduction_k"]).shape,
     )
+    assert made[0].shape == made[8] == shape_of(spelling)
+    assert set(made[1:8]) == {12}
+    assert made[11] == "5x7x3"
+    with pytest.raises(Unsupported, match="no GPU has the shape 5x7x3"):
+        tcusim.layout(spelling, "a")
 
 
 @pytest.mark.parametrize(
@@ -201,11 +225,10 @@ def test_a_broken_package_takes_no_other_shape_down(
     declare: Callable[..., None], code: str, reason: str
 ) -> None:
     declare(ENTRY, IMPORT + code)
-    with pytest.raises(UnknownName, match="unknown shape '64x8x16'") as caught:
-        shape_of("64x8x16")
-    assert "Not usable: entry point 'toy' = 'toy_package:SHAPES'" in str(caught.value)
-    assert reason in str(caught.value)
-    assert shape_or_virtual("64x8x16").virtual
+    (broken,) = plugins.broken()
+    assert "entry point 'toy' = 'toy_package:SHAPES'" in broken.reason
+    assert reason in broken.reason
+    assert shape_of("64x8x16").virtual
     assert shape_of("16x16x16").supports("f16", "f32")
     assert "16x16x16" in [shape.name for shape in shapes.shapes()]
 

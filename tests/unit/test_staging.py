@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -154,7 +156,13 @@ def test_a_pipeline_needs_two_stages() -> None:
 @pytest.mark.parametrize("steps_of_chunk", [3, 5, 17])
 def test_stages_take_turns_where_chunks_have_an_odd_number_of_steps(steps_of_chunk: int) -> None:
     a = np.random.default_rng(2).integers(-2, 3, (20, 16 * 8 * steps_of_chunk * 7 + 5))
-    options = {"inner": a.shape[1], "share_rows": True, "width": 2, "warps": 4, "stages": 8}
+    options: dict[str, Any] = {
+        "inner": a.shape[1],
+        "share_rows": True,
+        "width": 2,
+        "warps": 4,
+        "stages": 8,
+    }
     chunk = {"chunk": 16 * 8 * steps_of_chunk, "accumulation_length": 8}
     program = build("gemv_reduction", **options, **chunk)
     found = run_numpy(program, {"a": a.astype(np.float16).ravel(), "b": a[3].astype(np.float16)})

@@ -90,7 +90,7 @@ def clashing(name: str) -> tcusim.Program:
 
 @pytest.mark.parametrize("tile", ["16x16x16", "16x8x16", "32x32x32"])
 def test_loops_stay_loops(tile: str) -> None:
-    program = tcusim.build("scan_tn_block", tile=tcusim.machine.shapes.shape_or_virtual(tile))
+    program = tcusim.build("scan_tn_block", tile=tile)
     text = emit_tapped(program).kernel.text
     loops = re.findall(r"#pragma unroll(.*)\n\s*for \(int (\w+) = 0; \2 < ", text)
     assert {unrolled for unrolled, name in loops if name not in ("nth", "f", "k", "first")} == {

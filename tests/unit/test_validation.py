@@ -33,7 +33,7 @@ from tcusim.cli import files
 from tcusim.cli import main as cli
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import Arch, Fused, Rule, format_of, register_arch, rule_for
-from tcusim.machine.shapes import shape_or_virtual
+from tcusim.machine.shapes import shape_of
 from tcusim.program.grammar import Extent, Program
 from tcusim.simulate.interpreter import run_numpy
 
@@ -131,8 +131,8 @@ def test_a_shape_that_nobody_registered_or_that_somebody_made() -> None:
     report = tcusim.validate_shape(made, algorithms=["reduction_k"])
     assert (report.shape, report.ok) == ("64x8x16", True)
     assert validate_shape((3, 2, 9), algorithms=["reduction_k"]).shape == "3x2x9"
-    assert shape_or_virtual("m7n6k5").name == "7x6x5"
-    assert shape_or_virtual("16x16x16") is tcusim.shape_of("16x16x16")
+    assert shape_of("m7n6k5").name == "7x6x5"
+    assert shape_of("16x16x16") is tcusim.shape_of("16x16x16")
 
 
 @pytest.mark.parametrize(

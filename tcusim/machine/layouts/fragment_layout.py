@@ -162,13 +162,14 @@ def layout(
     operand : {"a", "b", "c", "d"}
         Which operand of d = a·b + c; c and d are alike.
     ab, acc : str, optional
-        Types, such as ``"f16"`` and ``"f32"``. Default: the first that the shape takes.
+        Types, such as ``"f16"`` and ``"f32"``. Default: the first that the shape takes, and `arch`
+        has.
     family : {"", "wmma", "mma.sync"}
         The instruction, where a shape has both. Default: the first that takes the types.
     order : {"", "row", "col"}
         How the instruction takes a or b. Default: rows of a, columns of b, as `mma.sync` does.
     arch : str
-        Whose registers, as for `mma`; it matters for WMMA alone.
+        Whose registers, as for `mma`.
 
     Returns
     -------
@@ -202,10 +203,15 @@ def layout(
     if family not in ("", *FAMILIES):
         raise unknown_name("family", family, FAMILIES)
     machine = arch_of(arch)
-    row = _instruction(found, ab, acc, family)
+    rows = _instructions(found, ab, acc, family)
     if not machine.sm:
-        raise Unsupported(f"{machine.name} is no GPU: it has no lanes; take arch='hopper'")
-    if max(machine.sm) < row.min_sm:
+        raise Unsupported(
+            f"there are maps of NVIDIA's GPUs alone, none of {machine.name} ({machine.title}); "
+            "take arch='hopper'"
+        )
+    row = next((row for row in rows if row.min_sm <= max(machine.sm)), None)
+    if row is None:
+        row = min(rows, key=lambda row: row.min_sm)
         raise Unsupported(
             f"{machine.title} has no {row.family} {found.ptx} with {row.ab}; "
             f"sm_{row.min_sm} is the first"
@@ -216,14 +222,18 @@ def layout(
     return Layout(**{each.name: getattr(one, each.name) for each in fields(one)})
 
 
-def _instruction(shape: MmaShape, ab: str, acc: str, family: str) -> Operands:
-    """Return the first row of a shape that takes what was asked for."""
+def _instructions(shape: MmaShape, ab: str, acc: str, family: str) -> list[Operands]:
+    """Return the rows of a shape that take what was asked for: at least one."""
     if shape.virtual:
         raise Unsupported(f"no GPU has the shape {shape.name}, so no lanes hold its operands")
-    for row in shape.operands:
-        asked = ((ab, row.ab), (acc, row.acc), (family, row.family))
-        if all(wanted in ("", own) for wanted, own in asked):
-            return row
+    asked = (ab, acc, family)
+    found = [
+        row
+        for row in shape.operands
+        if all(w in ("", own) for w, own in zip(asked, (row.ab, row.acc, row.family), strict=True))
+    ]
+    if found:
+        return found
     if family in ("wgmma", "tcgen05"):
         raise Unsupported(
             f"{family} takes operands from shared or tensor memory; maps are of wmma and mma.sync"
