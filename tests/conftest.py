@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from tcusim import backends, plugins
 from tcusim.backends import Backend, get_backend
 from tcusim.errors import BackendUnavailable
+
+# Whatever a test says of its examples, they are the same in each run.
+settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
+settings.load_profile("repeatable")
 
 # The driver's numbers for the two halves of a compute capability: CUdevice_attribute in cuda.h.
 _MAJOR, _MINOR = 75, 76
@@ -55,6 +60,14 @@ def registries() -> Iterator[None]:
     """Forget what a test registers."""
     with plugins.restored():
         yield
+
+
+@pytest.fixture(autouse=True)
+def seeds() -> None:
+    """Have torch draw the same numbers in each run, whichever tests there are beside this one."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "manual_seed"):
+        torch.manual_seed(0)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 
 # The same examples in every run.
-examples = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+examples = settings(max_examples=40)
 
 
 SIZES = st.one_of(st.sampled_from([1, 2, 7, 16, 17, 64, 65, 256, 1000]), st.integers(1, 1500))

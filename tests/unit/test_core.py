@@ -47,7 +47,7 @@ def same(one: Any, two: Any) -> bool:
 
 
 @needs_compiler
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_bits_are_numpys(data: st.DataObject) -> None:
     rule = data.draw(st.sampled_from(COMPILED), label="rule")

@@ -124,7 +124,7 @@ def test_prefixes_are_rounded_once(length: int, size: int, numbers_of: str) -> N
         assert_exact("scan", length, size, result, order, numbers_of)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from(["reduction", "scan"]),
     st.integers(1, 30_000),

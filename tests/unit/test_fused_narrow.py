@@ -64,7 +64,7 @@ def test_every_rule_has_the_bits_of_its_definition(rule: Rule, some: Some) -> No
             require_same(rng, rule, (int(rng.integers(2, 40)), m, k, n), one, name)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     seed=st.integers(0, 2**32),
     rule=st.sampled_from(RULES),

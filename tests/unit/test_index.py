@@ -29,7 +29,7 @@ EXPRESSIONS = st.builds(
 ENVIRONMENTS = st.fixed_dictionaries({name: st.integers(0, 50) for name in NAMES})
 
 
-examples = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+examples = settings(max_examples=100)
 
 
 @examples

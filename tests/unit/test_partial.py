@@ -19,7 +19,7 @@ def array(dtype: str, length: int) -> Any:
     return (100 * rng.standard_normal(length)).astype(dtype)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_sums_of_any_pieces(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(["float16", "float32", "float64", "int8", "uint16"]))

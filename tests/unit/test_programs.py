@@ -104,14 +104,14 @@ def _takes(recipe: Recipe, length: int) -> bool:
     ],
 )
 def test_what_stands_for_a_recipe_has_its_bits(recipe: Recipe) -> None:
-    data = np.random.default_rng().uniform(-1, 1, 2**16).astype(np.float16)
+    data = np.random.default_rng(1).uniform(-1, 1, 2**16).astype(np.float16)
     got = recipe.alone().simulate(data, "sm_90")
     np.testing.assert_array_equal(got, recipe.simulate(data, "sm_90"))
 
 
 def test_the_beginning_of_an_array_has_the_bits_of_the_whole() -> None:
     """A plan depends on the length; the first results are those of the whole array's plan."""
-    data = np.random.default_rng().uniform(-1, 1, 2**19 + 100).astype(np.float16)
+    data = np.random.default_rng(2).uniform(-1, 1, 2**19 + 100).astype(np.float16)
     for size in (None, 2**16):
         recipe = Recipe("scan", size, None)
         whole = recipe.simulate(data, "sm_90")

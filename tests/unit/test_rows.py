@@ -51,7 +51,7 @@ def exact(
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("side", "ab")
 def test_rows_equal_integers(shape: MmaShape, side: str, some: Some) -> None:
-    rng = np.random.default_rng()
+    rng = np.random.default_rng(1)
     turns = list(itertools.product(FACTORS, ORDERS))
     rng.shuffle(turns)
     every = zip(SIZES, itertools.cycle(turns), strict=False)
@@ -87,7 +87,7 @@ def test_each_element_is_read_once_and_written_once(name: str) -> None:
 
 @pytest.mark.parametrize("arch", ["volta", "ampere", "hopper"])
 def test_rows_are_as_precise_as_float32(arch: str) -> None:
-    x = np.random.default_rng().standard_normal(2**15).astype(np.float16)
+    x = np.random.default_rng(2).standard_normal(2**15).astype(np.float16)
     for name, size in itertools.product(("reduction_panel", "scan_panel"), (64, 1024, 2**15)):
         result = run(build(name, segment_size=size), {"in": x}, arch=arch)["out"]
         scale = np.abs(x).astype(np.float64).reshape(-1, size).sum(1).max()
@@ -96,14 +96,14 @@ def test_rows_are_as_precise_as_float32(arch: str) -> None:
 
 def test_float32_is_split_exactly() -> None:
     # 17 bits, which need three parts of 8; sums of 64 fit float32.
-    x = (np.random.default_rng().integers(-(2**17), 2**17, 5000) * 2.0**-9).astype(np.float32)
+    x = (np.random.default_rng(3).integers(-(2**17), 2**17, 5000) * 2.0**-9).astype(np.float32)
     for name, size in itertools.product(("reduction_panel", "scan_panel"), (1, 16, 40, 64)):
         program = build(name, ab="bf16", source="f32", segment_size=size, masked=True)
         assert any(isinstance(step, Split) for _, step in walk(program.steps))
         np.testing.assert_array_equal(run(program, {"in": x})["out"], exact(name, x, size))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     sizes=st.sampled_from([(16, 16), (8, 16), (32, 16), (8, 4), (16, 8), (5, 3), (64, 16)]),
     segment_size=st.integers(1, 20_000),

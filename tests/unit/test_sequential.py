@@ -78,7 +78,7 @@ def test_one_rounding_not_two() -> None:
     assert mma(a[:, 1:], b[1:], single([[1.0]]), arch="exact", ab="f32") == 1 + 2.0**-23
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(*[st.floats(allow_nan=False)] * 3)
 def test_fma_of_any_doubles(a: float, b: float, c: float) -> None:
     arrays = [np.array([[x]]) for x in (a, b, c)]

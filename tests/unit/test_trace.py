@@ -144,9 +144,9 @@ def test_what_is_left_out_is_said() -> None:
 
 def test_memory_is_bounded_by_the_limit() -> None:
     few, many = (tcusim.build("scan_256n", segment_size=256 * n) for n in (20, 60))
-    random = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     sizes = [
-        trace(p, {"in": random.random(p.blocks.per).astype(np.float16)}, limit=200).packed.bytes
+        trace(p, {"in": rng.random(p.blocks.per).astype(np.float16)}, limit=200).packed.bytes
         for p in (few, many)
     ]
     assert sizes[0] == pytest.approx(sizes[1], rel=0.1)
