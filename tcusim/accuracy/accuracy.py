@@ -309,10 +309,7 @@ def accuracy_of(
     Examples
     --------
     >>> from tcusim.machine import fused_unit
-    >>> fine, coarse = (accuracy_of(fused_unit(16, bits)) for bits in (24, 3))
-    >>> fine.use()
-    'good for float16 results'
-    >>> coarse.use()
+    >>> accuracy_of(fused_unit(16, 3)).use()
     'USELESS for sums'
     """
     found = unit_of(unit)

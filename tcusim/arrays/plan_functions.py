@@ -100,7 +100,7 @@ def plan(
     >>> import numpy as np, tcusim
     >>> plan = tcusim.plan("segmented_sum", length=8, segment_size=4)
     >>> plan
-    Plan('segmented_sum', 8 float16 in segments of 4 to float16: reduction_kn)
+    Plan('segmented_sum', 8 float16 in segments of 4 to float16: reduction_short)
     >>> plan(np.arange(8, dtype=np.float16))
     array([ 6., 22.], dtype=float16)
     """

@@ -197,7 +197,8 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
 
     Examples
     --------
-    >>> from tcusim.machine import MmaShape, arch_of
+    >>> from tcusim import MmaShape
+    >>> from tcusim.machine import arch_of
     >>> invented = Figure(2e9, "invented", "assumed")
     >>> unit = Unit("mychip", "an idea", arch_of("exact"), (MmaShape(16, 16, 16),), clock=invented)
     >>> unit.clock.value, unit.cores

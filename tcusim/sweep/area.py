@@ -36,7 +36,7 @@ def area_proxy(m: int, n: int, k: int, rule: Rule) -> float | None:
     --------
     >>> from tcusim.machine import rule_for
     >>> round(area_proxy(16, 16, 16, rule_for("hopper", "f16", "f32")))
-    1603584
+    1331200
     """
     how = rule.how
     if not isinstance(how, Fused):

@@ -71,7 +71,7 @@ def compare_with_shuffles(unit: str | Unit = "v100") -> Comparison:
     --------
     >>> found = compare_with_shuffles("v100")
     >>> found.products_issued, found.shuffles_issued, found.shuffles_better
-    (64.0, 320.0, 68.0)
+    (64, 320.0, 68.0)
     """
     where = unit_of(unit)
     one = where.instruction(*_TILE, "wmma")
