@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runt
 from tcusim import errors
 from tcusim.machine.convert import require_unmasked
 from tcusim.plugins import OWN, Broken, Registry
-from tcusim.program.grammar import require_program
+from tcusim.program.bind import require_inputs
 from tcusim.program.launches import LaunchPlan
 
 if TYPE_CHECKING:
@@ -420,18 +420,22 @@ def run(
     UnknownName, BackendUnavailable
         If there is no such backend, or it cannot run here.
     """
-    require_program(program)
-    if not isinstance(inputs, Mapping):
-        raise errors.InputError(
-            f"{program.name}: inputs must be a mapping of names to arrays, such as "
-            f"{{'in': array}}, got {type(inputs).__name__}"
-        )
+    require_inputs(program, inputs)
     for name, array in inputs.items():
         require_unmasked(name, array)
-    runner = get_backend(backend) if isinstance(backend, str) else backend
+    runner = _runner(backend)
     sizes = {name: _size_of(name, a, runner) for name, a in inputs.items()}
     plan = LaunchPlan.of_program(program, sizes)
     return runner.run(plan, inputs, arch=arch, **options)
+
+
+def _runner(backend: object) -> Any:
+    """Return a backend, given by its name or as itself."""
+    if isinstance(backend, str):
+        return get_backend(backend)
+    if not (hasattr(backend, "run") and hasattr(backend, "name")):
+        raise errors.InputError(f"backend must be a backend or its name, got {backend!r}")
+    return backend
 
 
 def _size_of(name: str, array: Any, runner: Any) -> int:
@@ -520,7 +524,7 @@ def native_arch(backend: Backend, array: Any = None) -> str | None:
 
 def tapping_backend(backend: str | Backend) -> TappingBackend:
     """Return a backend that records steps; Unsupported if it does not, else as `get_backend`."""
-    found = get_backend(backend) if isinstance(backend, str) else backend
+    found = _runner(backend)
     if isinstance(found, TappingBackend):
         return found
     able = (name for name in backends() if isinstance(_BACKENDS.find(name), TappingBackend))

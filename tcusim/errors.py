@@ -16,6 +16,9 @@ __all__ = [
     "UnknownName",
     "Unsupported",
     "VerifyError",
+    "names_of",
+    "require_flags",
+    "require_names",
     "unknown_name",
 ]
 
@@ -71,6 +74,32 @@ class BackendUnavailable(TcusimError, RuntimeError):
 
 class AgreementError(TcusimError, AssertionError):
     """Two backends returned different bits for one program."""
+
+
+def require_names(**given: object) -> None:
+    """Raise InputError unless each of some parameters is a string or None."""
+    for parameter, value in given.items():
+        if value is not None and not isinstance(value, str):
+            raise InputError(f"{parameter} must be a name, got {value!r}")
+
+
+def names_of(parameter: str, given: object) -> list[str]:
+    """Return the names that a parameter gives: one, or several; InputError of anything else."""
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
+        raise InputError(f"{parameter} must be a name, or several, got {given!r}")
+    return list(names)
+
+
+def require_flags(**given: object) -> None:
+    """Raise InputError unless each of some parameters is True or False.
+
+    A string such as "no", or an array, would be taken for one or the other in silence.
+    """
+    for parameter, value in given.items():
+        # NumPy's booleans have no base in common with Python's.
+        if not isinstance(value, int) and type(value).__name__ not in ("bool", "bool_"):
+            raise InputError(f"{parameter} must be True or False, got {value!r}")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

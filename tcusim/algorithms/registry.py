@@ -418,7 +418,7 @@ def _check_options(row: Algorithm, options: dict[str, Any]) -> None:
 
 
 def _check_choice(name: str, value: object, valid: tuple[str, ...]) -> None:
-    if value not in valid:
+    if not isinstance(value, str) or value not in valid:
         raise InputError(f"{name} must be one of {', '.join(map(repr, valid))}, got {value!r}")
 
 

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from tcusim.algorithms.rows import CHUNK_PANELS, GROUP_CHUNKS, PANEL_ROWS, ROW_TILES
-from tcusim.arrays.dtypes import FLOATS, types_on_host
+from tcusim.arrays.dtypes import FLOATS, numpy_type, types_on_host
 from tcusim.arrays.functions import segmented_sum
+from tcusim.arrays.libraries import as_numpy
 from tcusim.arrays.problem import Shape, tile_for
-from tcusim.errors import InputError
+from tcusim.arrays.request import SegmentRequest
+from tcusim.errors import InputError, require_flags, require_names
 from tcusim.machine import arch_of
 from tcusim.machine.formats import array_name_of
 
@@ -63,7 +65,8 @@ def cut_size(
     >>> tcusim.cut_size("float16"), tcusim.cut_size("float16", "cumsum")
     (8192, 4194304)
     """
-    if operation not in ("sum", "cumsum"):
+    require_names(arch=arch)
+    if not isinstance(operation, str) or operation not in ("sum", "cumsum"):
         raise InputError(f"operation must be 'sum' or 'cumsum', got {operation!r}")
     return _tile_columns(dtype, tile, arch) * (
         ROW_TILES * PANEL_ROWS * CHUNK_PANELS * (GROUP_CHUNKS if operation == "cumsum" else 1)
@@ -131,9 +134,12 @@ def partials(
     >>> tcusim.combine(sums) == tcusim.sum(x, dtype=np.float32)
     np.True_
     """
-    dtype = _dtype_of(a)
+    require_names(arch=arch, backend=backend)
+    require_flags(reverse=reverse)
+    a = _array("a", a, axis)
+    dtype = a.dtype
     cut = cut_size(dtype, operation, tile=tile, arch=arch or _DEFAULT_ARCH)
-    length = np.shape(a)[axis]
+    length = a.shape[axis]
     if length == 0:
         raise InputError("a piece without elements has no partial sums; leave it out")
     more: Any = {"tile": tile, "arch": arch, "backend": backend}
@@ -147,14 +153,13 @@ def partials(
 
 def _swapped(a: Any, axis: int, k: int) -> Any:
     """Return an array in which the two tiles of each row change places; zeros fill the last row."""
-    values = np.asarray(a) if isinstance(a, list | tuple) else a
-    rows = _moved(values, axis)
+    rows = _moved(a, axis)
     row = ROW_TILES * k
     missing = -rows.shape[0] % row
     if missing:
         zeros = _module(rows).zeros_like(rows[:1])
         rows = _joined([rows, *([zeros] * missing)])
-    tiles = rows.reshape((-1, ROW_TILES, k, *rows.shape[1:]))
+    tiles = rows.reshape((rows.shape[0] // row, ROW_TILES, k, *rows.shape[1:]))
     turned = _module(rows).stack([tiles[:, place] for place in reversed(range(ROW_TILES))], 1)
     return _moved_back(turned.reshape(rows.shape), axis)
 
@@ -188,7 +193,7 @@ def combine(partials: Any, *, axis: int = -1, dtype: DTypeLike | None = None) ->
     >>> float(tcusim.combine(np.array([1, 2, 3], np.float32)))
     6.0
     """
-    values: Any = np.asarray(partials) if isinstance(partials, list | tuple) else partials
+    values = _array("partials", partials, axis)
     if values.shape[axis] == 0:
         raise InputError("there are no partial sums to combine")
     # Along the first axis, so that a pair is a slice.
@@ -226,14 +231,15 @@ def carries(partials: Any, *, axis: int = -1, reverse: bool = False) -> Any:
     >>> tcusim.carries(np.array([1, 2, 3], np.float32))
     array([0., 1., 3.], dtype=float32)
     """
-    values: Any = np.asarray(partials) if isinstance(partials, list | tuple) else partials
+    require_flags(reverse=reverse)
+    values = _array("partials", partials, axis)
     rows = _moved(values, axis)
     order = range(rows.shape[0])
     found: dict[int, Any] = {}
     total: Any = None
     with np.errstate(over="ignore", invalid="ignore"):
         for place in reversed(order) if reverse else order:
-            found[place] = total if found else _zero(rows[0])
+            found[place] = total if found else _module(rows).zeros_like(rows[0])
             total = found[place] + rows[place]
     if not found:
         return values
@@ -241,19 +247,19 @@ def carries(partials: Any, *, axis: int = -1, reverse: bool = False) -> Any:
     return _moved_back(stacked, axis)
 
 
-def _dtype_of(a: Any) -> Any:
-    found = getattr(a, "dtype", None)
-    return np.asarray(a).dtype if found is None else found
+def _array(name: str, a: Any, axis: Any) -> Any:
+    """Return an array of any library, NumPy's for lists and numbers; refuse an axis it lacks."""
+    values = a if hasattr(a, "shape") and hasattr(a, "dtype") else as_numpy(name, a)
+    if isinstance(values, np.ndarray):
+        values = as_numpy(name, values)
+    SegmentRequest("segmented_sum", axis).axes(len(values.shape))
+    return values
 
 
 def _module(values: Any) -> Any:
     """Return the library of an array: NumPy, CuPy, torch or such."""
     name = type(values).__module__.partition(".")[0]
     return np if name in ("numpy", "builtins") else sys.modules[name]
-
-
-def _zero(row: Any) -> Any:
-    return _module(row).zeros_like(row)
 
 
 def _moved(values: Any, axis: int) -> Any:
@@ -271,7 +277,8 @@ def _joined(parts: list[Any]) -> Any:
 
 
 def _cast(values: Any, dtype: DTypeLike) -> Any:
+    name = array_name_of(dtype)
     if hasattr(values, "astype"):
         with np.errstate(over="ignore"):
-            return values.astype(dtype)
-    return values.to(getattr(_module(values), array_name_of(dtype)))
+            return values.astype(numpy_type(name))
+    return values.to(getattr(_module(values), name))

@@ -23,7 +23,7 @@ from tcusim.arrays.request import (
     arch_of_run,
     count_of,
 )
-from tcusim.errors import InputError, unknown_name
+from tcusim.errors import InputError, require_names, unknown_name
 from tcusim.machine.formats import array_name_of
 
 __all__ = ["plan", "plan_product"]
@@ -105,9 +105,10 @@ def plan(
     array([ 6., 22.], dtype=float16)
     """
     options = Options(backend, tile, arch, acc, algorithm, bits, strategy).checked()
+    require_names(operation=operation)
     if operation in ("matmul", "matvec"):
         raise InputError(f"{operation!r} is a product; plan it with tcusim.plan_product")
-    if not isinstance(operation, str) or operation not in OPERATIONS:
+    if operation not in OPERATIONS:
         raise unknown_name("operation", operation, OPERATIONS)
     length = count_of("length", length)
     sizes = _checked_sizes(

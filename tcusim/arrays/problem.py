@@ -293,7 +293,7 @@ def pieces_of(problem: Problem | RaggedProblem) -> RaggedProblem | None:
 
 def tile_for(types: Types, shape: Shape | None) -> MmaShape:
     """Return the tile that the user gave, or the one that is usual for the types."""
-    return shape_of(shape or ("8x8x4" if types.ab == "f64" else "16x16x16"))
+    return shape_of(("8x8x4" if types.ab == "f64" else "16x16x16") if shape is None else shape)
 
 
 def rounded_longest(longest: int | None, length: int, k: int) -> int | None:

@@ -19,7 +19,7 @@ from tcusim.arrays.dtypes import Bits
 from tcusim.arrays.problem import Shape
 from tcusim.arrays.report import Report
 from tcusim.backends import Edge, Progress, get_backend, native_arch
-from tcusim.errors import InputError, unknown_name
+from tcusim.errors import InputError, require_flags, require_names, unknown_name
 
 __all__ = [
     "OPERATIONS",
@@ -58,10 +58,7 @@ class Options(NamedTuple):
 
     def checked(self) -> Options:
         """Return the options; refuse what is no name."""
-        for name in ("backend", "arch", "acc", "algorithm", "bits", "strategy"):
-            value = getattr(self, name)
-            if not isinstance(value, str) and (value is not None or name in ("acc", "bits")):
-                raise InputError(f"{name} must be a name, got {value!r}")
+        require_names(**{name: value for name, value in self._asdict().items() if name != "tile"})
         if self.acc not in ("f32", "f16"):
             raise unknown_name("accumulator", self.acc, ("f32", "f16"))
         if self.bits not in get_args(Bits):
@@ -96,6 +93,7 @@ class Call(NamedTuple):
     @property
     def by_offsets(self) -> bool:
         """Whether segments lie by offsets, or by ids; refuse what does not go together."""
+        require_flags(check_offsets=self.check_offsets)
         if self.segment_ids is None:
             if self.num_segments is not None:
                 raise InputError("num_segments goes with segment_ids; leave it out")
@@ -167,6 +165,8 @@ class SegmentRequest(NamedTuple):
 
     def layout(self, shape: tuple[int, ...], *, by_offsets: bool = False) -> Layout:
         """Return how an array of this shape is made of segments."""
+        flags = ("keepdims", "exclusive", "reverse", "include_initial")
+        require_flags(**{name: getattr(self, name) for name in flags})
         axes = self.axes(len(shape))
         others = tuple(axis for axis in range(len(shape)) if axis not in axes)
         length = math.prod(shape[axis] for axis in axes)

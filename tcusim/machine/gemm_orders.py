@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tcusim.errors import InputError
+from tcusim.errors import InputError, names_of, require_flags, require_names
 from tcusim.machine.convert import as_values, from_values
 from tcusim.machine.formats import (
     BY_ARRAY_NAME,
@@ -240,6 +240,12 @@ def gemm_orders(
     """
     require_int("k", k, 1)
     require_int("vector", vector, 1)
+    require_flags(usual=usual)
+    if not isinstance(steps, Iterable) or isinstance(steps, str):
+        raise InputError(f"steps must be several numbers, such as (0, 8), got {steps!r}")
+    steps = tuple(steps)
+    for step in steps:
+        require_int("steps", step, 0)
     tiles = [tile for tile in (0, 16, 32, 64, 128) if not tile or (k > tile and k % tile)]
     first: dict[object, GemmOrder] = {}
 
@@ -396,7 +402,9 @@ def explain_matmul(
     all 4,096 equal: a100, 4 contiguous parts, added in pairs
     ...
     """
-    archs = [arch] if isinstance(arch, str) else list(arch)
+    archs = names_of("arch", arch)
+    if orders is not None and not isinstance(orders, list | tuple):
+        raise InputError(f"orders must be a list of GemmOrder, got {orders!r}")
     result = np.asarray(got)
     products = [_Product.of(a, b, (one, acc, family), ab, result.dtype) for one in archs]
     if not products:
@@ -540,6 +548,7 @@ class _Product:
     ) -> _Product:
         """Check the operands; unit: architecture, accumulator and family."""
         arch, acc, family = unit
+        require_names(ab=ab, acc=acc, family=family)
         name = array_name_of(dtype) if dtype is not None else array_name_of(np.asarray(a).dtype)
         rule = rule_for(arch, ab or _operands_of(a), acc, family)
         if dtype is None and format_of(rule.ab).itemsize == 1:

@@ -6,10 +6,21 @@ from collections.abc import Mapping
 
 from tcusim.errors import InputError
 from tcusim.machine import Rule, arch_of, rule_for
-from tcusim.program.grammar import Locate, Program, walk
+from tcusim.program.grammar import Locate, Program, require_program, walk
 from tcusim.program.index import with_derived
 
-__all__ = ["bind_scalars", "offsets_of", "rule_of"]
+__all__ = ["bind_scalars", "offsets_of", "require_inputs", "rule_of"]
+
+
+def require_inputs(program: object, inputs: object) -> None:
+    """Refuse what is no program, and inputs that are no mapping of names to arrays."""
+    require_program(program)
+    if not isinstance(inputs, Mapping):
+        assert isinstance(program, Program)
+        raise InputError(
+            f"{program.name}: inputs must be a mapping of names to arrays, such as "
+            f"{{'in': array}}, got {type(inputs).__name__}"
+        )
 
 
 def bind_scalars(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.errors import InputError
+from tcusim.errors import InputError, require_names
 from tcusim.program.grammar import (
     Accesses,
     Bound,
@@ -250,6 +250,7 @@ def _over(rows: int, cols: int, down: int, across: int) -> Ints:
 
 def order_of_blocks(blocks: int, block_order: str, seed: int) -> Ints:
     """Return the numbers of the blocks in the order in which a simulator shall run them."""
+    require_names(block_order=block_order)
     ascending = np.arange(blocks, dtype=np.int64)
     match block_order:
         case "ascending":

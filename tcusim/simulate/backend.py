@@ -50,6 +50,10 @@ class NumpyBackend:
         def launched(launch: Launch, given: dict[str, Any]) -> Mapping[str, Any]:
             watcher = watch
             if progress is not None:
+                if not callable(progress):
+                    raise InputError(
+                        f"progress must be a function of (steps done, all steps), got {progress!r}"
+                    )
                 scalars = plan.scalars(launch)
                 watcher = _Watcher(launch.program, scalars, progress, watch)
             return run_numpy(launch.program, given, arch=arch or "hopper", watch=watcher, **options)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tcusim.errors import InputError
 from tcusim.machine import Values, as_values, format_of, from_values
-from tcusim.program.bind import bind_scalars, offsets_of
+from tcusim.program.bind import bind_scalars, offsets_of, require_inputs
 from tcusim.program.grammar import Program, Step, View
 from tcusim.program.walk import Ints, Mask
 from tcusim.simulate.interpreter import Event, everywhere, interpret
@@ -175,6 +175,7 @@ def chosen_warps(
 
     Raises InputError if the grid has no such warp or block.
     """
+    require_inputs(program, inputs)
     scalars = bind_scalars(program, {name: np.size(array) for name, array in inputs.items()})
     there = program.grid(scalars)
     found = set(_numbers(program, "warp", warps, there * program.warps))

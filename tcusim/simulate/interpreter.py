@@ -34,7 +34,7 @@ from tcusim.machine import (
 from tcusim.machine.formats import unwritten_values
 from tcusim.machine.sequential import round_to_odd, two_sum
 from tcusim.markup import shown, table
-from tcusim.program.bind import bind_scalars, rule_of
+from tcusim.program.bind import bind_scalars, require_inputs, rule_of
 from tcusim.program.checks.verifier import verify
 from tcusim.program.checks.writes import has_one_writer
 from tcusim.program.grammar import (
@@ -214,6 +214,7 @@ class State:
     def __init__(
         self, program: Program, inputs: Mapping[str, Any], arch: str, *, check: bool = True
     ) -> None:
+        require_inputs(program, inputs)
         if check:
             verify(program)
         self.program = program

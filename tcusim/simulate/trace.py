@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tcusim.backends import Backend, get_backend, native_arch, tapping_backend
+from tcusim.backends import Backend, native_arch, tapping_backend
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine import Values, arch_of
 from tcusim.machine.rules import require_int
@@ -373,15 +373,14 @@ def trace(
     )
     _require_window(first, last, limit)
     recorder = Recorder(chosen, first, last, limit)
-    runner = get_backend(backend) if isinstance(backend, str) else backend
     ran: Mapping[int, int]
-    if runner is NUMPY:
+    if backend is NUMPY or (isinstance(backend, str) and backend == NUMPY.name):
         arch, place = arch or _ARCH, SIMULATOR
         for event in interpret(program, inputs, arch=arch):
             recorder(event)
         ran = recorder.ran
     else:
-        tapping = tapping_backend(runner)
+        tapping = tapping_backend(backend)
         arch, place = arch or _native(tapping), tapping.place()
         most = min(first - 1 + limit, last or sys.maxsize)
         tapped = tapping.tap(program, inputs, chosen, most=most, arch=arch)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from tcusim.arrays.plans import Plan, ProductPlan
 from tcusim.errors import InputError
 from tcusim.machine import Unit, unit_of
-from tcusim.machine.rules import Arch
+from tcusim.machine.rules import Arch, require_int
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan
 from tcusim.timing.fitted import FITTED, Fitted
@@ -174,6 +174,10 @@ def _launches(target: Target, length: int | None, sizes: Mapping[str, int] | Non
             )
         return target if isinstance(target, LaunchPlan) else target.launch_plan
     names = [buffer.name for buffer in target.inputs]
+    if sizes is not None and not isinstance(sizes, Mapping):
+        raise InputError(f"sizes must be a mapping of inputs to elements, got {sizes!r}")
+    for name, size in {"length": length or 0, **(sizes or {})}.items():
+        require_int(f"the size of {name!r}", size, 0)
     if sizes is None:
         if length is None or len(names) != 1:
             how = "length=" if len(names) == 1 else "sizes={" + ", ".join(names) + "}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
-from tcusim.errors import InputError, unknown_name
+from tcusim.errors import InputError, names_of, require_names, unknown_name
 from tcusim.machine.accounts.account import Account
 from tcusim.machine.accounts.drawing import drawing_of
 from tcusim.machine.accounts.page import fragment_of, page_of
@@ -136,9 +136,10 @@ def explain(
     >>> [term.name for term in told["volta"].steps[0].terms if term.is_cut]
     ['a[0]*b[0]', 'a[1]*b[1]']
     """
-    names = [arch] if isinstance(arch, str) else list(arch)
+    names = names_of("arch", arch)
     if not names:
         raise InputError("arch names no architecture; give one or more, such as arch='hopper'")
+    require_names(family=family, ab=ab, acc=acc)
     if family not in ("", *FAMILIES):
         raise unknown_name("family", family, FAMILIES)
     rules = [(rule_for(name, ab, acc, family), arch_of(name)) for name in names]

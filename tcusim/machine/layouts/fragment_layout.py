@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
-from tcusim.errors import Unsupported, unknown_name
+from tcusim.errors import Unsupported, require_names, unknown_name
 from tcusim.machine.layouts.maps import LANES, FragmentMap, mma_sync_map, volta_wmma_map, wmma_map
 from tcusim.machine.layouts.picture import (
     drawing_of,
@@ -197,6 +197,7 @@ def layout(
     (Held(lane=5, element=2, register=1, bit=0, row=9, col=2, tile=0),)
     """
     found = shape_of(shape)
+    require_names(operand=operand, order=order, family=family, ab=ab, acc=acc)
     for name, value, known in (("operand", operand, _OPERANDS), ("order", order, ("", *_ORDERS))):
         if value not in known:
             raise unknown_name(name, value, [one for one in known if one])

@@ -1,0 +1,51 @@
+"""Calls drawn from the whole public surface: right results, or an error with a sentence.
+
+`TCUSIM_DRAWN_CASES=20000 pytest tests/agree/test_drawn_calls.py` draws as many calls of each
+function, others in each run; an ordinary run takes a few of each, the same ones each time.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from drawn import OTHERS, check, other_calls, product_calls, segment_calls
+
+CASES = int(os.environ.get("TCUSIM_DRAWN_CASES", "0"))
+
+
+def cases(usual: int) -> settings:
+    """Return so many cases, or as many as are asked for."""
+    return settings(
+        max_examples=CASES or usual,
+        deadline=None,
+        derandomize=not CASES,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["sum", "cumsum", "cumulative_sum", "segmented_sum", "segmented_cumsum"]
+)
+@cases(80)
+@given(data=st.data())
+def test_sums_and_scans(name: str, data: st.DataObject) -> None:
+    check(data.draw(segment_calls(name)))
+
+
+@pytest.mark.parametrize("name", ["matmul", "matvec"])
+@cases(60)
+@given(data=st.data())
+def test_products(name: str, data: st.DataObject) -> None:
+    check(data.draw(product_calls(name)))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@cases(25)
+@given(data=st.data())
+def test_every_other_function(name: str, data: st.DataObject) -> None:
+    check(data.draw(other_calls(name)))

@@ -1,0 +1,637 @@
+"""Calls of the array functions, drawn from their signatures, and what each of them must return.
+
+A call is drawn valid; then, in a part of the cases, one argument is replaced by something odd. A
+valid call of plain options has to return; any other may be refused, with a sentence. Whatever
+happens, inputs keep their bytes, a refused call leaves `out` alone, and no warning names a line of
+tcusim. Results are compared with exact sums of Python's integers.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import tcusim
+from tcusim.algorithms.registry import algorithms
+from tcusim.errors import BackendUnavailable, InputError, VerifyError
+
+Array = NDArray[Any]
+
+PACKAGE = str(Path(tcusim.__file__).parent)
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+FLOATS = tuple(map(np.dtype, ("float16", "float32", "float64", ml_dtypes.bfloat16)))
+INTEGERS = tuple(
+    map(np.dtype, ("bool", *(f"{s}int{n}" for n in (8, 16, 32, 64) for s in ("", "u"))))
+)
+# Around the sizes of tiles, rows, panels and chunks.
+LENGTHS = (0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 100, 255, 256, 257, 1000, 1025, 3000)
+TILES = (
+    "16x16x16",
+    "32x8x16",
+    "8x32x16",
+    "16x8x16",
+    "8x8x4",
+    "16x8x8",
+    "4x4x4",
+    "5x7x3",
+    "16x16x1",
+)
+ARCHES = (
+    "volta",
+    "turing",
+    "ampere",
+    "ada",
+    "hopper",
+    "blackwell",
+    "exact",
+    "ieee",
+    "h100",
+    "rtx 4090",
+)
+# What has no place in a call.
+# fmt: off
+ODD: tuple[Any, ...] = (
+    None, -1, 0, 3.5, math.nan, 2**63, -(2**70), "", "hopper ", "no such name", b"x", (), (1, 2),
+    [1], {}, object(), True, 1j, np.float16(3), np.zeros((2, 2)), np.array(["a"]), np.array([1j]),
+    np.ma.masked_array([1.0, 2.0], [0, 1]), np.array([None]), np.datetime64("2020"), ..., slice(3),
+)
+# fmt: on
+
+
+@dataclass
+class DrawnCall:
+    """A call, what it must return, and whether it may be refused.
+
+    exact: the exact results, as Python's integers or as float64. error: how far results may be from
+    them. known: False where the paper's programs round partial sums. plain: whether it must return.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    keywords: dict[str, Any]
+    dtype: np.dtype[Any]
+    exact: Array
+    error: Array | float = 0.0
+    known: bool = True
+    plain: bool = True
+    odd: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """Show the call as a user would write it, with the arrays' shapes."""
+        given = [_shown(one) for one in self.args]
+        given += [f"{name}={_shown(value)}" for name, value in self.keywords.items()]
+        return f"{self.function.__name__}({', '.join(given)})"
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, np.ndarray) or value.size <= 8:
+        return repr(value)
+    how = "" if value.flags.c_contiguous else f", strides {value.strides}"
+    return f"<{value.dtype.str} {value.shape}{how}: {value.reshape(-1)[:4]}...>"
+
+
+def snapshot(value: Any) -> Any:
+    """Return the bytes of an array, which a call must not change."""
+    return value.tobytes() if isinstance(value, np.ndarray) and value.dtype.kind != "O" else None
+
+
+def check(call: DrawnCall) -> str:
+    """Make a call and check all that is promised; return "returned" or "refused"."""
+    arrays = [*call.args, *call.keywords.values()]
+    before = [snapshot(one) for one in arrays]
+    out, why = call.keywords.get("out"), ""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        try:
+            result = call.function(*call.args, **call.keywords)
+            if inspect.isgenerator(result):
+                result = list(result)
+        except (InputError, BackendUnavailable, VerifyError) as error:
+            why = str(error)
+    if why:
+        require_sentence(why)
+        assert not call.plain or call.odd, f"a valid call was refused: {why}"
+        assert before == [snapshot(one) for one in arrays], "a refused call changed an array"
+        return "refused"
+    for one in seen:
+        assert issubclass(one.category, RuntimeWarning), one
+        assert not str(one.filename).startswith(PACKAGE), f"a warning names {one.filename}: {one}"
+    for one, old in zip(arrays, before, strict=True):
+        if one is not out or out is None:
+            assert snapshot(one) == old, "an input was changed"
+    if isinstance(out, np.ndarray):
+        assert result is out
+    if not call.odd and call.known:
+        compare(result, call)
+    return "returned"
+
+
+def require_sentence(text: str) -> None:
+    """Assert that an error says something in words."""
+    assert len(text.split()) >= 4, f"no sentence: {text!r}"
+    assert "Traceback" not in text
+
+
+def compare(result: Any, call: DrawnCall) -> None:
+    """Compare a result with the exact one, rounded to its type."""
+    exact = call.exact
+    found = np.asarray(result)
+    assert found.dtype == call.dtype, f"{found.dtype}, not {call.dtype}"
+    assert found.shape == exact.shape, f"{found.shape}, not {exact.shape}"
+    if call.dtype.kind in "iub":
+        wrapped = np.array([wrap(int(x), call.dtype) for x in exact.reshape(-1)], object)
+        np.testing.assert_array_equal(found.reshape(-1).astype(object), wrapped)
+        return
+    wide = exact.astype(np.float64)
+    if np.any(call.error):
+        finite = np.isfinite(wide)
+        np.testing.assert_array_equal(found.astype(np.float64)[~finite], wide[~finite])
+        apart = np.abs(found.astype(np.float64) - wide)[finite]
+        allowed = np.broadcast_to(call.error, wide.shape)[finite]
+        beyond = np.abs(wide[finite]) + allowed >= float(ml_dtypes.finfo(call.dtype).max)
+        assert ((apart <= allowed) | beyond).all(), f"off by {apart.max()}, allowed {allowed.max()}"
+        return
+    with np.errstate(over="ignore"):
+        rounded = wide.astype(call.dtype)
+    np.testing.assert_array_equal(found.astype(np.float64), rounded.astype(np.float64))
+
+
+def wrap(value: int, dtype: np.dtype[Any]) -> int:
+    """Return an integer modulo the size of its type, as NumPy's additions do."""
+    if dtype.kind == "b":
+        return int(bool(value))
+    bits = 8 * dtype.itemsize
+    value %= 1 << bits
+    return value - (1 << bits) if dtype.kind == "i" and value >> (bits - 1) else value
+
+
+# --- Arrays ---------------------------------------------------------------------------------------
+
+
+@st.composite
+def shapes(draw: st.DrawFn, most: int = 4000) -> tuple[int, ...]:
+    """Draw a shape: of one axis, mostly."""
+    axes = draw(st.sampled_from((1, 1, 1, 2, 2, 3, 0)))
+    shape: list[int] = []
+    for _ in range(axes):
+        room = most // max(1, math.prod(shape))
+        shape.append(draw(st.sampled_from([n for n in LENGTHS if n <= room] or [1])))
+    return tuple(draw(st.permutations(shape)))
+
+
+def values(draw: st.DrawFn, shape: tuple[int, ...], dtype: np.dtype[Any], kind: str) -> Array:
+    """Draw elements: small integers; floats of many sizes; any integers; or infinities and NaN."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    if dtype.kind == "b":
+        return rng.random(shape) < 0.5
+    if dtype.kind in "iu" and kind != "small":
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+    if kind in ("small", "special") or dtype.kind in "iu":
+        x = rng.integers(0 if dtype.kind == "u" else -3, 4, shape).astype(dtype)
+        if kind == "special" and x.size:
+            place = rng.integers(0, x.size, rng.integers(1, 4))
+            x.reshape(-1)[place] = rng.choice([np.inf, -np.inf, np.nan, -0.0], place.size)
+        return x
+    x = rng.standard_normal(shape) * np.exp2(rng.integers(-6, 7, shape))
+    return np.asarray(x).astype(dtype)
+
+
+def laid_out(draw: st.DrawFn, x: Array) -> Any:
+    """Draw how an array lies in memory."""
+    how = draw(
+        st.sampled_from(
+            ("c",) * 8 + ("f", "every second", "reversed", "other order", "frozen", "list")
+        )
+    )
+    if how == "f":
+        return np.asfortranarray(x)
+    if how == "every second" and x.ndim:
+        wide = np.zeros((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
+        wide[..., ::2] = x
+        return wide[..., ::2]
+    if how == "reversed" and x.ndim:
+        return np.ascontiguousarray(x[..., ::-1])[..., ::-1]
+    if how == "other order" and x.dtype != BFLOAT16:
+        return x.astype(x.dtype.newbyteorder())
+    if how == "frozen":
+        x.flags.writeable = False
+    if how == "list" and x.size < 300 and x.dtype in (np.dtype(np.float64), np.dtype(np.int64)):
+        return x.tolist() if x.size else x
+    return x
+
+
+# --- Sums and scans -------------------------------------------------------------------------------
+
+
+def result_type(given: np.dtype[Any], dtype: Any) -> np.dtype[Any]:
+    """Return the type of the result of a sum, NumPy's wide integer for integers."""
+    if dtype is not None:
+        return np.dtype(dtype)
+    if given.kind in "fV":
+        return given
+    return np.dtype(np.uint64 if given.kind == "u" else np.int64)
+
+
+def pick(draw: st.DrawFn, usual: Any, others: Sequence[Any], odds: int = 3) -> Any:
+    """Draw the usual value, or in one of `odds` cases another."""
+    return draw(st.sampled_from(others)) if draw(st.integers(1, odds)) == odds else usual
+
+
+def drawn_options(draw: st.DrawFn, kind: str) -> tuple[dict[str, Any], bool]:
+    """Draw the options of the arithmetic; and whether every call with them is possible."""
+    given: dict[str, Any] = {}
+    if tile := pick(draw, None, TILES):
+        given["tile"] = tile
+    if arch := pick(draw, None, ARCHES):
+        given["arch"] = arch
+    if acc := pick(draw, None, ("f16", "f32"), 8):
+        given["acc"] = acc
+    if name := pick(draw, None, [one.name for one in algorithms() if one.kind == kind], 6):
+        given["algorithm"] = name
+    if kind in ("reduction", "scan") and pick(draw, False, (True,), 6):
+        given["bits"] = "exact"
+    return given, not given
+
+
+@st.composite
+def segment_calls(draw: st.DrawFn, name: str) -> DrawnCall:
+    """Draw a sum or a scan."""
+    kind = "scan" if "cum" in name else "reduction"
+    scans, segmented = kind == "scan", name.startswith("segmented")
+    given = draw(st.sampled_from(FLOATS * 2 + INTEGERS))
+    family = draw(st.sampled_from(("small", "small", "floats", "special")))
+    shape = draw(shapes())
+    if not shape and name not in ("sum", "cumsum"):
+        shape = (draw(st.sampled_from(LENGTHS)),)
+    x = np.asarray(values(draw, shape, given, family))
+    if isinstance(a := laid_out(draw, x), list):
+        given = x.dtype
+    keywords, plain = drawn_options(draw, kind)
+    dtype = None
+    if given.kind in "fV":
+        dtype = pick(draw, None, FLOATS)
+    elif pick(draw, False, (True,)):
+        dtype = draw(st.sampled_from((*FLOATS, *map(np.dtype, ("int64", "uint64", "int32")))))
+    if dtype is not None:
+        keywords["dtype"] = draw(
+            st.sampled_from((dtype, dtype.name if dtype != BFLOAT16 else dtype))
+        )
+    axis = _axis(draw, name, shape)
+    if axis is not ...:
+        keywords["axis"] = axis
+    edges = None
+    if segmented:
+        edges = _segments(draw, shape[keywords.get("axis", -1)], keywords)
+    if scans:
+        _order(draw, keywords)
+    elif name == "sum" and pick(draw, False, (True,)):
+        keywords["keepdims"] = True
+    call = _expected(getattr(tcusim, name), a, x, keywords, edges, family)
+    call.plain &= plain
+    _with_out(draw, call, x, scans=scans)
+    _spoil(draw, call)
+    return call
+
+
+def _expected(
+    function: Callable[..., Any],
+    a: Any,
+    x: Array,
+    keywords: dict[str, Any],
+    edges: list[int] | None,
+    family: str,
+) -> DrawnCall:
+    """Return the call of a sum or scan, and what it must return."""
+    given, scans = x.dtype, "cum" in function.__name__
+    result = result_type(given, keywords.get("dtype"))
+    exact, size, length = _exact(x, keywords, edges, scans=scans)
+    call = DrawnCall(function, (a,), keywords, result, exact)
+    if _beyond(size, keywords, given, family):
+        call.known = False
+    elif family == "floats" and result.kind in "fV":
+        call.error = _allowed(size, exact, length, result)
+        if given == np.float64 != result:
+            # As NumPy does, the elements are rounded to the type of the computation.
+            call.error = call.error + float(ml_dtypes.finfo(result).eps) * size.astype(np.float64)
+    # NumPy refuses what would change the kind of number, and so may we.
+    call.plain = keywords.get("initial") != -2 or given.kind != "u"
+    call.plain &= family != "special" or result.kind in "fV"
+    return call
+
+
+def _order(draw: st.DrawFn, keywords: dict[str, Any]) -> None:
+    """Draw the order of a scan, and what it begins with."""
+    for flag in ("exclusive", "reverse"):
+        if pick(draw, False, (True,)):
+            keywords[flag] = True
+    if pick(draw, False, (True,), 5) and not keywords.get("exclusive"):
+        keywords["include_initial"] = True
+    elif pick(draw, False, (True,), 4) and "algorithm" not in keywords:
+        keywords["initial"] = draw(st.sampled_from((1, -2, 3)))
+
+
+def _beyond(size: Array, keywords: dict[str, Any], given: np.dtype[Any], family: str) -> bool:
+    """Return whether a named program or accumulator may round partial sums."""
+    if given.kind not in "fV" or not {"acc", "algorithm"} & keywords.keys():
+        return False
+    wide = np.nan_to_num(size.astype(np.float64), nan=0, posinf=0)
+    return family == "floats" or bool(
+        np.max(wide, initial=0) > (2**8 if given == BFLOAT16 else 2**11)
+    )
+
+
+def _axis(draw: st.DrawFn, name: str, shape: tuple[int, ...]) -> Any:
+    """Draw an axis, several for a sum; ... leaves it out."""
+    if name.startswith("segmented") or name == "cumulative_sum":
+        single = [*range(-len(shape), len(shape))]
+        left_out = name != "cumulative_sum" or len(shape) == 1
+        return pick(draw, ... if left_out else -1, single)
+    if not shape:
+        return ...
+    choices: list[Any] = [None, *range(-len(shape), len(shape))]
+    if name == "sum":
+        choices += [
+            tuple(range(len(shape))),
+            tuple(draw(st.permutations(range(len(shape))))[:2]),
+            (),
+        ]
+    return pick(draw, ..., choices, 2)
+
+
+def _segments(draw: st.DrawFn, length: int, keywords: dict[str, Any]) -> list[int]:
+    """Draw segments of an axis; return the offsets."""
+    how = draw(st.sampled_from(("size", "offsets", "ids")))
+    if how == "size" and length:
+        size = draw(st.sampled_from([n for n in LENGTHS if 1 <= n <= length] or [1]))
+        keywords["segment_size"] = size
+        return [*range(0, length, size), length]
+    keywords.pop("algorithm", None)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    count = draw(st.sampled_from((1, 2, 3, 7, 40)))
+    inner = np.sort(rng.integers(0, length + 1, count - 1))
+    edges = [0, *(int(one) for one in inner), length]
+    kind = draw(st.sampled_from((np.int64, np.int32, np.uint16, list)))
+    as_given = list if kind is list else kind
+    if how == "ids" and length:
+        ids = np.repeat(np.arange(count), np.diff(edges))
+        keywords["segment_ids"] = ids.tolist() if as_given is list else ids.astype(kind)
+        keywords["num_segments"] = count
+    else:
+        keywords["offsets"] = edges if as_given is list else np.array(edges, kind)
+    return edges
+
+
+def _exact(
+    x: Array, keywords: dict[str, Any], edges: list[int] | None, *, scans: bool
+) -> tuple[Array, Array, int]:
+    """Return exact results, the sums of magnitudes beside each, and the longest sum's length."""
+    wide = x.astype(object if x.dtype.kind in "iub" else np.float64)
+    axis = keywords.get("axis", -1 if edges is not None else None)
+    if edges is None and not scans:
+        how = {"axis": axis, "keepdims": keywords.get("keepdims", False)}
+        with np.errstate(invalid="ignore"):
+            found, size = (np.asarray(np.sum(one, **how)) for one in (wide, np.abs(wide)))
+        return found, size, x.size
+    if axis is None:
+        wide, axis = wide.reshape(-1), 0
+    rows = np.moveaxis(wide, axis, -1)
+    cuts = [0, rows.shape[-1]] if edges is None else edges
+    parts, sizes = [], []
+    for first, last in itertools.pairwise(cuts):
+        piece = rows[..., first:last]
+        with np.errstate(invalid="ignore"):
+            total = np.abs(piece).sum(axis=-1, keepdims=True) + abs(keywords.get("initial", 0))
+            parts.append(_scan(piece, keywords) if scans else piece.sum(axis=-1, keepdims=True))
+        sizes.append(np.broadcast_to(total, parts[-1].shape))
+    found, size = (np.moveaxis(np.concatenate(one, axis=-1), -1, axis) for one in (parts, sizes))
+    return found, size, rows.shape[-1]
+
+
+def _scan(piece: Array, keywords: dict[str, Any]) -> Array:
+    """Return the scan of the last axis as keywords ask for."""
+    reverse = keywords.get("reverse", False)
+    x = piece[..., ::-1] if reverse else piece
+    edge = np.full((*x.shape[:-1], 1), keywords.get("initial", 0), dtype=x.dtype)
+    found = np.cumsum(np.concatenate([edge, x], axis=-1), axis=-1)
+    if not keywords.get("include_initial"):
+        found = found[..., :-1] if keywords.get("exclusive") else found[..., 1:]
+    return found[..., ::-1] if reverse else found
+
+
+def _allowed(bound: Array, found: Array, length: int, result: np.dtype[Any]) -> Array:
+    """Return a loose bound on the error of a sum: a wrong term shows, a rounding does not."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        own = float(ml_dtypes.finfo(result).eps) if result.kind in "fV" else 0.0
+        wide = np.nan_to_num(np.abs(found.astype(np.float64)), nan=0, posinf=0)
+        size = np.nan_to_num(np.abs(bound.astype(np.float64)), nan=0, posinf=0)
+        return own * (wide + 2.0**-14) + (length + 8) * 2.0**-21 * size
+
+
+def _with_out(draw: st.DrawFn, call: DrawnCall, x: Array, *, scans: bool) -> None:
+    """Draw an array for the result."""
+    if not pick(draw, False, (True,), 5):
+        return
+    a = call.args[0]
+    like = (call.exact.shape, call.dtype)
+    if scans and isinstance(a, np.ndarray) and (a.shape, a.dtype) == like and a.flags.writeable:
+        call.keywords["out"] = a
+        return
+    call.keywords["out"] = np.full(call.exact.shape, 7, call.dtype)
+
+
+def _spoil(draw: st.DrawFn, call: DrawnCall) -> None:
+    """Replace an argument, in a part of the calls."""
+    if not pick(draw, False, (True,), 4):
+        return
+    parameters = inspect.signature(call.function).parameters
+    names = [name for name in parameters if name not in ("more", "report")]
+    name = draw(st.sampled_from(names))
+    value = draw(st.sampled_from(ODD))
+    call.odd.append(name)
+    place = list(parameters).index(name)
+    if place < len(call.args):
+        call.args = (*call.args[:place], value, *call.args[place + 1 :])
+    else:
+        call.keywords[name] = value
+
+
+# --- Products -------------------------------------------------------------------------------------
+
+
+@st.composite
+def product_calls(draw: st.DrawFn, name: str) -> DrawnCall:
+    """Draw a product of matrices, or of a matrix and a vector."""
+    function = getattr(tcusim, name)
+    given, other = (draw(st.sampled_from(FLOATS * 2 + INTEGERS)) for _ in range(2))
+    if pick(draw, True, (False,)):
+        other = given
+    # An integer beside a float is cast to it, which may not hold it.
+    alike = (given.kind in "fV") == (other.kind in "fV")
+    family = draw(st.sampled_from(("small", "small", "floats"))) if alike else "small"
+    m, k, n = (draw(st.sampled_from((0, 1, 2, 5, 8, 16, 17, 31, 33, 64, 100))) for _ in range(3))
+    batch = draw(st.sampled_from(((), (), (), (2,), (1, 3), (2, 1))))
+    left = draw(
+        st.sampled_from(((m, k), (m, k), (*batch, m, k), (k,) if name == "matmul" else (m, k)))
+    )
+    right = (k,) if name == "matvec" or pick(draw, False, (True,), 5) else (k, n)
+    if name == "matmul" and len(left) > 1 and len(right) > 1 and draw(st.booleans()):
+        right = (*draw(st.sampled_from(((), (3,), (2, 1)))), *right)
+    if len(left) > 2 and len(right) > 2:
+        right = right[-2:]
+    a, b = (values(draw, shape, dtype, family) for shape, dtype in ((left, given), (right, other)))
+    a, b = np.asarray(a), np.asarray(b)
+    keywords, plain = drawn_options(draw, "product")
+    try:
+        common = np.result_type(given, other)
+    except TypeError:
+        common, plain = given, False
+    mixed = given != other and {given, other} & {BFLOAT16}
+    dtype = pick(draw, None, FLOATS) if common.kind in "fV" else None
+    if dtype is not None:
+        keywords["dtype"] = dtype
+    wide = [x.astype(object if x.dtype.kind in "iub" else np.float64) for x in (a, b)]
+    exact = np.asarray(np.matmul(*wide))
+    size = np.asarray(np.matmul(*(np.abs(x) for x in wide)))
+    if k == 0:
+        exact, size = (
+            np.zeros(exact.shape, common if common.kind in "fV" else object) for _ in "ab"
+        )
+    result = result_type(common, dtype)
+    call = DrawnCall(function, (laid_out(draw, a), laid_out(draw, b)), keywords, result, exact)
+    call.plain = plain and not mixed
+    call.known = not mixed and not _beyond(size, keywords, common, family)
+    if family == "floats" and result.kind in "fV":
+        call.error = 2 * _allowed(size, exact, k, result)
+        if common == np.float64 != result:
+            call.error = call.error + 2 * float(ml_dtypes.finfo(result).eps) * size.astype(
+                np.float64
+            )
+    if call.known and pick(draw, False, (True,), 4):
+        c = draw(st.sampled_from((2, values(draw, exact.shape, common, "small"))))
+        call.args = (*call.args, c)
+        added = c if isinstance(c, int) else np.asarray(c).astype(exact.dtype)
+        call.exact = np.asarray(exact + added)
+        call.known = not _beyond(np.asarray(size + 3), keywords, common, family)
+        if np.any(call.error):
+            call.error = call.error + 4 * float(ml_dtypes.finfo(result).eps)
+    _with_out(draw, call, a, scans=False)
+    _spoil(draw, call)
+    return call
+
+
+# --- Every other function -------------------------------------------------------------------------
+
+# What opens files, fills registries, or takes minutes has tests of its own.
+# fmt: off
+APART = {
+    "accuracy_of", "explore", "probe_unit", "read_unit", "register_algorithm", "register_arch",
+    "register_backend", "register_shape", "register_unit", "validate", "validate_shape",
+}
+ARRAYS = {
+    "sum", "cumsum", "cumulative_sum", "segmented_sum", "segmented_cumsum", "matmul", "matvec",
+}
+OTHERS = tuple(
+    name
+    for name in tcusim.__all__
+    if inspect.isfunction(getattr(tcusim, name)) and name not in APART | ARRAYS
+)
+_USUAL: dict[str, Any] = {
+    "tile": TILES, "shape": (*TILES, (16, 16, 16), tcusim.MmaShape(3, 4, 5), "m16n8k16"),
+    "arch": (*ARCHES, ("volta", "hopper")), "backend": (None, "numpy"),
+    "algorithm": tuple(one.name for one in algorithms()), "unit": ("h200", "v100", "ieee"),
+    "ab": ("f16", "bf16", "tf32", "f64", "s8", "e4m3", "e5m2", "f32", ""),
+    "acc": ("f32", "f16", "f64", "s32"), "family": ("", "mma", "wgmma", "wmma"),
+    "operation": ("sum", "cumsum", "segmented_sum", "segmented_cumsum", "matmul", "matvec"),
+    "length": (1, 5, 256, 1000, 4096, 2**20), "segment_size": (None, 1, 5, 16, 256, 1000),
+    "segments": (None, 1, 7, 300), "longest": (None, 1, 16, 5000), "rows": (1, 5, 16, 100),
+    "inner": (1, 5, 16, 100), "cols": (None, 1, 5, 16),
+    "dtype": (*FLOATS, "float16", None, "int8", "int64"),
+    "result": (None, "float16", "float32", "f32", "f16"), "strategy": (None, "panel", "short"),
+    "bits": ("segment", "exact"), "axis": (-1, 0, 1), "operand": ("a", "b", "c", "d"),
+    "order": (None, "row", "col", ""), "side": (None, "a", "b"), "combine": (None, "mma", "add"),
+    "source": (None, "f16", "f32"), "part": (None, "sum"), "accumulation_length": (None, 1, 4),
+    "warps": (1, 2, 4), "items_per_warp": (1, 2), "blocks": ((), 0), "first": (1, 2),
+    "last": (None, 3), "limit": (10, 10000), "cell": (None, (0, 0), (15, 15)), "k": (1, 16, 100),
+    "steps": ((0,), (0, 8)), "vector": (8, 4), "name": ("reduction_k", "scan_16", "scan_256n"),
+    "warps_at_once": (1, 1024), "block_order": ("ascending", "descending", "shuffled"),
+    "seed": (0, 3), "full": (False,), "sizes": (None, {}, {"length": 100}),
+    "cached": (None, True, False), "orders": (None, ()),
+}
+_FLAGS = {
+    "exclusive", "include_initial", "reverse", "initial", "masked", "usual", "add_c", "check",
+}
+# fmt: on
+
+
+def _matrix(draw: st.DrawFn) -> Array:
+    """Draw a matrix; of 16 x 16 numbers of float16, mostly, so that several go together."""
+    types = (*FLOATS, np.dtype(np.int8), np.dtype(np.uint8))
+    dtype = pick(draw, np.dtype(np.float16), types, 4)
+    shapes = ((3, 5), (1, 16), (16, 1), (4,), (0, 3), (2, 3, 4))
+    return np.asarray(values(draw, pick(draw, (16, 16), shapes, 4), dtype, "small"))
+
+
+def _program(draw: st.DrawFn) -> Any:
+    names = ("reduction_k", "scan_k", "reduction_16", "reduction_panel", "gemv")
+    return tcusim.build(draw(st.sampled_from(names)))
+
+
+def usual(draw: st.DrawFn, name: str, parameter: str) -> Any:
+    """Draw an ordinary value of a parameter; AssertionError of one that nobody thought of."""
+    if parameter in ("a", "b", "c", "got", "partials"):
+        return _matrix(draw)
+    if parameter == "program":
+        return _program(draw)
+    if parameter == "inputs":
+        return {
+            "in": values(
+                draw, (draw(st.sampled_from((256, 512, 300))),), np.dtype(np.float16), "small"
+            )
+        }
+    if parameter == "target":
+        return draw(st.sampled_from((_program(draw), "cumsum", tcusim.plan("sum", length=1000))))
+    if parameter in _FLAGS:
+        return draw(st.booleans())
+    assert parameter in _USUAL, f"{name}: draw values of the new parameter {parameter!r}"
+    return draw(st.sampled_from(_USUAL[parameter]))
+
+
+@st.composite
+def other_calls(draw: st.DrawFn, name: str) -> DrawnCall:
+    """Draw a call of any other public function: usual values, some of them replaced by odd ones."""
+    function = getattr(tcusim, name)
+    args: list[Any] = []
+    keywords: dict[str, Any] = {}
+    odd: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        # A record of fitted numbers, and a callable, which are a matter of types.
+        if parameter.name in ("fitted", "share", "progress"):
+            continue
+        needed = parameter.default is parameter.empty
+        if not needed and draw(st.integers(1, 4)) > 1:
+            continue
+        value = usual(draw, name, parameter.name)
+        if draw(st.integers(1, 8)) == 8:
+            value, odd = draw(st.sampled_from(ODD)), [*odd, parameter.name]
+        if parameter.kind is parameter.KEYWORD_ONLY or not needed:
+            keywords[parameter.name] = value
+        else:
+            args.append(value)
+    nothing = np.zeros(0)
+    return DrawnCall(
+        function, tuple(args), keywords, nothing.dtype, nothing, 0.0, False, False, odd
+    )
