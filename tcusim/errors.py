@@ -16,9 +16,6 @@ __all__ = [
     "UnknownName",
     "Unsupported",
     "VerifyError",
-    "names_of",
-    "require_flags",
-    "require_names",
     "unknown_name",
 ]
 
