@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib
 import importlib.metadata
 import importlib.util
 import json
@@ -15,8 +16,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +48,15 @@ _CACHE_MAGIC: Final = b"tcusim cubin 1\n"
 # With more than this on disk, what was not used for longest is deleted. A cubin has 5 to 60 KB.
 _MOST_CACHED_BYTES: Final = 256 * 2**20
 _DIGEST_BYTES: Final = hashlib.sha256().digest_size
+# The names of files that are written; how long they stay, and locks, whose process was ended.
+_WRITTEN: Final = "new-"
+_STALE_SECONDS: Final = 3600.0
+# How long a process waits for another one that compiles the same kernel, before it does so itself.
+_MOST_SECONDS_WAITED: Final = 120.0
+
+# What threads are compiling now, by keys of the cache.
+_COMPILING: Final[dict[str, Future[tuple[bytes, str]]]] = {}
+_COMPILING_LOCK: Final = threading.Lock()
 
 
 class CompileError(TcusimError):
@@ -162,13 +175,43 @@ def compile_kernel(kernel: AnyKernel, sm: int, *, options: Iterable[str] = ()) -
     toolkit.require_target(kernel, sm)
     chosen = (f"--gpu-architecture=sm_{sm}", *_OPTIONS, *options)
     key = _key(kernel, toolkit, chosen)
+    code, log = _one_at_a_time(key, lambda: _found_or_compiled(kernel, sm, toolkit, chosen, key))
+    return Cubin(kernel.name, sm, code, log, toolkit.title, read_usage(code, kernel.name))
+
+
+def _found_or_compiled(
+    kernel: AnyKernel, sm: int, toolkit: Toolkit, options: Sequence[str], key: str
+) -> tuple[bytes, str]:
+    """Return machine code and log: from the cache, also if another process is now compiling."""
     path = cache_folder() / f"{key}.cubin"
     kept = _read_cache(path, key)
-    if kept is None:
-        kept = _compile(kernel, sm, toolkit, chosen)
-        _write_cache(path, key, *kept)
-    code, log = kept
-    return Cubin(kernel.name, sm, code, log, toolkit.title, read_usage(code, kernel.name))
+    if kept is not None:
+        return kept
+    with _locked(path):
+        kept = _read_cache(path, key)
+        if kept is None:
+            kept = _compile(kernel, sm, toolkit, options)
+            _write_cache(path, key, *kept)
+    return kept
+
+
+def _one_at_a_time(key: str, make: Callable[[], tuple[bytes, str]]) -> tuple[bytes, str]:
+    """Return what is made for a key, by whichever thread asked first."""
+    with _COMPILING_LOCK:
+        others = _COMPILING.get(key)
+        own: Future[tuple[bytes, str]] = Future()
+        if others is None:
+            _COMPILING[key] = own
+    if others is not None:
+        return others.result()
+    try:
+        own.set_result(make())
+    except BaseException as error:
+        own.set_exception(error)
+    finally:
+        with _COMPILING_LOCK:
+            del _COMPILING[key]
+    return own.result()
 
 
 def compile_kernels(kernels: Sequence[AnyKernel], sm: int) -> list[Cubin]:
@@ -412,7 +455,7 @@ def _write_cache(path: Path, key: str, code: bytes, log: str) -> None:
     data = _CACHE_MAGIC + _digest(key, body) + body
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix="new-")
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=_WRITTEN)
     except OSError:
         return
     # Whoever reads sees the old file or the new one, whole, however many processes write.
@@ -420,14 +463,80 @@ def _write_cache(path: Path, key: str, code: bytes, log: str) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
         os.replace(name, path)
-        _keep_small(path.parent)
+        _keep_small(path.parent, len(data))
     except OSError:
         Path(name).unlink(missing_ok=True)
 
 
-def _keep_small(folder: Path) -> None:
-    """Delete the cubins that were not used for longest, if all together are too large."""
-    facts = [(path.stat(), path) for path in folder.glob("*.cubin")]
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let one process at a time compile for a file of the cache.
+
+    The system takes the lock from a process that ends, however it ends. Where there can be no lock,
+    several processes do the same work.
+    """
+    lock, file = path.with_suffix(".lock"), None
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("ab")
+    if file is None:
+        yield
+        return
+    with file:
+        _wait_for_lock(file.fileno())
+        try:
+            yield
+        finally:
+            # Who has opened it before will lock what is no longer there, beside who opens a new
+            # one: both look into the cache, where the kernel is.
+            with contextlib.suppress(OSError):
+                lock.unlink()
+
+
+def _wait_for_lock(descriptor: int) -> None:
+    """Lock a file for this process, or give up after a while."""
+    try:
+        fcntl = importlib.import_module("fcntl")
+    except ImportError:
+        # Not on Windows.
+        return
+    end = time.monotonic() + _MOST_SECONDS_WAITED
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02)
+        except OSError:
+            # Not on every file system.
+            return
+        else:
+            return
+
+
+# Bytes that this process has written since it last looked at all files.
+_written = [_MOST_CACHED_BYTES]
+
+
+def _keep_small(folder: Path, nbytes: int) -> None:
+    """Delete the cubins that were not used for longest, if all together are too large.
+
+    And what processes left that were ended. nbytes: written now. To look at all files takes time:
+    a process does so at first, and then for each sixteenth of what there may be.
+    """
+    _written[0] += nbytes
+    if _written[0] < _MOST_CACHED_BYTES // 16:
+        return
+    _written[0] = 0
+    old = time.time() - _STALE_SECONDS
+    for path in (*folder.glob(f"{_WRITTEN}*"), *folder.glob("*.lock")):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < old:
+                path.unlink()
+    facts = []
+    for path in folder.glob("*.cubin"):
+        # Another process may have deleted it.
+        with contextlib.suppress(OSError):
+            facts.append((path.stat(), path))
     excess = sum(fact.st_size for fact, _ in facts) - _MOST_CACHED_BYTES
     for fact, path in sorted(facts, key=lambda pair: pair[0].st_mtime_ns):
         if excess <= 0:

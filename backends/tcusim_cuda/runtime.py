@@ -94,6 +94,8 @@ class Runtime(ABC):
     def __init__(self) -> None:
         self._loaded: dict[tuple[int, str], Loaded] = {}
         self._lock = threading.Lock()
+        # One for each context: a GPU that is busy may let a kernel wait that is loaded.
+        self._loading: dict[int, threading.Lock] = {}
 
     # --- What the library does ---------------------------------------------------------------
 
@@ -159,20 +161,22 @@ class Runtime(ABC):
         """Return kernels on the device of the active context, compiled side by side if need be."""
         driver = Driver.open()
         context = driver.context_id(driver.current_context())
-        with self._lock:
-            missing = {k.text: k for k in kernels if (context, k.text) not in self._loaded}
-            cubins = compile_kernels(list(missing.values()), driver.sm(place.device))
-            for kernel, cubin in zip(missing.values(), cubins, strict=True):
-                needed = cubin.usage.shared_bytes + kernel.dynamic_shared_bytes
-                if needed > (offered := driver.shared_bytes(place.device)):
-                    raise Unsupported(
-                        f"{kernel.title} needs {needed} bytes of shared memory a block, "
-                        f"{driver.title(place.device)} has {offered}. Build it with fewer warps or "
-                        f"smaller tiles."
-                    )
-                function = self.load(cubin.code, kernel)
-                self._loaded[context, kernel.text] = Loaded(function, cubin.usage)
-            return tuple(self._loaded[context, kernel.text] for kernel in kernels)
+        missing = {k.text: k for k in kernels if (context, k.text) not in self._loaded}
+        # Nobody waits for what is compiled here but who wants the same.
+        cubins = compile_kernels([*missing.values()], driver.sm(place.device)) if missing else []
+        for kernel, cubin in zip(missing.values(), cubins, strict=True):
+            needed = cubin.usage.shared_bytes + kernel.dynamic_shared_bytes
+            if needed > (offered := driver.shared_bytes(place.device)):
+                raise Unsupported(
+                    f"{kernel.title} needs {needed} bytes of shared memory a block, "
+                    f"{driver.title(place.device)} has {offered}. Build it with fewer warps or "
+                    f"smaller tiles."
+                )
+            with self._loading.setdefault(context, threading.Lock()):
+                if (context, kernel.text) not in self._loaded:
+                    function = self.load(cubin.code, kernel)
+                    self._loaded[context, kernel.text] = Loaded(function, cubin.usage)
+        return tuple(self._loaded[context, kernel.text] for kernel in kernels)
 
     @contextmanager
     def explained(self, what: str, configured: Callable[[], str]) -> Iterator[None]:

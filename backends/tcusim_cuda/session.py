@@ -22,9 +22,10 @@ from tcusim_cuda.arrays import DeviceArray, common_device, from_bits, host_bits
 from tcusim_cuda.driver import Driver
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 from tcusim_cuda.libraries import QuickLibrary, device_array, library_of, on_gpu, quick_library
-from tcusim_cuda.prepared import PreparedPlan, require_host_out, require_writable
+from tcusim_cuda.prepared import PreparedPlan, Step, require_host_out, require_writable
 from tcusim_cuda.runtime import (
     Call,
+    Loaded,
     Place,
     Runtime,
     Stream,
@@ -376,7 +377,7 @@ class DeviceSession:
             works = [_Work(arrays)] if works_of is None else works_of(arrays, opened)
             queue = self._queue(place, opened, aliased, like)
             used = [*made.values(), *(array for work in works for array in work.arrays.values())]
-            with ordered({handle, *(array.stream for array in used)}, opened.handle):
+            with self._lock, ordered({handle, *(array.stream for array in used)}, opened.handle):
                 self._queue_all(queue, works, poison=poison)
             if any(library_of(array).must_wait for array in given.values()):
                 Driver.open().wait(opened.handle)
@@ -409,7 +410,8 @@ class DeviceSession:
                 for name, values in bits.items():
                     driver.copy_there(values, work.arrays[name].address, handle)
                 queue = self._queue(place, opened, False, None)
-                self._queue_all(queue, [work], poison=poison)
+                with self._lock:
+                    self._queue_all(queue, [work], poison=poison)
                 for name in plan.outputs:
                     memory = plan.memory[name]
                     values = np.empty(memory.size, format_of(memory.dtype).memory_dtype)
@@ -487,14 +489,11 @@ class DeviceSession:
 
     @contextmanager
     def _active(self, place: Place, stream: Any, handle: int | None) -> Iterator[Stream]:
-        """Give the stream of a handle, or the library's own, in the context of the place.
-
-        No other thread launches this plan meanwhile.
-        """
+        """Give the stream of a handle, or the library's own, in the context of the place."""
         runtime = self.runtime
         explained = runtime.explained(self.plan.title, self._configured)
-        with explained, self._lock, runtime.active(place):
-            self._now = None
+        self._now = None
+        with explained, runtime.active(place):
             if handle is None:
                 handle = runtime.default_stream(place)
             elif stream is not None:
@@ -507,18 +506,9 @@ class DeviceSession:
         """Return the launches on a stream, in the active context."""
         driver = Driver.open()
         key = (driver.context_id(driver.current_context()), stream.handle, aliased)
-        if key not in self._queues:
-            here = [one for one in self._queues if one[0] == key[0]]
-            while len(here) >= _MOST_STREAMS:
-                del self._queues[here.pop(0)]
-                self._quick.clear()
-            self._queues[key] = self._new_queue(place, stream, aliased, like)
-        return self._queues[key]
-
-    def _new_queue(
-        self, place: Place, stream: Stream, aliased: bool, like: DeviceArray | None
-    ) -> _Queue:
-        plan = self.plan
+        known = self._queues.get(key)
+        if known is not None:
+            return known
         launched = [step for step in self.prepared.steps if step.blocks]
         kernels = [
             step.kernel.aliased()
@@ -526,7 +516,25 @@ class DeviceSession:
             else step.kernel
             for step in launched
         ]
+        # While these are compiled, launches elsewhere go on.
         loaded = self.runtime.loaded(kernels, place)
+        with self._lock:
+            here = [one for one in self._queues if one[0] == key[0] and one != key]
+            while len(here) >= _MOST_STREAMS:
+                del self._queues[here.pop(0)]
+                self._quick.clear()
+            made = self._queues.get(key) or self._new_queue(launched, loaded, stream, like)
+            self._queues[key] = made
+        return made
+
+    def _new_queue(
+        self,
+        launched: Sequence[Step],
+        loaded: Sequence[Loaded],
+        stream: Stream,
+        like: DeviceArray | None,
+    ) -> _Queue:
+        plan = self.plan
         # The memory for status words comes first.
         sizes = {step.roles[WORKSPACE]: step.status_bytes for step in launched if step.status_bytes}
         status_bytes = sum(map(_rounded_up, sizes.values()))

@@ -7,7 +7,12 @@ import importlib
 import itertools
 import multiprocessing
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -376,3 +381,169 @@ def test_several_processes_may_share_a_cache(cache: Path) -> None:
         codes = [code for job in jobs for code in job.get(120)]
     assert len(set(codes)) == 1
     assert not list(cache.glob("new-*"))
+
+
+# --- Who compiles ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], threading.Event]:
+    """Have a compiler that waits for an event; return whom it compiled for, and the event."""
+    seen: list[str] = []
+    go_on = threading.Event()
+
+    def compile_slowly(kernel: Kernel, *arguments: Any) -> tuple[bytes, str]:
+        seen.append(kernel.name)
+        assert go_on.wait(20)
+        return b"machine code", ""
+
+    monkeypatch.setattr(compiler, "_compile", compile_slowly)
+    monkeypatch.setattr(compiler, "read_usage", lambda code, name: None)
+    return seen, go_on
+
+
+def wait_for(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@needs_nvrtc
+@pytest.mark.usefixtures("cache")
+def test_threads_that_want_one_kernel_compile_it_once(
+    slow: tuple[list[str], threading.Event],
+) -> None:
+    seen, go_on = slow
+    target(80)
+    with ThreadPoolExecutor(3) as pool:
+        one = [pool.submit(compile_kernel, kernel(), 80) for _ in range(2)]
+        wait_for(lambda: bool(seen))
+        # Who wants another kernel does not wait for them.
+        other = pool.submit(compile_kernel, emit(build("scan_k")), 80)
+        wait_for(lambda: len(seen) == 2)
+        go_on.set()
+        found = [job.result(20).code for job in (*one, other)]
+    assert sorted(seen) == ["reduction_k", "scan_k"]
+    assert found == [b"machine code"] * 3
+
+
+@needs_nvrtc
+def test_a_failure_is_that_of_all_who_wait(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target(80)
+    attempts: list[str] = []
+
+    def fail(kernel: Kernel, *arguments: Any) -> tuple[bytes, str]:
+        attempts.append(kernel.name)
+        time.sleep(0.05)
+        raise Unsupported("not today")
+
+    monkeypatch.setattr(compiler, "_compile", fail)
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(compile_kernel, kernel(), 80) for _ in range(2)]
+        for job in jobs:
+            with pytest.raises(Unsupported, match="not today"):
+                job.result(20)
+    # It is no failure for ever, and leaves no lock.
+    with pytest.raises(Unsupported):
+        compile_kernel(kernel(), 80)
+    assert len(attempts) <= 3
+    assert not list(cache.glob("*.lock"))
+
+
+# A process that compiles: it says so in a file, and ends when there is another file.
+COMPILES = """
+import os, sys, time
+from pathlib import Path
+from tcusim.algorithms import build
+from tcusim_cuda import compile as compiler
+from tcusim_cuda.emit import emit
+
+folder = Path(sys.argv[1])
+
+def compile_slowly(kernel, *arguments):
+    (folder / f"compiles {os.getpid()}").touch()
+    while not (folder / "go on").exists():
+        time.sleep(0.005)
+    return b"machine code", ""
+
+compiler._compile = compile_slowly
+compiler.read_usage = lambda code, name: None
+(folder / f"begins {os.getpid()}").touch()
+assert compiler.compile_kernel(emit(build("reduction_k")), 80).code == b"machine code"
+"""
+
+
+@needs_nvrtc
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks on Windows")
+def test_processes_that_begin_together_compile_once_and_survive_one_that_is_killed(
+    cache: Path, tmp_path: Path
+) -> None:
+    target(80)
+
+    def begun(what: str) -> set[int]:
+        return {int(path.name.split()[1]) for path in tmp_path.glob(f"{what} *")}
+
+    command = [sys.executable, "-c", COMPILES, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ranks = [subprocess.Popen(command, env=environment) for _ in range(3)]
+    try:
+        wait_for(lambda: len(begun("begins")) == 3 and len(begun("compiles")) == 1)
+        (first,) = begun("compiles")
+        next(rank for rank in ranks if rank.pid == first).kill()
+        # The lock of the one that is gone passes to one of the others.
+        wait_for(lambda: len(begun("compiles")) == 2)
+        (tmp_path / "go on").touch()
+        codes = {rank.pid: rank.wait(20) for rank in ranks}
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    assert len(begun("compiles")) == 2
+    assert {pid: code for pid, code in codes.items() if pid != first} == dict.fromkeys(
+        set(codes) - {first}, 0
+    )
+    assert [path.suffix for path in cache.iterdir()] == [".cubin"]
+
+
+@needs_nvrtc
+def test_a_lock_that_nobody_gives_back_is_not_waited_for_forever(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, compilations: list[str]
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    compile_kernel(kernel(), target(80))
+    (path,) = cache.iterdir()
+    path.unlink()
+    monkeypatch.setattr(compiler, "_MOST_SECONDS_WAITED", 0.05)
+    with path.with_suffix(".lock").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        compile_kernel(kernel(), 80)
+    assert len(compilations) == 2
+
+
+@needs_nvrtc
+def test_what_killed_processes_left_is_deleted_now_and_then(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, slow: tuple[list[str], threading.Event]
+) -> None:
+    slow[1].set()
+    target(80)
+    monkeypatch.setattr(compiler, "_written", [compiler._MOST_CACHED_BYTES])
+    cache.mkdir()
+
+    def left() -> list[str]:
+        return sorted(path.name for path in cache.iterdir() if path.suffix != ".cubin")
+
+    def leave() -> None:
+        for name in ("new-old", "old.lock", "new-young"):
+            (cache / name).touch()
+        for name in ("new-old", "old.lock"):
+            os.utime(cache / name, (time.time() - 7200,) * 2)
+
+    leave()
+    compile_kernel(kernel(), 80)
+    assert left() == ["new-young"]
+    # The next files are not worth a look at all of them.
+    leave()
+    for number in range(3):
+        compile_kernel(dataclasses.replace(kernel(), text=f"// {number}"), 80)
+    assert left() == ["new-old", "new-young", "old.lock"]
