@@ -14,7 +14,8 @@ other integers, bool          int64 or uint64, or `dtype`;   refused
 `dtype` is the type of the computation, as in NumPy, where it or the array's type is float64; other
 floats are computed as they are, in float32 sums, and rounded once to `dtype`.
 
-Sums and scans of float32 are rounded additions of the elements themselves, on every architecture.
+Sums and scans of float32 are rounded additions of the elements themselves, on every architecture;
+so are those of float64 where tensor cores do not multiply it.
 Products, and algorithms that a user names, multiply: there float32 is split into bf16 parts; where
 there is no bf16, into scaled f16 parts, which takes a look at the data and so a NumPy array.
 
@@ -97,12 +98,21 @@ def numpy_type(name: Any) -> np.dtype[Any]:
     return found
 
 
-def types_of(work: str, result: str, acc: str, *, multiplies: bool = True) -> Types:
+def types_of(work: str, result: str, acc: str, arch: str, *, multiplies: bool = True) -> Types:
     """Return the types of the launches for NumPy's names of the array's type and the result's.
 
-    multiplies: whether the launches do in any case; else they add up float32 as it is.
+    multiplies: whether the launches do in any case; else they add up float32 as it is, and float64
+    if the architecture has no products of it.
     """
     ab, own, source = _TYPES[work]
+    if work == "float64" and not _multiplies(arch, ab, own):
+        if multiplies:
+            raise Unsupported(
+                f"{arch} multiplies no float64. Give dtype='float32', or cast the array; for "
+                "float64, take an architecture that has it, such as arch='ampere' or 'exact'. "
+                "Sums and scans without algorithm= add float64 without products"
+            )
+        ab = "f16"
     if adds_rows(source, own) and not multiplies:
         ab = source
     if acc == "f16" and work != "float16":
@@ -140,9 +150,9 @@ def types_on_host(
         return TypeRule(given, given, wanted, _types_of_digits(arch), "fixed point")
     as_given = given in FLOATS and "float64" not in (given, wanted)
     work = given if as_given else wanted
-    types = types_of(work, wanted, acc, multiplies=product or algorithm is not None)
+    types = types_of(work, wanted, acc, arch, multiplies=product or algorithm is not None)
     method: Method = "as it is"
-    if parts_of(types.source, types.ab) > 1:
+    if not types.adds and parts_of(types.source, types.ab) > 1:
         method = "bf16 parts"
         if not _multiplies(arch, "bf16", "f32"):
             types, method = Types("f16", "f32", "f16", "f32"), "f16 parts"
@@ -163,7 +173,7 @@ def types_on_device(
                 f"int8 arrays in GPU memory have {' or '.join(valid)} results, not {result}; cast "
                 "the result"
             )
-        return TypeRule("int8", "int8", result, types_of("int8", result, acc))
+        return TypeRule("int8", "int8", result, types_of("int8", result, acc, arch))
     if given not in FLOATS:
         raise InputError(
             f"arrays in GPU memory must be of {', '.join(FLOATS)} or int8, got {given}; cast it "
@@ -181,8 +191,9 @@ def types_on_device(
         types = Types("f64" if multiplied else "f16", "f64", "f16", BY_ARRAY_NAME[wanted].name)
         return TypeRule(given, given, wanted, types, "fixed point")
     work = wanted if "float64" in (given, wanted) else given
-    types = types_of(work, wanted, acc, multiplies=product or algorithm is not None)
-    if parts_of(types.source, types.ab) > 1 and not _multiplies(arch, "bf16", "f32"):
+    types = types_of(work, wanted, acc, arch, multiplies=product or algorithm is not None)
+    is_split = not types.adds and parts_of(types.source, types.ab) > 1
+    if is_split and not _multiplies(arch, "bf16", "f32"):
         instead = "" if product else "leave algorithm out, "
         raise Unsupported(
             f"float32 arrays in GPU memory are multiplied in bf16 parts, and {arch} has no bf16. "

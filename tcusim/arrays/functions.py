@@ -170,7 +170,7 @@ def sum(
         Who runs the programs. Default: "numpy", the simulator; for an array in GPU memory "cupy" or
         "pycuda" if it is of that library, else "cuda" or what is available.
     tile : str, tuple or MmaShape, optional
-        The tile, M-N-K order; default "16x16x16" ("8x8x4" for float64).
+        The tile, M-N-K order; default "16x16x16" ("8x8x4" for products of float64).
     arch : str, optional
         Whose arithmetic: an architecture, or the name of a GPU. Default: the GPU that
         the backend runs on, and "hopper" on the simulator.
@@ -566,7 +566,7 @@ def matmul(
         common type of a, b and c; of integers, which are exact, NumPy's wide integer as in
         `tcusim.sum` (`numpy.matmul` would wrap around in int8).
     tile : str, tuple or MmaShape, optional
-        The tile, M-N-K order; default "16x16x16" ("8x8x4" for float64).
+        The tile, M-N-K order; default "16x16x16" ("8x8x4" for products of float64).
     acc : {"f32", "f16"}
         Accumulator of float16 input; "f16" is the paper's HGEMM with its rounding, in one chain.
     algorithm : str, optional

@@ -227,7 +227,7 @@ class Planned:
         """Yield everything: what it is of, and text."""
         p, t = self.problem, self.problem.types
         yield "problem", _sizes(p, self.rule)
-        parts = f"{t.source} as {t.ab}" if t.source != t.ab else t.ab
+        parts = f"{t.source} as {t.ab}" if t.source != t.ab and not t.adds else t.source
         yield "tile", f"{p.tile.name}, {parts} to {t.acc}"
         yield "arch", self.arch or "that of the GPU; hopper on the simulator"
         for number, array in enumerate(self.arrays):

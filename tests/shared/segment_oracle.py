@@ -22,7 +22,10 @@ ROWS, PANELS, CHUNKS = 32, 8, 512
 
 @dataclass(frozen=True)
 class Oracle:
-    """Whose products, of tiles with k columns, of which types; ab="f32" has none."""
+    """Whose products, of tiles with k columns, of which types.
+
+    ab="f32" has none: rows are added in their own type, float32 or float64.
+    """
 
     arch: str = "hopper"
     k: int = 16

@@ -90,7 +90,7 @@ def test_bool_is_counted() -> None:
 
 
 @examples
-@given(st.integers(1, 2000), SEEDS, st.sampled_from(["hopper", "ampere", "ieee"]))
+@given(st.integers(1, 2000), SEEDS, st.sampled_from(["volta", "hopper", "ampere", "ieee"]))
 def test_float64(length: int, seed: int, arch: str) -> None:
     x = np.random.default_rng(seed).integers(-(2**40), 2**40, length).astype(np.float64)
     assert tcusim.sum(x, arch=arch) == x.sum()

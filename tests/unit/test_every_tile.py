@@ -45,7 +45,7 @@ TYPES: Final = (
     *(("hopper", dtype, "f32") for dtype in ("float16", "bfloat16", "float32", "float64")),
     *(("hopper", dtype, "f32") for dtype in ("int8", "uint8", "int64", "bool")),
     ("hopper", "float16", "f16"),
-    *(("volta", dtype, "f32") for dtype in ("float16", "float32", "int8", "uint8")),
+    *(("volta", dtype, "f32") for dtype in ("float16", "float32", "float64", "int8", "uint8")),
     ("volta", "float16", "f16"),
     *(("exact", dtype, "f32") for dtype in ("float16", "bfloat16", "float32", "float64", "int8")),
 )
@@ -83,8 +83,10 @@ class Case:
         """Return why the tile does not take the types, if it does not."""
         arch, dtype, acc = self.types
         is_product = self.operation.startswith("mat")
-        if dtype == "float32" and not is_product:
+        if (dtype == "float32" or (arch, dtype) == ("volta", "float64")) and not is_product:
             return None
+        if (arch, dtype) == ("volta", "float64"):
+            return "multiplies no float64"
         ab = {"float16": "f16", "bfloat16": "bf16", "float32": "bf16", "float64": "f64"}
         pair = (ab.get(dtype, "s8"), "s32")
         if dtype in ab:
@@ -216,7 +218,7 @@ def fault(case: Case) -> str:
         known = isinstance(error, Unsupported) and reason is not None and reason in str(error)
         return "" if known or _is_too_long(case, error) else f"refused: {error}"
     if reason is not None:
-        return f"the tile {reason}, and nobody says so"
+        return f"{reason}, and nobody says so"
     if call is None:
         return _fallback(found)
     wanted = result(case, expected)

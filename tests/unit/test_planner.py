@@ -142,7 +142,7 @@ def test_a_warp_takes_short_segments(size: int) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("size", [4, 16, 200])
 def test_wide_elements_lie_in_rows_too(dtype: str, size: int) -> None:
-    types = types_of(dtype, dtype, "f32")
+    types = types_of(dtype, dtype, "f32", "hopper")
     total, scan = assert_right(
         integers(5000).astype(dtype), size, types=types, tile=tile_for(types, None)
     )
@@ -521,7 +521,7 @@ def test_strategies_of_products() -> None:
 @pytest.mark.parametrize("kind", ["reduction", "scan"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8"])
 def test_every_strategy_that_applies_sums_right(kind: str, dtype: str) -> None:
-    types = types_of(dtype, "int32" if dtype == "int8" else "float64", "f32")
+    types = types_of(dtype, "int32" if dtype == "int8" else "float64", "f32", "hopper")
     order = Order(exclusive=kind == "scan", reverse=kind == "scan")
     taken = set()
     for length, size in ((300, 2), (300, 16), (5000, 256), (9000, 1024), (9001, 9001), (9000, 700)):

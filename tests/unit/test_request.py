@@ -139,13 +139,44 @@ def test_algorithms_that_cannot_do_it(
 
 
 @pytest.mark.parametrize("arch", ["volta", "turing"])
-@pytest.mark.parametrize(
-    ("x", "ab"), [(X.astype(ml_dtypes.bfloat16), "bf16"), (X.astype(np.float64), "f64")]
-)
-def test_types_that_a_unit_lacks(arch: str, x: Any, ab: str) -> None:
+def test_types_that_a_unit_lacks(arch: str) -> None:
     for name in ALL:
-        text = f"tensor cores have no {ab} (sm_80 is the first); use arch='ampere'"
+        text = "tensor cores have no bf16 (sm_80 is the first); use arch='ampere'"
+        x = X.astype(ml_dtypes.bfloat16)
         refuses(Unsupported, text, name, *arguments(name, x), arch=arch)
+        text = f"{arch} multiplies no float64. Give dtype='float32', or cast the array"
+        named = {"algorithm": "scan_k" if "cum" in name else "reduction_k"}
+        refuses(Unsupported, text, name, *arguments(name, np.ones(10)), arch=arch, **named)
+
+
+@pytest.mark.parametrize("arch", ["volta", "turing", "cdna", "amx"])
+def test_float64_is_added_where_it_is_not_multiplied(arch: str) -> None:
+    x = np.random.default_rng(4).standard_normal(3000)
+    plan = tcusim.plan("sum", length=x.size, dtype="float64", arch=arch)
+    assert "f64 to f64" in str(plan)
+    assert " 0 mma" in str(plan)
+    for name in ALL:
+        given = arguments(name, x)
+        # The same additions everywhere, of which each is rounded to nearest.
+        found = getattr(tcusim, name)(*given, arch=arch)
+        assert found.tobytes() == getattr(tcusim, name)(*given, arch="volta").tobytes()
+        parts = x.reshape(-1, given[1] if len(given) > 1 else x.size)
+        expected = parts.cumsum(axis=1).ravel() if "cum" in name else parts.sum(axis=1)
+        np.testing.assert_allclose(np.ravel(found), expected, rtol=0, atol=1e-11)
+    np.testing.assert_array_equal(
+        tcusim.sum(x, arch=arch, tile="8x8x4"),
+        tcusim.plan("sum", length=x.size, dtype="float64", arch=arch, tile="16x8x4")(x),
+    )
+
+
+@pytest.mark.parametrize("arch", ["volta", "turing"])
+def test_products_of_float64_say_what_to_do(arch: str) -> None:
+    square = np.eye(3)
+    text = f"{arch} multiplies no float64. Give dtype='float32', or cast the array"
+    for name, right in (("matmul", square), ("matvec", square[0])):
+        refuses(Unsupported, text, name, square, right, arch=arch)
+    found = tcusim.matmul(square, square, arch=arch, dtype="float32")
+    np.testing.assert_array_equal(found, square.astype(np.float32))
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -155,15 +155,10 @@ def test_a_pipeline_needs_two_stages() -> None:
 
 @pytest.mark.parametrize("steps_of_chunk", [3, 5, 17])
 def test_stages_take_turns_where_chunks_have_an_odd_number_of_steps(steps_of_chunk: int) -> None:
-    a = np.random.default_rng(2).integers(-2, 3, (20, 16 * 8 * steps_of_chunk * 7 + 5))
-    options: dict[str, Any] = {
-        "inner": a.shape[1],
-        "share_rows": True,
-        "width": 2,
-        "warps": 4,
-        "stages": 8,
-    }
-    chunk = {"chunk": 16 * 8 * steps_of_chunk, "accumulation_length": 8}
-    program = build("gemv_reduction", **options, **chunk)
+    chunk = 16 * 8 * steps_of_chunk
+    a = np.random.default_rng(2).integers(-2, 3, (20, 7 * chunk + 5))
+    options: dict[str, Any] = {"inner": a.shape[1], "chunk": chunk, "width": 2, "stages": 8}
+    options |= {"share_rows": True, "warps": 4, "accumulation_length": 8}
+    program = build("gemv_reduction", **options)
     found = run_numpy(program, {"a": a.astype(np.float16).ravel(), "b": a[3].astype(np.float16)})
     np.testing.assert_array_equal(found["out"], a @ a[3])

@@ -95,7 +95,7 @@ def test_no_number_changes_a_bit(kind: str, size: int, some: Some) -> None:
     """Drawn for every kind of launch: what a warp or a block takes is not how it is added."""
     rng = np.random.default_rng(size)
     length = max(1, 2**17 // size) * size
-    types = types_of("float16", "float32", "f32")
+    types = types_of("float16", "float32", "f32", "hopper")
     problem = Problem(
         kind=kind, length=length, segment_size=size, types=types, tile=tile_for(types, None),
         arch="hopper",
