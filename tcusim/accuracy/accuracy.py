@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -129,74 +129,90 @@ class Accuracy:
         )
 
     def worst(self, length: int = PROMISED, blocked: int | None = None) -> Error:
-        """Return the largest predicted error of a length over the families."""
-        return max((self.at(name, length, blocked) for name in FAMILIES), key=_predicted)
+        """Return the largest error of a length over the families.
+
+        The largest that is predicted; where the predictions do not hold, the largest that was
+        measured, of the longest sums that were if `length` is beyond them.
+        """
+        ones = [one for one in self.errors if one.blocked == blocked]
+        if self.holds or all(one.measured is None for one in ones):
+            return max((self.at(name, length, blocked) for name in FAMILIES), key=_predicted)
+        known = [one for one in ones if one.measured is not None]
+        at = min((one.length for one in known), key=lambda each: abs(each - length))
+        return max((one for one in known if one.length == at), key=_measured)
 
     def bits(self, length: int = PROMISED, blocked: int | None = None) -> float:
         """Return the bits of precision that may be promised of sums of a length.
 
-        They are those of twice the largest predicted error, since a prediction is within a factor
-        of two; never more than the result has, nor fewer than none.
+        They are those of twice the largest error, since an error is within a factor of two; never
+        more than the result has, nor fewer than none.
         """
-        error = _FACTOR * self.worst(length, blocked).predicted
+        error = _FACTOR * self._told(self.worst(length, blocked))
         most = format_of(self.acc).fraction_bits + 1.0
         if error == 0.0:
             return most
         return 0.0 if error >= 1.0 else min(most, -math.log2(error))
+
+    def _told(self, error: Error) -> float:
+        return error.predicted if self.holds else _measured(error)
 
     def overflows_from(self, family: str = "same_sign") -> int | None:
         """Return the least length that was looked at of which sums overflow; None if none does."""
         found = (one for one in self.errors if one.family == family and one.blocked is None)
         return next((one.length for one in found if math.isinf(one.predicted)), None)
 
-    def problems(self) -> tuple[str, ...]:
-        """Return where the unit does not compute as its rule says, as sentences.
+    @property
+    def holds(self) -> bool:
+        """Whether the errors that were measured are near those that are predicted.
 
-        What is measured must be within a factor of two of what the rule's parameters predict, and
-        stagnation and bias equal.
+        A unit computes by its rule, and what predicts its errors is a model of that: where they
+        are apart, the model is at fault and never the unit.
         """
-        return tuple(self._problems())
+        return len(self.apart()) < _SEVERAL
 
-    def _problems(self) -> Iterator[str]:
-        claim = _claim(self.rule)
-        for one in self.stagnation:
-            if one.predicted != one.computed:
-                yield (
-                    f"a sum of {one.terms} stops growing at {one.computed:g}, and with {claim} it "
-                    f"would at {one.predicted:g}"
-                )
-        for bias in self.bias:
-            if abs(bias.predicted - bias.computed) > 5 * bias.uncertainty + 1e-9:
-                yield (
-                    f"steps are biased by {bias.computed:.3g} units in the last place where the "
-                    f"sum is near 2^{bias.exponent}, and with {claim} by {bias.predicted:.3g}"
-                )
-        apart = [one for one in self.errors if not _agree(one, self.floor)]
-        if len(apart) >= _SEVERAL:
-            most = max(apart, key=_apart)
-            yield (
-                f"sums of {most.length:,} {most.family} terms have an error of "
-                f"{most.measured:.2g}, and with {claim} they would have {most.predicted:.2g}; "
-                f"{len(apart) - 1} others are apart, too"
-            )
+    def apart(self) -> tuple[Error, ...]:
+        """Return the errors of which measured and predicted are further apart than a factor of two.
+
+        Nothing where both are less than one rounding of the result; nor where no measured sum has
+        an error, if the predicted one is less than one cut: then few sums have one at all.
+        """
+        return tuple(one for one in self.errors if not _agree(one, self.floor, self.cut))
+
+    def caution(self) -> str:
+        """Return in a sentence where the predicted errors do not hold; nothing if they do."""
+        if self.holds:
+            return ""
+        most = max(self.apart(), key=_apart)
+        return (
+            f"the error model does not hold here: sums of {most.length:,} {most.family} terms have "
+            f"an error of {most.measured:.2g}, and {most.predicted:.2g} is predicted. Errors below "
+            f"are those measured"
+        )
 
     @property
     def floor(self) -> float:
         """An error below this is less than one rounding of the result, and not told apart."""
         return 2.0 ** -(format_of(self.acc).fraction_bits + 2)
 
+    @property
+    def cut(self) -> float:
+        """What one cut takes from a sum at most, in shares of its largest term."""
+        bits = format_of(self.acc).fraction_bits
+        return 2.0 ** -min(bits, getattr(self.rule.how, "fraction_bits", bits))
+
     def promise(self) -> str:
         """Return in a sentence what may be promised."""
         if isinstance(self.rule.how, Integer):
             return f"integers: every sum is exact, and wraps beyond {self.largest:,.0f}"
         texts = []
+        worst = self.worst()
         for how, blocked in (("in one accumulator", None), (f"in blocks of {BLOCK} mma", BLOCK)):
             worst = self.worst(blocked=blocked)
             texts.append(
                 f"{_in_words(self.bits(blocked=blocked))} {how} (error "
-                f"{_percent(worst.predicted)}, {worst.family})"
+                f"{_percent(self._told(worst))}, {worst.family})"
             )
-        return f"{self.use()}; sums of {PROMISED:,} terms have {', and '.join(texts)}"
+        return f"{self.use()}; sums of {worst.length:,} terms have {', and '.join(texts)}"
 
     def use(self) -> str:
         """Return what the unit is good for, by the bits of a sum of 65,536 terms.
@@ -227,7 +243,7 @@ class Accuracy:
         return value | {
             "bits": {"chain": self.bits(), "blocked": self.bits(blocked=BLOCK)},
             "promise": self.promise(),
-            "problems": list(self.problems()),
+            "caution": self.caution(),
         }
 
 
@@ -239,6 +255,10 @@ def _predicted(error: Error) -> float:
     return error.predicted
 
 
+def _measured(error: Error) -> float:
+    return 0.0 if error.measured is None else error.measured
+
+
 def _apart(error: Error) -> float:
     """Return how many times the larger of two errors is the smaller one."""
     measured = max(error.measured or 0.0, 1e-30)
@@ -246,20 +266,15 @@ def _apart(error: Error) -> float:
     return max(measured / predicted, predicted / measured)
 
 
-def _agree(error: Error, floor: float) -> bool:
+def _agree(error: Error, floor: float, cut: float) -> bool:
     """Return whether measured and predicted are within a factor of two, as far as can be told."""
     if error.measured is None or math.isinf(error.measured) or math.isinf(error.predicted):
         # Where sums come near the largest number, some overflow and some do not.
         return True
+    if error.measured == 0.0 and error.predicted < cut:
+        return True
     one, other = (max(floor, value) for value in (error.measured, error.predicted))
     return max(one, other) <= _FACTOR * _OF_FEW * min(one, other)
-
-
-def _claim(rule: Rule) -> str:
-    """Return what the rule claims."""
-    how = rule.how
-    bits = getattr(how, "fraction_bits", None)
-    return "its rule" if bits is None else f"the {bits} fraction bits of its rule"
 
 
 def _in_words(bits: float) -> str:

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.machine import Values, round_values
+from tcusim.machine import Values, format_of, round_values
 
-__all__ = ["FAMILIES", "Family", "terms_of"]
+__all__ = ["FAMILIES", "Family", "in_type", "terms_of"]
 
 Float64 = NDArray[np.float64]
 
@@ -73,12 +73,23 @@ FAMILIES: Final[Mapping[str, Family]] = {
 }
 
 
+def in_type(values: Float64, ab: str) -> Values:
+    """Return numbers of a type; those that are beyond its largest one are that.
+
+    An error is that of a sum, so that no term may be infinite, or NaN as it is in e4m3.
+    """
+    known = format_of(ab)
+    if known.is_float:
+        values = np.clip(values, -known.largest, known.largest)
+    return round_values(values, ab)
+
+
 def terms_of(family: Family, rng: np.random.Generator, rows: int, length: int, ab: str) -> Values:
     """Return arrays of a family, rounded to the operands' type: (rows, length)."""
     if not family.returns:
-        return round_values(family.draw(rng, (rows, length)), ab)
+        return in_type(family.draw(rng, (rows, length)), ab)
     parts = []
     for size in (2 ** max(1, number) for number in range(max(1, (length - 1).bit_length()))):
-        half = round_values(family.draw(rng, (rows, size // 2)), ab)
+        half = in_type(family.draw(rng, (rows, size // 2)), ab)
         parts.append(rng.permuted(np.concatenate([half, -half], axis=1), axis=1))
     return np.concatenate(parts, axis=1)[:, :length]

@@ -18,16 +18,16 @@ with n.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.accuracy.families import FAMILIES, Family, Float64, terms_of
+from tcusim.accuracy.families import FAMILIES, Family, Float64, in_type, terms_of
 from tcusim.errors import InputError, Unsupported, unknown_name
-from tcusim.machine import Fused, Integer, Rule, Sequential, format_of, round_values
+from tcusim.machine import Fused, Integer, Rule, Sequential, format_of
 
 __all__ = ["LONGEST", "Step", "predicted_error", "step_of"]
 
@@ -44,13 +44,16 @@ _RELAXING: Final = 14
 # Steps from which the moments at one exponent are taken.
 _SAMPLES: Final = 512
 _IN_SHARE: Final = 64
+# So many times as many where c is added afterwards: what the alignment cuts off is the same beside
+# any c then, so that a bias by chance is one of the whole sum.
+_MORE_AFTER: Final = 16
 _SEED: Final = 3
 # c is beside its terms where it is 2^this times as large as their sum, or larger.
 _BESIDE: Final = 2
 # The correlation of what two grids cut off a term, one being half as fine: that of the last bits.
 _SHARED: Final = 0.5
-# Residues that are told apart.
-_MOST_CELLS: Final = 2**16
+# Residues that are told apart, as a power of two.
+_MOST_CELL_BITS: Final = 16
 # A length's error is infinite where a larger share of its sums overflows.
 _OVERFLOWING: Final = 0.02
 # Of longer steps fewer are followed, in inverse proportion, but no fewer than so many: the terms of
@@ -59,6 +62,8 @@ _USUAL_LENGTH: Final = 64
 _LEAST_SUMS: Final = 192
 _LEAST_STEPS: Final = 8
 _LEAST_SAMPLES: Final = 64
+# The most bits of a result that are followed in float64, which has room for a sum's growth.
+_MOST_BITS: Final = 40
 # The exponent of a sum that is zero.
 _NOTHING: Final = -40
 
@@ -207,9 +212,13 @@ def predicted_error(
     if isinstance(rule.how, Integer):
         return 0.0
     step = step_of(rule, k)
+    finer = max(0, step.output_bits - _MOST_BITS)
+    if finer:
+        # What float64 rounds to, it cannot follow: the error of so many bits less is as much more.
+        step = replace(step, output_bits=_MOST_BITS, acc_bits=_MOST_BITS)
     if blocked is None or length <= blocked * k:
-        return _at(_chain(step, family, rule.ab), length)
-    return _blocked(step, family, rule.ab, length, blocked * k)
+        return _at(_chain(step, family, rule.ab), length) * 2.0**-finer
+    return _blocked(step, family, rule.ab, length, blocked * k) * 2.0**-finer
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,15 +316,20 @@ class _Moments:
         the distribution of their sum modulo q, the convolution of those of the terms.
         """
         step = self.step
-        if step.fraction_bits is None or step.c_after or self.drawn.size == 0:
-            return None
-        cells = 2 ** max(0, step.fraction_bits - step.output_bits)
-        if cells > _MOST_CELLS or exponent < self.top + math.log2(step.length) + _BESIDE:
+        if step.c_after or exponent < self.top + math.log2(step.length) + _BESIDE:
             return None
         if step.floor is not None and exponent < step.floor:
             return None
-        unit = 2.0 ** (exponent - step.fraction_bits)
-        cut = (np.rint if step.nearest_terms else np.trunc)(self.drawn / unit)
+        finest = step.output_bits + _MOST_CELL_BITS
+        bits = step.fraction_bits
+        if bits is None or bits > finest:
+            # What finer residues would add is too little to count.
+            bits, nearest = finest, True
+        else:
+            nearest = step.nearest_terms
+        cells = 2 ** max(0, bits - step.output_bits)
+        unit = 2.0 ** (exponent - bits)
+        cut = (np.rint if nearest else np.trunc)(self.drawn / unit)
         aligning = step.length * float(np.mean(cut * unit - self.drawn))
         shares = np.bincount(cut.astype(np.int64) % cells, minlength=cells) / cut.size
         together = np.fft.irfft(np.fft.rfft(shares) ** step.length, cells) if cells > 1 else shares
@@ -350,7 +364,10 @@ def _follow(step: Step, family: Family, ab: str) -> _Walk:
     sums = max(_LEAST_SUMS, _SUMS // fewer)
     first_steps = max(_LEAST_STEPS, _FIRST_STEPS // fewer)
     terms = terms_of(family, rng, sums, first_steps * step.length, ab).astype(np.float64)
-    drawn = _strata(family, rng, ab, max(_LEAST_SAMPLES, _SAMPLES // fewer))
+    samples = max(_LEAST_SAMPLES, _SAMPLES // fewer)
+    if step.c_after:
+        samples *= _MORE_AFTER
+    drawn = _strata(family, rng, ab, samples)
     moments = _Moments(step, _steps(drawn, rng, step.length), drawn.ravel())
     magnitude = float(np.abs(drawn).mean())
     walk = _Record(magnitude)
@@ -382,9 +399,13 @@ def _strata(family: Family, rng: np.random.Generator, ab: str, samples: int = _S
     count = samples if family.one_sign else samples // 2
     found = family.draw(rng, (count, _IN_SHARE)).ravel()
     if family.quantile is not None:
-        found = family.quantile((np.arange(found.size) + 0.5) / found.size)
+        # Anywhere in their parts, or the last bits of a wide type would be zeros: one as far above
+        # the middle of its part as another is below, so that the mean is that of all.
+        off = rng.uniform(-0.5, 0.5, found.size // 2)
+        middles = np.arange(found.size) + 0.5 + np.concatenate([off, -off[::-1]])
+        found = family.quantile(middles / found.size)
     ordered = np.sort(found if family.one_sign else np.abs(found))
-    rounded: Float64 = round_values(ordered, ab).astype(np.float64)
+    rounded: Float64 = in_type(ordered, ab).astype(np.float64)
     whole = rounded if family.one_sign else np.concatenate([-rounded[::-1], rounded])
     return whole.reshape(-1, _IN_SHARE)
 
@@ -497,7 +518,12 @@ def _parts(
     size = math.sqrt(float(np.mean(np.square(np.where(np.isfinite(computed), computed, 0.0)))))
     bias = moments.at(_exponents(computed), terms)[0]
     pull = math.sqrt(float(np.mean(np.square(bias))))
-    if family.one_sign or not pull or stride * pull < 0.25 * size:
+    if family.one_sign or not pull:
+        return [_Part(stride, stride)]
+    # Where pull and chance are in balance. A sum that is nearer to zero, since it cancels, is not
+    # held there: what it was is what it still is.
+    size = max(size, 0.5 * moments.variance / pull)
+    if stride * pull < 0.25 * size:
         return [_Part(stride, stride)]
     short = max(1.0, math.floor(0.25 * size / pull))
     count = min(_RELAXING, math.ceil(stride / short))

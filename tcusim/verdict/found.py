@@ -124,7 +124,6 @@ class UnitVerdict:
             not self.refused
             and all(report.ok for report in self.reports)
             and not self.claims
-            and not (self.accuracy is not None and self.accuracy.problems())
             and not any(one.gravity == IMPOSSIBLE for one in self.findings)
         )
 

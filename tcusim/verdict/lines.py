@@ -155,8 +155,7 @@ def _precision(found: UnitVerdict) -> Line:
     wrong = [f"WRONG: {claim.text} [{claim.name}]" for claim in found.claims or ()]
     accuracy = found.accuracy
     if accuracy is not None:
-        wrong += [f"WRONG: {problem}" for problem in accuracy.problems()]
-        text = accuracy.promise()
+        text = ". ".join(filter(None, (accuracy.caution(), accuracy.promise())))
         ones = next((one for one in accuracy.stagnation if one.terms == "ones"), None)
         if ones is not None and math.isfinite(ones.computed):
             text += f"; a sum of ones stops growing at {ones.computed:,.0f}"
@@ -201,7 +200,8 @@ def _untested(found: UnitVerdict) -> Iterator[str]:
     if found.accuracy is not None:
         measured = [one.length for one in found.accuracy.errors if one.measured is not None]
         if measured:  # integers are exact, and nothing is measured
-            yield f"sums of more than {max(measured):,} terms (predicted alone)"
+            alone = " (predicted alone)" if found.accuracy.holds else ""
+            yield f"sums of more than {max(measured):,} terms{alone}"
     if found.left_out:
         yield f"tiles {found.left_out}"
     too_large = sum(row.left_out for report in found.reports for row in report.rows)

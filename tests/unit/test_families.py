@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tcusim.accuracy.families import FAMILIES, terms_of
+from tcusim.machine.formats import FORMATS
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -25,3 +26,10 @@ def test_a_length_may_be_any() -> None:
     for length in (1, 2, 3, 100):
         shape = terms_of(FAMILIES["cancelling"], np.random.default_rng(0), 2, length, "f16").shape
         assert shape == (2, length)
+
+
+@pytest.mark.parametrize("ab", [name for name, one in FORMATS.items() if one.is_float])
+def test_no_term_is_infinite(ab: str) -> None:
+    for family in FAMILIES.values():
+        terms = terms_of(family, np.random.default_rng(0), 64, 2**10, ab)
+        assert np.isfinite(terms.astype(np.float64)).all(), family.name

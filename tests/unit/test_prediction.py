@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,80 @@ def test_predictions_are_near_what_is_measured(name: str, one: Rule, blocked: in
             predicted = predicted_error(one, family, length, blocked=blocked)
             pair = sorted((max(floor, error), max(floor, predicted)))
             assert pair[1] <= NEAR * pair[0], (name, family, length, error, predicted)
+
+
+def invented_rules(count: int) -> list[tuple[Rule, int]]:
+    """Return rules of every kind, with the k of a tile: a sample of all combinations."""
+    choices: dict[str, tuple[Any, ...]] = {
+        "ab": ("f16", "bf16", "tf32", "f32", "e4m3", "e5m2"),
+        "acc": ("f32", "f32", "f16"),
+        "fraction_bits": (8, 10, 12, 14, 16, 18, 20, 22, 23, 24, 25, 26, 30, 32, 35, 36, 38, 40),
+        "length": (1, 2, 4, 8, 16, 32),
+        "output": ("rz", "rne"),
+        "alignment": ("rz", "rne"),
+        "c_joins": ("sum", "after"),
+        "k": (8, 16, 32),
+    }
+    draw = random.Random(5)
+    found = []
+    for _ in range(count):
+        one = {name: draw.choice(values) for name, values in choices.items()}
+        ab, acc, k = one.pop("ab"), one.pop("acc"), one.pop("k")
+        found.append((Rule(ab, acc, Fused(**one), "invented", "assumed"), k))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("one", "k"),
+    marked(invented_rules(500), 200, start=9),
+    ids=lambda it: f"{it.ab} {it.acc} {it.how}" if isinstance(it, Rule) else str(it),
+)
+def test_predictions_for_invented_units(one: Rule, k: int) -> None:
+    """Within a factor of two, for every family; at most an octave early or late.
+
+    Where a sum first loses a bit, it is of few sums, so that few that are measured have it.
+    """
+    lengths = [max(k, 2**j) for j in range(5, 13)]
+    floor = 2.0 ** -(format_of(one.acc).fraction_bits + 2)
+    for family, few in measured_errors(one, lengths, k=k, rows=40).items():
+        predicted = [predicted_error(one, family, length, k=k) for length in lengths]
+        if _near(predicted, few, floor):
+            continue
+        (many,) = measured_errors(one, lengths, k=k, rows=640, families=[family]).values()
+        assert _near(predicted, many, floor), (family, predicted, many)
+
+
+def _near(predicted: list[float], measured: list[float], floor: float) -> bool:
+    """Return whether predictions are near what was measured, there or at a neighbour's length."""
+    for place, value in enumerate(predicted):
+        beside = measured[max(0, place - 1) : place + 2]
+        least, most = (max(floor, bound(beside)) for bound in (min, max))
+        finite = all(map(math.isfinite, (value, *beside)))
+        if finite and not least / 2.0 <= max(floor, value) <= most * 2.0:
+            return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("arch", "blocked"), marked([("ieee", None), ("ieee", 16), ("exact", None), ("exact", 16)], 4)
+)
+def test_predictions_of_float64_sums(arch: str, blocked: int | None) -> None:
+    one = rule_for(arch, "f64", "f64")
+    lengths = [2**j for j in range(4, 12)]
+    for family, errors in measured_errors(one, lengths, k=4, rows=64, blocked=blocked).items():
+        for length, error in zip(lengths, errors, strict=True):
+            predicted = predicted_error(one, family, length, k=4, blocked=blocked)
+            assert error / NEAR <= predicted <= NEAR * error, (family, length, error)
+
+
+@pytest.mark.parametrize("ab", marked(["f16", "bf16"], 2))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_more_fraction_bits_never_cost_precision(family: str, ab: str) -> None:
+    rules = [Rule(ab, "f32", Fused(2, bits), "x", "x") for bits in (24, 30, 36, 40)]
+    for length in (2**10, 2**16, 2**20):
+        errors = [predicted_error(one, family, length) for one in rules]
+        for coarse, fine in itertools.pairwise(errors):
+            assert fine <= 2.0 * coarse + 2.0**-25, errors
 
 
 @pytest.mark.full
