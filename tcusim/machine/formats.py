@@ -218,7 +218,8 @@ def array_name_of(dtype: Any) -> str:
     if name in BY_ARRAY_NAME:
         return name
     try:
-        return str(np.dtype(dtype).name)
+        # A type of torch is one of NumPy by its name alone.
+        return str(np.dtype(name if type(dtype).__module__ == "torch" else dtype).name)
     except TypeError as error:
         raise InputError(f"dtype: {error}") from error
 

@@ -19,6 +19,7 @@ from tcusim.torch.functions import (
     matvec,
     segment_cumsum,
     segment_sum,
+    sqrt,
     sum,
 )
 from tcusim.torch.invariant import ROUTED, batch_invariant
@@ -41,5 +42,6 @@ __all__ = [
     "segment_sum",
     "simulated",
     "softmax",
+    "sqrt",
     "sum",
 ]

@@ -22,9 +22,11 @@ from tcusim.torch.operators import (
     matmul_kernel,
     matvec_kernel,
     operator,
+    require_summable,
     result_type,
     segment_cumsum_kernel,
     segment_sum_kernel,
+    sqrt_kernel,
     sum_kernel,
 )
 from tcusim.torch.repeated import launched
@@ -32,12 +34,14 @@ from tcusim.torch.simulation import arch_for
 
 __all__ = [
     "cumsum",
+    "dims_of",
     "is_simple",
     "matmul",
     "matvec",
     "require_tensor",
     "segment_cumsum",
     "segment_sum",
+    "sqrt",
     "sum",
     "with_whole",
 ]
@@ -59,7 +63,7 @@ def is_simple(*tensors: Tensor | None) -> bool:
     """Return whether nothing has to know of a call on these tensors but the kernel.
 
     Nothing traces or compiles it, records a derivative, carries a tangent along, or maps it over a
-    batch.
+    batch, and the tensors have data.
     """
     if (
         is_compiling()
@@ -72,7 +76,14 @@ def is_simple(*tensors: Tensor | None) -> bool:
     grad = torch.is_grad_enabled()
     # A loop, which takes half as long as `all`.
     for one in tensors:
-        if one is not None and (type(one) not in _PLAIN or (grad and one.requires_grad)):
+        if one is not None and (
+            type(one) not in _PLAIN
+            or (grad and one.requires_grad)
+            # Elements that are not there, that lie elsewhere as zeros, or with another sign.
+            or one.is_meta
+            or one.is_neg()
+            or one._is_zerotensor()
+        ):
             return False
     return True
 
@@ -119,6 +130,15 @@ def _result_type(tensor: Tensor, dtype: Any) -> Any:
     """Return the type of a sum's result."""
     require_tensor("input", tensor)
     return result_type(_of_autocast(tensor, dtype), tensor.dtype)
+
+
+def dims_of(dim: Any) -> tuple[int, ...] | None:
+    """Return axes as a tuple; None for all, which an empty tuple is in torch."""
+    if dim is None or hasattr(dim, "__index__"):
+        return None if dim is None else (int(dim),)
+    if not isinstance(dim, tuple | list):
+        raise InputError(f"dim must be an integer or a tuple of integers, got {dim!r}")
+    return tuple(dim) or None
 
 
 def _put(result: Tensor, out: Tensor | None) -> Tensor:
@@ -182,8 +202,7 @@ def sum(
     >>> tct.sum(torch.arange(6, dtype=torch.float16).reshape(2, 3), dim=1)
     tensor([ 3., 12.], dtype=torch.float16)
     """
-    # An empty tuple is all axes, as in torch.
-    axes = (dim,) if isinstance(dim, int) else tuple(dim) if dim else None
+    axes = dims_of(dim)
     if is_simple(input):
         wanted = _of_autocast(input, dtype)
         result = launched(sum_kernel, input, axes, keepdim, wanted, bits)
@@ -412,7 +431,7 @@ def _segments(
         num_segments = int(ids[-1]) + 1 if ids.shape[0] else 0
     elif num_segments < 0:
         raise InputError(f"num_segments must be an integer from 0 on, got {num_segments!r}")
-    if check and not torch.compiler.is_compiling():
+    if check and not (is_compiling() or ids.is_meta):
         _require_ids(ids, num_segments)
     borders = torch.arange(num_segments + 1, device=ids.device, dtype=ids.dtype)
     return input, torch.searchsorted(ids.contiguous(), borders), dim
@@ -483,7 +502,7 @@ def matmul(a: Tensor, b: Tensor, *, dtype: Any = None, out: Tensor | None = None
     if b.dim() == 1:
         return matvec(a, b, dtype=dtype, out=out)
     rows = a.unsqueeze(-2) if a.dim() == 1 else a
-    wanted = a.dtype if dtype is None else dtype
+    wanted = result_type(dtype, a.dtype)
     call = matmul_kernel if is_simple(rows, b) else operator("matmul")
     result = call(rows, b, wanted)
     return _put(result.squeeze(-2) if a.dim() == 1 else result, out)
@@ -517,18 +536,52 @@ def matvec(a: Tensor, x: Tensor, *, dtype: Any = None, out: Tensor | None = None
     """
     a, x = _operands(a, x, "x")
     rows = a.unsqueeze(0) if a.dim() == 1 else a
-    wanted = a.dtype if dtype is None else dtype
+    wanted = result_type(dtype, a.dtype)
     call = matvec_kernel if is_simple(rows, x) else operator("matvec")
     result = call(rows, x, wanted)
     return _put(result.squeeze(-1) if a.dim() == 1 else result, out)
+
+
+def sqrt(input: Tensor) -> Tensor:
+    """Take square roots that are rounded once on every device, as `torch.sqrt` does on a GPU.
+
+    Parameters
+    ----------
+    input : Tensor
+        Of a float type. On a CPU the last bit of torch's own root is wrong in every sixth float32.
+
+    Returns
+    -------
+    Tensor
+        Of the shape and type of `input`.
+
+    Raises
+    ------
+    InputError
+        If `input` is of another type.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> tct.sqrt(torch.tensor([4.0, 2.0]))
+    tensor([2.0000, 1.4142])
+    """
+    if not is_simple(input):
+        require_tensor("input", input)
+    require_summable("input", input)
+    if not input.dtype.is_floating_point:
+        raise InputError(f"sqrt takes float tensors, got {input.dtype}. Cast it: input.float()")
+    return sqrt_kernel(input) if is_simple(input) else operator("sqrt")(input)
 
 
 def _operands(a: Tensor, b: Tensor, name: str) -> tuple[Tensor, Tensor]:
     """Return the factors of a product, cast as autocast says; refuse what cannot be multiplied."""
     require_tensor("a", a)
     require_tensor(name, b)
+    for one, told in ((a, "a"), (b, name)):
+        require_summable(told, one)
     kind = a.device.type
-    if torch.is_autocast_enabled(kind) and a.dtype != torch.float64:
+    if _any_autocast() and torch.is_autocast_enabled(kind) and a.dtype != torch.float64:
         wanted = torch.get_autocast_dtype(kind)
         a, b = a.to(wanted), b.to(wanted)
     if a.dtype != b.dtype or not a.dtype.is_floating_point:

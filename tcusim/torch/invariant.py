@@ -5,41 +5,51 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final
+from contextlib import contextmanager, nullcontext
+from typing import Any, Final, Literal, TypeAlias
 
 import torch
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tcusim.errors import InputError
 from tcusim.torch.functions import Tensor, cumsum, matmul
 from tcusim.torch.functions import sum as tensor_sum
-from tcusim.torch.norms import centred, log_softmax, mean, normalised, softmax
+from tcusim.torch.norm_operators import gradients
+from tcusim.torch.norms import centred, last_axes, log_softmax, mean, normalised, softmax
 from tcusim.torch.operators import in_forward_mode
 
-__all__ = ["ROUTED", "batch_invariant"]
+__all__ = ["ROUTED", "adds", "batch_invariant"]
+
+Device: TypeAlias = Literal["cuda", "cpu"]
+Devices: TypeAlias = Device | Sequence[Device]
 
 _LOCK: Final = threading.RLock()
 # How often each device is within the mode, and what put it there.
 _DEPTH: Final[dict[str, int]] = {}
 _LIBRARIES: Final[dict[str, Any]] = {}
+# Whether torch took its fast paths of attention before the mode.
+_FAST_PATH: Final[list[bool]] = []
 
 _DEVICES: Final = {"cuda": "CUDA", "cpu": "CPU"}
 
 
 @contextmanager
-def batch_invariant(devices: str | Sequence[str] = "cuda") -> Iterator[None]:
+def batch_invariant(devices: Devices = "cuda", *, strict: bool = False) -> Iterator[None]:
     """Within this context, torch's sums, means, scans, products and norms go through this package.
 
     What a model returns for one example then does not depend on the other examples of its batch,
     as far as the operators of `ROUTED` go. It concerns all threads of the process. What is compiled
     by torch.compile's inductor has kernels of its own, and is not routed: call the functions of
-    this package there.
+    this package there. The fast paths of `torch.nn.TransformerEncoderLayer` and
+    `torch.nn.MultiheadAttention`, which are kernels of their own, are off.
 
     Parameters
     ----------
-    devices : str or sequence of str
-        ``"cuda"``, ``"cpu"`` or both: whose tensors. On the CPU the simulator runs.
+    devices : {"cuda", "cpu"} or sequence of them
+        Whose tensors. On the CPU the simulator runs. A warning tells that torch has no CUDA.
+    strict : bool
+        Warn of each operator that adds and is not routed, once, when this thread calls it.
 
     Raises
     ------
@@ -58,18 +68,33 @@ def batch_invariant(devices: str | Sequence[str] = "cuda") -> Iterator[None]:
     for name in names:
         if name not in _DEVICES:
             raise InputError(f"devices must be 'cuda', 'cpu' or both, got {name!r}")
+    if names == ["cuda"] and not torch.cuda.is_available():
+        warnings.warn(
+            "batch_invariant: this torch has no CUDA, and nothing is routed. Tensors on the CPU "
+            "are by batch_invariant('cpu')",
+            stacklevel=3,
+        )
     with _LOCK:
         for name in names:
             _enter(name)
     try:
-        yield
+        with _Unrouted() if strict else nullcontext():
+            yield
     finally:
         with _LOCK:
             for name in names:
                 _leave(name)
 
 
+def adds(packet: str) -> bool:
+    """Return whether an operator of torch adds up several elements; packet: without overloads."""
+    return packet in _ADDS or packet.startswith(_ADD_OF)
+
+
 def _enter(device: str) -> None:
+    if not any(_DEPTH.values()):
+        _FAST_PATH.append(torch.backends.mha.get_fastpath_enabled())
+        torch.backends.mha.set_fastpath_enabled(False)
     _DEPTH[device] = _DEPTH.get(device, 0) + 1
     if _DEPTH[device] > 1:
         return
@@ -80,8 +105,7 @@ def _enter(device: str) -> None:
         warnings.simplefilter("ignore")
         for name, make in _KERNELS.items():
             if _exists(name):
-                usual = torch.library.get_kernel(f"aten::{name}", key)
-                kernel = _without_tangents(make(_caller(usual)))
+                kernel = _without_tangents(make(_usual(name, key)))
                 library.impl(name, kernel, key, with_keyset=True)
     _LIBRARIES[device] = library
 
@@ -90,6 +114,34 @@ def _leave(device: str) -> None:
     _DEPTH[device] -= 1
     if _DEPTH[device] == 0:
         _LIBRARIES.pop(device)._destroy()
+    if not any(_DEPTH.values()):
+        torch.backends.mha.set_fastpath_enabled(_FAST_PATH.pop())
+
+
+class _Unrouted(TorchDispatchMode):  # type: ignore[misc] # mypy has no torch
+    """Warns of operators that add and are not routed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: set[Any] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        name = func.name().removeprefix("aten::")
+        if name in ROUTED:
+            return func(*args, **given)
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+            with self:
+                return func.decompose(*args, **given)
+        is_new = func.namespace == "aten" and func not in self._told
+        if is_new and adds(name.partition(".")[0].removesuffix("_")):
+            self._told.add(func)
+            warnings.warn(
+                f"batch_invariant: {func} adds, and is not routed. Its bits may depend on the "
+                "batch",
+                stacklevel=2,
+            )
+        return func(*args, **given)
 
 
 def _exists(name: str) -> bool:
@@ -98,13 +150,23 @@ def _exists(name: str) -> bool:
     return found is not None and (overload or "default") in found.overloads()
 
 
-def _caller(usual: Any) -> Callable[..., Any]:
+def _usual(name: str, key: str) -> Callable[..., Any]:
     """Return what computes as torch does outside of the mode."""
+    try:
+        usual = torch.library.get_kernel(f"aten::{name}", key)
+    except RuntimeError:
+        # The gradient of a norm, which torch has on CUDA alone.
+        return _left_out
 
     def call(keyset: Any, *arguments: Any, **more: Any) -> Any:
         return usual.call_boxed(keyset, *arguments, **more)
 
     return call
+
+
+def _left_out(*arguments: Any, **more: Any) -> Any:
+    """Stand for what this package does not compute."""
+    return NotImplemented
 
 
 def _without_tangents(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -181,23 +243,43 @@ def _cumsum(usual: Usual) -> Usual:
 
 def _mm(usual: Usual) -> Usual:
     def kernel(keyset: Any, a: Tensor, b: Tensor) -> Tensor:
-        return matmul(a, b) if _ours(a, b) else usual(keyset, a, b)
+        return matmul(a, b) if _fit(a, b) else usual(keyset, a, b)
 
     return kernel
 
 
-def _addmm(usual: Usual) -> Usual:
+def _fit(a: Tensor, b: Tensor) -> bool:
+    """Return whether these are factors of one rank, or a matrix and a vector; torch refuses others.
+
+    Stacks are of one size.
+    """
+    if not _ours(a, b):
+        return False
+    if b.dim() == 1:
+        return bool(a.dim() in (1, 2) and a.shape[-1] == b.shape[0])
+    return bool(a.dim() == b.dim() and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2])
+
+
+def _dot(usual: Usual) -> Usual:
+    def kernel(keyset: Any, a: Tensor, b: Tensor) -> Tensor:
+        return matmul(a, b) if _fit(a, b) and a.dim() == 1 else usual(keyset, a, b)
+
+    return kernel
+
+
+def _added(usual: Usual) -> Usual:
     def kernel(
         keyset: Any, c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1
     ) -> Tensor:
-        if not _ours(a, b):
+        if not _fit(a, b) or c.dtype != a.dtype:
             return usual(keyset, c, a, b, beta=beta, alpha=alpha)
         wide = torch.float64 if a.dtype == torch.float64 else torch.float32
         product = matmul(a, b, dtype=wide)
         product = product if alpha == 1 else alpha * product
+        if beta != 0:
+            product = product + (c if beta == 1 else beta * c).expand(product.shape)
         # As in torch, what beta = 0 leaves out may be NaN.
-        total = product if beta == 0 else product + (c if beta == 1 else beta * c)
-        return total.to(a.dtype)
+        return product.to(a.dtype)
 
     return kernel
 
@@ -232,7 +314,7 @@ def _layer_norm(usual: Usual) -> Usual:
         if not _ours(input):
             whole: tuple[Tensor, Tensor, Tensor] = usual(keyset, input, shape, weight, bias, eps)
             return whole
-        axes = tuple(range(-len(shape), 0))
+        axes = last_axes(input, shape, eps, weight=weight, bias=bias)
         result, centre, root = centred(input, axes, weight, bias, eps)
         kept = torch.float64 if input.dtype == torch.float64 else torch.float32
         if input.device.type == "cpu":
@@ -250,27 +332,137 @@ def _rms_norm(usual: Usual) -> Usual:
         if not _ours(input):
             whole: tuple[Tensor, Tensor] = usual(keyset, input, shape, weight, eps)
             return whole
-        axes = tuple(range(-len(shape), 0))
         added = torch.finfo(input.dtype).eps if eps is None else eps
+        axes = last_axes(input, shape, added, weight=weight)
         result, inverse = normalised(input, axes, weight, added, scales=True)
         return result, inverse
 
     return kernel
 
 
+def _rms_norm_backward(usual: Usual) -> Usual:
+    def kernel(
+        keyset: Any,
+        gradient: Tensor,
+        input: Tensor,
+        shape: Any,
+        scale: Tensor,
+        weight: Tensor | None,
+        needed: Any,
+    ) -> tuple[Tensor | None, Tensor | None]:
+        if not input.numel():
+            none = torch.zeros_like(input) if needed[0] else None
+            return none, torch.zeros_like(weight) if needed[1] else None
+        first = input.dim() - len(shape)
+        rows, given = input.flatten(first), gradient.flatten(first)
+        flat = None if weight is None else weight.flatten()
+        scales = scale.reshape(*input.shape[:first], 1)
+        for_input, for_weight = gradients(given, rows, flat, scales, needed)
+        return (
+            None if for_input is None else for_input.reshape(input.shape),
+            None if for_weight is None else for_weight.reshape(shape),
+        )
+
+    return kernel
+
+
+def _out(make: Callable[[Usual], Usual], *, typed: bool = False) -> Callable[[Usual], Usual]:
+    """Return the maker of an operator's form with ``out=``.
+
+    typed: whether the type of `out` is that of the result, if none is named.
+    """
+    own = make(_left_out)
+
+    def made(usual: Usual) -> Usual:
+        def kernel(keyset: Any, *arguments: Any, out: Tensor, **more: Any) -> Tensor:
+            wanted = dict(more)
+            if typed and wanted.get("dtype") is None:
+                wanted["dtype"] = out.dtype
+            result = own(keyset, *arguments, **wanted)
+            if result is NotImplemented or result.dtype != out.dtype:
+                return usual(keyset, *arguments, out=out, **more)
+            if out.shape != result.shape:
+                # It is made longer or shorter, or refused.
+                usual(keyset, *arguments, out=out, **more)
+            return out.copy_(result)
+
+        return kernel
+
+    return made
+
+
+def _in_place(make: Callable[[Usual], Usual]) -> Callable[[Usual], Usual]:
+    """Return the maker of an operator's form that writes to its first argument."""
+    own = make(_left_out)
+
+    def made(usual: Usual) -> Usual:
+        def kernel(keyset: Any, into: Tensor, *arguments: Any, **more: Any) -> Tensor:
+            result = own(keyset, into, *arguments, **more)
+            if result is NotImplemented or (result.shape, result.dtype) != (into.shape, into.dtype):
+                return usual(keyset, into, *arguments, **more)
+            return into.copy_(result)
+
+        return kernel
+
+    return made
+
+
 _KERNELS: Final[dict[str, Callable[[Usual], Usual]]] = {
     "sum": _whole_sum,
     "sum.dim_IntList": _sum,
+    "sum.IntList_out": _out(_sum, typed=True),
     "mean.dim": _mean,
+    "mean.out": _out(_mean, typed=True),
     "cumsum": _cumsum,
+    "cumsum.out": _out(_cumsum, typed=True),
+    "cumsum_": _in_place(_cumsum),
     "mm": _mm,
+    "mm.out": _out(_mm),
     "bmm": _mm,
-    "addmm": _addmm,
+    "bmm.out": _out(_mm),
+    "addmm": _added,
+    "addmm.out": _out(_added),
+    "addmm_": _in_place(_added),
+    "baddbmm": _added,
+    "baddbmm.out": _out(_added),
+    "baddbmm_": _in_place(_added),
+    "mv": _mm,
+    "mv.out": _out(_mm),
+    "addmv": _added,
+    "addmv.out": _out(_added),
+    "addmv_": _in_place(_added),
+    "dot": _dot,
+    "vdot": _dot,
     "_softmax": _softmax,
+    "_softmax.out": _out(_softmax),
     "_log_softmax": _log_softmax,
+    "_log_softmax.out": _out(_log_softmax),
     "native_layer_norm": _layer_norm,
     "_fused_rms_norm": _rms_norm,
+    "_fused_rms_norm_backward": _rms_norm_backward,
 }
 
 # The operators of torch that are routed, by their names in `torch.ops.aten`.
 ROUTED: Final = tuple(_KERNELS)
+
+# Operators that add up several elements, without their overloads.
+_NAMES: Final = """
+sum nansum mean nanmean cumsum prod cumprod logsumexp logcumsumexp trace histc bincount
+norm native_norm linalg_vector_norm dist renorm var var_mean std std_mean _softmax _log_softmax
+mm bmm addmm baddbmm addbmm addmv mv dot vdot _addmm_activation _int_mm _scaled_mm _trilinear
+_weight_int8pack_mm _weight_int4pack_mm linear mkldnn_linear mkldnn_rnn_layer _cudnn_rnn
+convolution _convolution convolution_overrideable mkldnn_convolution cudnn_convolution
+native_layer_norm native_group_norm native_batch_norm batch_norm_stats cudnn_batch_norm
+_native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_with_update
+_fused_rms_norm native_layer_norm_backward native_group_norm_backward native_batch_norm_backward
+_softmax_backward_data _log_softmax_backward_data convolution_backward embedding_dense_backward
+scatter_add scatter_reduce index_add index_reduce index_put segment_reduce _embedding_bag
+_embedding_bag_forward_only avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d
+nll_loss_forward nll_loss2d_forward mse_loss binary_cross_entropy smooth_l1_loss huber_loss
+soft_margin_loss multi_margin_loss multilabel_margin_loss_forward _ctc_loss
+_cdist_forward _pdist_forward _transformer_encoder_layer_fwd _native_multi_head_attention
+_efficient_attention_forward _flash_attention_forward
+"""
+_ADDS: Final = frozenset(_NAMES.split())
+# And those whose names begin so.
+_ADD_OF: Final = ("_scaled_dot_product_", "_fft_", "linalg_", "upsample_", "_foreach_norm")

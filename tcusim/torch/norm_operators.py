@@ -25,7 +25,7 @@ from tcusim.torch.operators import (
     placements,
     plain,
     register,
-    root,
+    sqrt_kernel,
     sum_kernel,
 )
 from tcusim.torch.repeated import found, keep
@@ -34,6 +34,7 @@ from tcusim.torch.simulation import arch_for
 __all__ = [
     "are_fused",
     "asked_of",
+    "gradients",
     "rms_norm_again",
     "rms_norm_at_once",
     "rms_norm_kernel",
@@ -77,7 +78,7 @@ def _roots(input: Any, columns: int, eps: float) -> Any:
     """Return the root of each row's mean square, by a pass for each operation."""
     wide = plain(input).reshape(-1, columns).float()
     total = sum_kernel(wide * wide, [1], True, torch.float32, "segment")
-    return root(divided(total, columns) + eps)
+    return sqrt_kernel(divided(total, columns) + eps)
 
 
 # --- Kernels: of rows along the last axis --------------------------------------
@@ -196,7 +197,7 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _sum(values: Any, axes: list[int], keepdim: bool) -> Any:
-    return operator("sum")(values, axes, keepdim, torch.float32, "segment")
+    return operator("sum")(values, axes, keepdim, values.dtype, "segment")
 
 
 def _backward(ctx: Any, gradient: Any) -> Any:
@@ -204,18 +205,27 @@ def _backward(ctx: Any, gradient: Any) -> Any:
         return None, None, None
     input, weight = ctx.saved_tensors
     scale = operator("rms_scales")(input, ctx.eps).unsqueeze(-1)
-    wide, given = input.float(), gradient.float()
+    return *gradients(gradient, input, weight, scale, ctx.needs_input_grad), None
+
+
+def gradients(gradient: Any, input: Any, weight: Any, scale: Any, needed: Any) -> tuple[Any, Any]:
+    """Return the gradients of rows along the last axis and of their weight; None if not needed.
+
+    scale: by what each row was multiplied.
+    """
+    wide, given = (one.to(scale.dtype) for one in (input, gradient))
     for_input = for_weight = None
-    if ctx.needs_input_grad[0]:
+    if needed[0]:
         own = given if weight is None else given * weight
         along = divided(_sum(own * wide, [-1], True), input.shape[-1])
         for_input = cast(scale * own - wide * (scale * scale * scale * along), input.dtype)
         for_input = placed(for_input, placements(input))
-    if weight is not None and ctx.needs_input_grad[1]:
+    if weight is not None and needed[1]:
         rows = list(range(input.dim() - 1))
-        for_weight = cast(_sum(given * (wide * scale), rows, False), weight.dtype)
+        along = given * (wide * scale)
+        for_weight = cast(_sum(along, rows, False) if rows else along, weight.dtype)
         for_weight = placed(for_weight, placements(weight))
-    return for_input, for_weight, None
+    return for_input, for_weight
 
 
 def _jvp(ctx: Any, for_input: Any, for_weight: Any, *_: Any) -> Any:

@@ -9,13 +9,14 @@ reads a row once.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 
 from tcusim.errors import InputError
-from tcusim.torch.functions import Tensor, is_simple, require_tensor, with_whole
+from tcusim.torch.functions import Tensor, dims_of, is_simple, require_tensor, sqrt, with_whole
 from tcusim.torch.functions import sum as tensor_sum
 from tcusim.torch.norm_operators import (
     are_fused,
@@ -25,11 +26,19 @@ from tcusim.torch.norm_operators import (
     rms_norm_kernel,
     rms_scales_kernel,
 )
-from tcusim.torch.operators import divided, divisor, operator, root, sum_kernel
+from tcusim.torch.operators import (
+    axes_of,
+    divided,
+    divisor,
+    operator,
+    require_summable,
+    sum_kernel,
+)
 from tcusim.torch.repeated import launched
 
 __all__ = [
     "centred",
+    "last_axes",
     "layer_norm",
     "log_softmax",
     "logsumexp",
@@ -52,6 +61,7 @@ def _narrow(result: Tensor, input: Tensor, dtype: Any = None) -> Tensor:
 
 def _require_float(name: str, input: Tensor) -> None:
     require_tensor("input", input)
+    require_summable("input", input)
     if not input.dtype.is_floating_point:
         raise InputError(f"{name} takes float tensors, got {input.dtype}. Cast it: input.float()")
 
@@ -104,38 +114,49 @@ def mean(
     tensor([1., 4.])
     """
     _require_float("mean", input)
-    # An empty tuple is all axes, as in torch.
-    dim = dim if isinstance(dim, int) else dim or None
+    dim = dims_of(dim)
     wide = torch.float64 if torch.float64 in (input.dtype, dtype) else torch.float32
     wanted = input.dtype if dtype is None else dtype
     if wanted.is_floating_point and is_simple(input):
         return _mean_at_once(input, dim, keepdim, wide, wanted)
     total = tensor_sum(input, dim, keepdim, dtype=wide)
-    axes = range(input.dim()) if dim is None else (dim,) if isinstance(dim, int) else dim
     count = 1
-    for axis in axes:
+    for axis in axes_of(dim, input.dim()):
         count = count * input.shape[axis]
     return _narrow(divided(total, count), input, dtype)
 
 
 def _mean_at_once(input: Tensor, dim: Any, keepdim: bool, wide: Any, wanted: Any) -> Tensor:
     """Return the mean of a tensor of which nothing is recorded: a sum, and one pass over it."""
-    axes = (dim,) if isinstance(dim, int) else None if dim is None else tuple(dim)
-    total = launched(sum_kernel, input, axes, keepdim, wide, "segment")
+    total = launched(sum_kernel, input, dim, keepdim, wide, "segment")
     by = divisor(input.numel() // (total.numel() or 1), total)
     # The quotient is rounded to the type of the sum first, wherever it is put.
     out = total if wanted == wide else torch.empty_like(total, dtype=wanted)
     return torch.div(total, by, out=out)
 
 
-def _last_axes(input: Tensor, normalized_shape: Any) -> tuple[int, ...]:
-    """Return the axes that a norm is over; refuse a shape that the tensor does not end in."""
+def last_axes(input: Tensor, normalized_shape: Any, eps: Any, **beside: Any) -> tuple[int, ...]:
+    """Return the axes that a norm is over; refuse other shapes than that of the last axes.
+
+    beside: what is multiplied by the result or added to it, by name.
+    """
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
         raise InputError(
             f"normalized_shape must be the last axes of the input; it is {shape}, and the input "
             f"has shape {tuple(input.shape)}"
         )
+    for name, one in beside.items():
+        if one is None:
+            continue
+        require_tensor(name, one)
+        if tuple(one.shape) != shape:
+            raise InputError(
+                f"{name} must be of the same shape as normalized_shape, {shape}; its shape is "
+                f"{tuple(one.shape)}"
+            )
+    if not isinstance(eps, numbers.Real | torch.SymFloat):
+        raise InputError(f"eps must be a number, got {eps!r}")
     return tuple(range(-len(shape), 0))
 
 
@@ -163,12 +184,13 @@ def rms_norm(
     Tensor
         Of the shape and type of `input`: input / sqrt(mean of the squares + eps) * weight in
         float32, or float64, each operation rounded once. Of rows of up to 20,480 elements of half
-        precision, or 10,240 of float32, it is input * (1 / sqrt(...)) * weight.
+        precision, or 10,240 of float32, it is input * (1 / sqrt(...)) * weight. A row whose mean
+        square overflows is 0, as in torch.
 
     Raises
     ------
     InputError
-        If the input does not end in that shape, or is of integers.
+        If the input does not end in that shape or is of integers, or if `weight` has another shape.
 
     Examples
     --------
@@ -183,8 +205,8 @@ def rms_norm(
         if result is not None:
             return result
     _require_float("rms_norm", input)
-    axes = _last_axes(input, normalized_shape)
     added = torch.finfo(input.dtype).eps if eps is None else eps
+    axes = last_axes(input, normalized_shape, added, weight=weight)
     return _by_rows(input, axes, lambda rows: normalised(rows, axes, weight, added, key=key)[0])
 
 
@@ -207,7 +229,7 @@ def normalised(
         wide = _wide(input)
         # A division is rounded correctly on every device. Neither rsqrt nor, on a GPU, the
         # reciprocal of torch is.
-        rms = root(mean(wide * wide, axes, True) + eps)
+        rms = sqrt(mean(wide * wide, axes, True) + eps)
         result = wide / rms
         result = _narrow(result if weight is None else result * weight, input)
         return result, 1 / rms if scales else None
@@ -250,12 +272,14 @@ def layer_norm(
     Returns
     -------
     Tensor
-        Of the shape and type of `input`.
+        Of the shape and type of `input`. A row whose variance overflows the type of the sums (one
+        of float32 or bfloat16, with an element beyond some 1.8e19) is NaN, as in torch.
 
     Raises
     ------
     InputError
-        If the input does not end in that shape, or is of integers.
+        If the input does not end in that shape or is of integers, or if `weight` or `bias` has
+        another shape.
 
     Examples
     --------
@@ -264,7 +288,7 @@ def layer_norm(
     tensor([[-1.,  1.]])
     """
     _require_float("layer_norm", input)
-    axes = _last_axes(input, normalized_shape)
+    axes = last_axes(input, normalized_shape, eps, weight=weight, bias=bias)
     return _by_rows(input, axes, lambda rows: centred(rows, axes, weight, bias, eps)[0])
 
 
@@ -275,7 +299,9 @@ def centred(
     wide = _wide(input)
     centre = mean(wide, axes, True)
     differences = wide - centre
-    deviation = root(mean(differences * differences, axes, True) + eps)
+    deviation = sqrt(mean(differences * differences, axes, True) + eps)
+    # What overflows is NaN, as in torch: finite differences divided by infinity would look right.
+    deviation = deviation + (deviation - deviation)
     result = differences / deviation
     result = result if weight is None else result * weight
     result = result if bias is None else result + bias
@@ -312,6 +338,7 @@ def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
     _require_float("softmax", input)
+    axes_of(dim, input.dim())
     return _by_rows(input, (dim,), lambda rows: _softmax(rows, dim, dtype))
 
 
@@ -345,6 +372,7 @@ def log_softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     tensor([[-1.3863, -1.3863, -1.3863, -1.3863]])
     """
     _require_float("log_softmax", input)
+    axes_of(dim, input.dim())
     return _by_rows(input, (dim,), lambda rows: _log_softmax(rows, dim, dtype))
 
 
@@ -380,6 +408,7 @@ def logsumexp(input: Tensor, dim: int, keepdim: bool = False) -> Tensor:
     tensor([1.3863])
     """
     _require_float("logsumexp", input)
+    axes_of(dim, input.dim())
     wide = _wide(with_whole(input, (dim,)))
     largest = _largest(wide, dim)
     total = torch.log(tensor_sum(torch.exp(wide - largest), dim, True)) + largest

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch.autograd import forward_ad
 
@@ -20,6 +21,7 @@ from tcusim.torch.simulation import arch_for
 
 __all__ = [
     "LIBRARY",
+    "axes_of",
     "cast",
     "divided",
     "divisor",
@@ -29,8 +31,9 @@ __all__ = [
     "placements",
     "plain",
     "register",
+    "require_summable",
     "result_type",
-    "root",
+    "sqrt_kernel",
 ]
 
 # It lives as long as the process: without it the operators are gone.
@@ -54,13 +57,59 @@ LIBRARY.define(
 )
 LIBRARY.define("matmul(Tensor a, Tensor b, ScalarType dtype) -> Tensor")
 LIBRARY.define("matvec(Tensor a, Tensor x, ScalarType dtype) -> Tensor")
+LIBRARY.define("sqrt(Tensor input) -> Tensor")
+
+
+_SUMMED: Final = frozenset(
+    getattr(torch, name)
+    for name in (
+        *("float16", "bfloat16", "float32", "float64", "bool"),
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    )
+)
 
 
 def result_type(dtype: Any, given: Any) -> Any:
     """Return the type of a result: that which is asked for, or as torch has it."""
     if dtype is not None:
+        if dtype not in _SUMMED:
+            raise InputError(
+                f"dtype must be a torch.dtype of real numbers of 16 bits or more, or of integers; "
+                f"got {dtype!r}"
+            )
         return dtype
     return given if given.is_floating_point else torch.int64
+
+
+def require_summable(name: str, tensor: Any) -> None:
+    """Refuse a tensor whose elements are no real numbers that this package adds."""
+    if tensor.layout != torch.strided:
+        raise InputError(f"{name} is of layout {tensor.layout}: {name}.to_dense() is summed")
+    if tensor.dtype in _SUMMED:
+        return
+    if tensor.is_complex():
+        raise InputError(f"{name} is of {tensor.dtype}: take {name}.real and {name}.imag")
+    if tensor.dtype.is_floating_point:
+        raise InputError(
+            f"{name} is of {tensor.dtype}, whose bits on tensor cores tcusim.predict_matmul tells. "
+            f"To compute with its values, which float32 has, cast it: {name}.float()"
+        )
+    raise InputError(f"{name} is of {tensor.dtype}, which is not summed; cast it first")
+
+
+def axes_of(dim: Any, rank: int) -> list[int]:
+    """Return axes counted from the first; a tensor without axes has 0 and -1, as in torch."""
+    axes: list[int] = []
+    most = max(1, rank)
+    for one in range(rank) if dim is None else (dim,) if hasattr(dim, "__index__") else dim:
+        if not hasattr(one, "__index__"):
+            raise InputError(f"dim must be an integer or a tuple of integers, got {dim!r}")
+        if not -most <= one < most:
+            raise InputError(f"dim must be in the range [{-most}, {most - 1}], got {one}")
+        if one % most in axes:
+            raise InputError(f"dim {one} appears more than once in {tuple(dim)}")
+        axes.append(int(one) % most)
+    return axes if rank else []
 
 
 def in_forward_mode() -> bool:
@@ -95,18 +144,7 @@ def divided(total: Any, count: int) -> Any:
     """
     if count and not count & (count - 1):
         return total / count
-    return total / torch.full((), count, dtype=total.dtype, device=total.device)
-
-
-def root(values: Any) -> Any:
-    """Return a square root that is rounded once.
-
-    On a CPU the last bit of torch's float32 root is often wrong. That of float64 is near enough: no
-    root of a float32 lies so close to the middle between two.
-    """
-    if values.dtype == torch.float32 and values.device.type == "cpu":
-        return torch.sqrt(values.double()).float()
-    return torch.sqrt(values)
+    return total / total.new_full((), count)
 
 
 _MOST_DIVISORS: Final = 1024
@@ -138,6 +176,7 @@ def divisor(count: int, like: Any) -> Any:
 
 def _length(input: Any, offsets: Any, size: int, dim: int) -> int:
     """Return the number of segments."""
+    axes_of(dim, input.dim())
     if offsets is not None:
         return int(offsets.shape[0]) - 1
     length: int = -(-input.shape[dim] // size)
@@ -152,9 +191,10 @@ def _length(input: Any, offsets: Any, size: int, dim: int) -> int:
 
 def sum_kernel(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> Any:
     """Compute the operator `sum`. dtype: as `sum` of `tcusim.torch` takes it, too."""
+    require_summable("input", input)
     result = tcusim.sum(
         plain(input),
-        axis=None if dim is None else tuple(dim),
+        axis=None if dim is None else tuple(axes_of(dim, input.dim())),
         keepdims=keepdim,
         dtype=array_name_of(result_type(dtype, input.dtype)),
         bits=bits,
@@ -167,22 +207,26 @@ def cumsum_kernel(
     input: Any, dim: int, exclusive: bool, reverse: bool, dtype: Any, bits: Any
 ) -> Any:
     """Compute the operator `cumsum`. dtype: as in `sum_kernel`."""
+    require_summable("input", input)
+    (axis,) = axes_of(dim, max(1, input.dim()))
     result = tcusim.cumsum(
         plain(input),
-        axis=dim,
+        axis=axis if input.dim() else None,
         exclusive=exclusive,
         reverse=reverse,
         dtype=array_name_of(result_type(dtype, input.dtype)),
         bits=bits,
         arch=arch_for(input),
     )
-    return result.contiguous()
+    return result.reshape(input.shape).contiguous()
 
 
 def segment_sum_kernel(
     input: Any, offsets: Any, size: int, dim: int, check: bool, dtype: Any, bits: Any
 ) -> Any:
     """Compute the operator `segment_sum`."""
+    require_summable("input", input)
+    (dim,) = axes_of(dim, max(1, input.dim()))
     result = tcusim.segmented_sum(
         plain(input),
         size or None,
@@ -208,6 +252,8 @@ def segment_cumsum_kernel(
     bits: Any,
 ) -> Any:
     """Compute the operator `segment_cumsum`."""
+    require_summable("input", input)
+    (dim,) = axes_of(dim, max(1, input.dim()))
     result = tcusim.segmented_cumsum(
         plain(input),
         size or None,
@@ -243,11 +289,22 @@ def matvec_kernel(a: Any, x: Any, dtype: Any) -> Any:
     return tcusim.matvec(plain(a), plain(x), dtype=array_name_of(dtype), arch=arch_for(a))
 
 
+def sqrt_kernel(input: Any) -> Any:
+    """Compute the operator `sqrt`: by NumPy on the CPU, where torch's last bit is often wrong."""
+    if input.is_cuda:
+        return torch.sqrt(plain(input))
+    # A root of float32 lies far enough from the middle between two numbers of 16 bits.
+    wide = plain(input) if input.dtype == torch.float64 else plain(input).float()
+    with np.errstate(invalid="ignore"):
+        return torch.from_numpy(np.asarray(np.sqrt(wide.numpy()))).to(input.dtype)
+
+
 # --- Shapes, for tensors without data -------------------------------------------------------------
 
 
 def _sum_shape(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> Any:
-    taken = range(input.dim()) if dim is None else [one % input.dim() for one in dim]
+    require_summable("input", input)
+    taken = axes_of(dim, input.dim())
     shape = [
         1 if place in taken else size
         for place, size in enumerate(input.shape)
@@ -259,6 +316,8 @@ def _sum_shape(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> An
 def _cumsum_shape(
     input: Any, dim: int, exclusive: bool, reverse: bool, dtype: Any, bits: Any
 ) -> Any:
+    require_summable("input", input)
+    axes_of(dim, input.dim())
     return input.new_empty(input.shape, dtype=dtype)
 
 
@@ -290,6 +349,10 @@ def _matvec_shape(a: Any, x: Any, dtype: Any) -> Any:
     return a.new_empty((*stack, a.shape[-2]), dtype=dtype)
 
 
+def _sqrt_shape(input: Any) -> Any:
+    return torch.empty_like(input)
+
+
 # --- Derivatives ----------------------------------------------------------------------------------
 #
 # They are operators themselves, so that they can be derived and compiled again.
@@ -317,9 +380,8 @@ def _keep_sum(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _sum_backward(ctx: Any, gradient: Any) -> Any:
-    taken = range(len(ctx.shape)) if ctx.dim is None else ctx.dim
     if not ctx.keepdim:
-        for place in sorted(one % len(ctx.shape) for one in taken):
+        for place in sorted(axes_of(ctx.dim, len(ctx.shape))):
             gradient = gradient.unsqueeze(place)
     own = cast(gradient, ctx.dtype).expand(ctx.shape)
     return placed(own, ctx.placements), None, None, None, None
@@ -469,6 +531,16 @@ def _matvec_backward(ctx: Any, gradient: Any) -> Any:
     return for_a, for_x, None
 
 
+def _keep_sqrt(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.save_for_backward(output)
+    ctx.save_for_forward(output)
+
+
+def _sqrt_derivative(ctx: Any, change: Any) -> Any:
+    (root,) = ctx.saved_tensors
+    return change / (root + root)
+
+
 # --- vmap: one more axis, in front ----------------------------------------------------------------
 
 
@@ -479,23 +551,22 @@ def _in_front(tensor: Any, place: int | None, size: int) -> Any:
     return tensor.movedim(place, 0)
 
 
-def _behind(dim: int, rank: int) -> int:
-    """Return the place of an axis behind that of the batch; rank: of one example."""
-    return dim % rank + 1 if rank else 1
-
-
 def _sum_vmap(info: Any, places: Any, input: Any, dim: Any, *more: Any) -> Any:
     whole = _in_front(input, places[0], info.batch_size)
-    rank = whole.dim() - 1
-    taken = range(rank) if dim is None else dim
-    behind = [_behind(one, rank) for one in taken]
+    behind = [one + 1 for one in axes_of(dim, whole.dim() - 1)]
+    if not behind:
+        # Examples without axes, of which none is summed.
+        return operator("sum")(whole.unsqueeze(1), [1], False, *more[1:]), 0
     return operator("sum")(whole, behind, *more), 0
 
 
 def _cumsum_vmap(info: Any, places: Any, input: Any, dim: int, *more: Any) -> Any:
     whole = _in_front(input, places[0], info.batch_size)
-    behind = _behind(dim, whole.dim() - 1)
-    return operator("cumsum")(whole, behind, *more), 0
+    axes = axes_of(dim, whole.dim() - 1)
+    if not axes:
+        # Examples without axes: each is its own scan.
+        return operator("cumsum")(whole.unsqueeze(1), 1, *more).squeeze(1), 0
+    return operator("cumsum")(whole, axes[0] + 1, *more), 0
 
 
 def _segments_vmap(call: Any, info: Any, places: Any, arguments: Any) -> Any:
@@ -506,7 +577,8 @@ def _segments_vmap(call: Any, info: Any, places: Any, arguments: Any) -> Any:
             "end to end, with offsets of all, and call the function once"
         )
     whole = _in_front(input, places[0], info.batch_size)
-    return call(whole, offsets, size, _behind(dim, whole.dim() - 1), *more), 0
+    (axis,) = axes_of(dim, max(1, whole.dim() - 1))
+    return call(whole, offsets, size, axis + 1, *more), 0
 
 
 def _segment_sum_vmap(info: Any, places: Any, *arguments: Any) -> Any:
@@ -544,6 +616,10 @@ def _matvec_vmap(info: Any, places: Any, a: Any, x: Any, dtype: Any) -> Any:
     return operator("matvec")(left, right, dtype), 0
 
 
+def _sqrt_vmap(info: Any, places: Any, input: Any) -> Any:
+    return operator("sqrt")(input), places[0]
+
+
 # --- All of it, by operator -----------------------------------------------------------------------
 
 _OPERATORS: Final = {
@@ -567,6 +643,10 @@ _OPERATORS: Final = {
     "matvec": (
         *(matvec_kernel, _matvec_shape),
         *(_keep_product, _matvec_backward, _matvec_jvp, _matvec_vmap),
+    ),
+    "sqrt": (
+        *(sqrt_kernel, _sqrt_shape),
+        *(_keep_sqrt, _sqrt_derivative, _sqrt_derivative, _sqrt_vmap),
     ),
     "segment_spread": (
         *(_segment_spread_kernel, _segment_spread_shape, _keep_spread),

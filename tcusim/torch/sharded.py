@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from tcusim.arrays.offsets import edges_of
 from tcusim.arrays.request import size_of
 from tcusim.errors import InputError
-from tcusim.torch.operators import LIBRARY, operator
+from tcusim.torch.operators import LIBRARY, axes_of, operator
 from tcusim.torch.pieces import cumsum_of_pieces, cut_of, moved, sum_of_pieces
 
 __all__ = ["require_settled", "with_whole"]
@@ -109,7 +109,7 @@ def _chunks(length: int, ranks: int) -> list[int]:
 
 def _sum(input: Tensor, dim: Any, keepdim: bool, dtype: Any, bits: str) -> Tensor:
     rank = input.dim()
-    axes = list(range(rank)) if dim is None else [one % rank for one in dim]
+    axes = axes_of(dim, rank)
     shape = [
         1 if place in axes else extent
         for place, extent in enumerate(input.shape)
@@ -302,6 +302,10 @@ def _rms_norm(input: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     return _made(result, input, list(input.placements), input.shape)
 
 
+def _sqrt(input: Tensor) -> Tensor:
+    return _made(operator("sqrt")(input.to_local()), input, list(input.placements), input.shape)
+
+
 def _rms_scales(input: Tensor, eps: float) -> Tensor:
     input = with_whole(input, [input.dim() - 1])
     result = operator("rms_scales")(input.to_local(), eps)
@@ -349,6 +353,7 @@ _RULES: Final[dict[str, Callable[..., Tensor]]] = {
     "segment_spread": _segment_spread,
     "rms_norm": _rms_norm,
     "rms_scales": _rms_scales,
+    "sqrt": _sqrt,
     "matmul": _product("matmul"),
     "matvec": _product("matvec"),
 }

@@ -49,10 +49,10 @@ def simulated(arch: str) -> Iterator[None]:
 def predict(function: Callable[..., _Result], *arguments: Any, arch: str = "hopper") -> _Result:
     """Return what a function of tensors returns on a GPU, without one.
 
-    Sums, scans and products of this package have the bits of the GPU. So have torch's additions,
-    multiplications, square roots, and quotients of tensors of float32, which are rounded correctly
-    everywhere. Quotients by Python numbers, reciprocals, `exp`, `tanh` and other functions may
-    differ in the last bit.
+    Sums, scans, products and roots of this package have the bits of the GPU. So have torch's
+    additions, multiplications, and quotients of tensors, which are rounded correctly everywhere.
+    Its square roots on a CPU, quotients by Python numbers, reciprocals, `exp`, `tanh` and other
+    functions may differ in the last bit.
 
     Parameters
     ----------

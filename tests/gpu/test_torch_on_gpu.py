@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -189,3 +191,32 @@ def test_a_row_has_one_set_of_bits_in_any_batch(torch: Any, tct: Any, length: in
             for name, call in calls.items():
                 found[name].add(call(x)[0].cpu().numpy().tobytes())
     assert {name: len(bits) for name, bits in found.items()} == dict.fromkeys(calls, 1)
+
+
+def test_gradients_in_the_mode(torch: Any, tct: Any) -> None:
+    """Of every operator that is routed: torch's values, and a row's bits in every batch."""
+    routed = importlib.import_module("routed_calls")
+    for name, call in routed.CALLS.items():
+        if not routed.is_derived(name):
+            continue
+        x = torch.randn(7, routed.COLUMNS, generator=torch.Generator().manual_seed(2)).cuda()
+        gradients = []
+        for given, mode in (
+            (x, tct.batch_invariant()),
+            (x[:2], tct.batch_invariant()),
+            (x.double(), nullcontext()),
+        ):
+            one = given.clone().requires_grad_()
+            with mode:
+                result = call(one)
+                (
+                    result * (1 + torch.arange(result[0].numel()).reshape(result[0].shape)).cuda()
+                ).sum().backward()
+            gradients.append(one.grad)
+        scale = gradients[2].abs().max()
+        torch.testing.assert_close(
+            gradients[0] / scale, gradients[2].float() / scale, rtol=1e-3, atol=1e-3
+        )
+        # The gradients of these have sums of torch's own.
+        if name not in ("_softmax", "_log_softmax", "native_layer_norm"):
+            assert torch.equal(gradients[0][:2], gradients[1]), name

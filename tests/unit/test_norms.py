@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
@@ -78,18 +77,26 @@ def test_divisors_are_kept_but_for_graphs(monkeypatch: pytest.MonkeyPatch) -> No
     assert not operators._DIVISORS
 
 
-def test_a_root_is_rounded_once() -> None:
-    """torch's own on a CPU is not; a GPU's is."""
-    x = torch.from_numpy(np.random.default_rng(0).random(10_000, np.float32))
-    expected = np.sqrt(x.numpy().astype(np.float64)).astype(np.float32)
-    assert np.array_equal(operators.root(x).numpy(), expected)
-    assert operators.root(torch.tensor([2.0], dtype=torch.float64)).item() == math.sqrt(2)
-
-
 def test_infinities() -> None:
     infinite = torch.tensor([[float("-inf")] * 3, [float("inf"), 0.0, 1.0]])
     assert torch.equal(tct.logsumexp(infinite, 1), torch.logsumexp(infinite, 1))
     assert bool(tct.softmax(infinite, 1)[0].isnan().all())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_an_overflow_is_told_as_torch_tells_it(dtype: str) -> None:
+    pytest.importorskip("ml_dtypes")
+    most = torch.finfo(getattr(torch, dtype)).max
+    small = torch.tensor([1.0, 2.0, 3.0])
+    for large in ([most / 4] * 2 + [0], [1, most, -2], [math.sqrt(most) * 4, 0, 0]):
+        x = torch.stack([torch.tensor(large, dtype=torch.float64), small]).to(getattr(torch, dtype))
+        bias = torch.ones(3).to(x)
+        for one in (x, x.clone().requires_grad_()):
+            got = tct.layer_norm(one, 3, bias, bias).detach()
+            assert bool(got[0].isnan().all())
+            assert bool(got[1].isfinite().all())
+        assert tct.rms_norm(x, 3)[0].isfinite().all()
+        assert torch.equal(F.rms_norm(x, (3,))[0] == 0, tct.rms_norm(x, 3)[0] == 0)
 
 
 def test_derivatives() -> None:

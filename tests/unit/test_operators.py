@@ -28,6 +28,7 @@ CALLS = [
     (OPS.segment_cumsum, (tensor(2, 9), OFFSETS, 0, 1, True, False, True, F32, "segment")),
     (OPS.matmul, (tensor(2, 3, 4), tensor(4, 2), F32)),
     (OPS.matvec, (tensor(2, 3, 4), tensor(4), F32)),
+    (OPS.sqrt, (tensor(2, 9).detach().abs().requires_grad_(),)),
 ]
 
 

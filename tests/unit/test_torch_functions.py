@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 import tcusim
-from tcusim.errors import InputError
+from tcusim.errors import InputError, TcusimError
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import tcusim.torch as tct  # noqa: E402 - torch is there
 from tcusim.torch import functions  # noqa: E402
@@ -380,3 +386,175 @@ def test_offsets_and_ids_may_be_lists() -> None:
         tct.segment_sum(x, ids=x)
     with pytest.raises(InputError, match="num_segments must be an integer from 0 on, got -1"):
         tct.segment_sum(x, ids=[0] * 6, num_segments=-1)
+
+
+# --- Kinds of calls, drawn ------------------------------------------------------------------------
+
+DIMS = st.one_of(st.none(), st.integers(-4, 3), st.lists(st.integers(-3, 2), max_size=3).map(tuple))
+OF_DIMS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "sum": (tct.sum, torch.sum),
+    "mean": (tct.mean, torch.mean),
+    "cumsum": (tct.cumsum, torch.cumsum),
+    "softmax": (tct.softmax, torch.softmax),
+    "log_softmax": (tct.log_softmax, torch.log_softmax),
+    "logsumexp": (tct.logsumexp, torch.logsumexp),
+}
+
+
+def tried(call: Callable[[], Any]) -> Any:
+    """Return a result, or None if it is refused."""
+    try:
+        return call()
+    except (IndexError, RuntimeError, TypeError, ValueError):
+        return None
+
+
+def kinds(x: Any) -> dict[str, Any]:
+    """Return one tensor in the layouts in which tensors come."""
+    alone = torch.complex(torch.zeros_like(x), -x)
+    wide = torch.zeros(*x.shape, 3, dtype=x.dtype)
+    wide[..., 1] = x
+    return {
+        "plain": x,
+        "strided": wide[..., 1],
+        "negated": alone.conj().imag,
+        "recorded": x.clone().requires_grad_(),
+        "a parameter": torch.nn.Parameter(x),
+    }
+
+
+@settings(derandomize=True, deadline=None, max_examples=80)
+@given(
+    st.sampled_from(sorted(OF_DIMS)), st.lists(st.integers(1, 3), max_size=3), DIMS, st.booleans()
+)
+def test_axes_are_those_of_torch(name: str, shape: list[int], dim: Any, keepdim: bool) -> None:
+    ours, theirs = OF_DIMS[name]
+    # In torch itself some take one axis, and no tuple.
+    assume(name in ("sum", "mean") or isinstance(dim, int))
+    more = {"keepdim": keepdim} if name in ("sum", "mean", "logsumexp") else {}
+    x = torch.arange(1, 1 + math.prod(shape), dtype=torch.float32).reshape(shape)
+    expected = tried(lambda: theirs(x, dim, **more))
+    for kind, one in kinds(x).items():
+        got = tried(partial(ours, one, dim, **more))
+        assert (got is None) == (expected is None), kind
+        if got is not None:
+            torch.testing.assert_close(got.detach(), expected)
+    for one in (x.to("meta"), FakeTensorMode().from_tensor(x)):
+        got = tried(partial(ours, one, dim, **more))
+        assert (got is None) == (expected is None)
+        if got is not None:
+            assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+    batch = torch.stack([x, 2 * x])
+    got = tried(lambda: torch.vmap(lambda x: ours(x, dim, **more))(batch))
+    assert (got is None) == (expected is None)
+    if got is not None:
+        assert torch.equal(got[0], ours(x, dim, **more))
+
+
+TYPES = [
+    *("float16", "bfloat16", "float32", "float64", "bool", "int8", "uint8", "int16", "int32"),
+    *("int64", "uint16", "uint32", "uint64", "complex64", "float8_e4m3fn", "float8_e5m2"),
+]
+OF_TYPES: dict[str, Callable[..., Any]] = {
+    "sum": lambda x, **more: tct.sum(x, 1, **more),
+    "exact sum": lambda x, **more: tct.sum(x, 1, bits="exact", **more),
+    "mean": lambda x, **more: tct.mean(x, 1, **more),
+    "cumsum": lambda x, **more: tct.cumsum(x, 1, **more),
+    "segment_sum": lambda x, **more: tct.segment_sum(x, 2, **more),
+    "segment_cumsum": lambda x, **more: tct.segment_cumsum(x, 2, **more),
+    "matmul": lambda x, **more: tct.matmul(x, x.mT, **more),
+    "matvec": lambda x, **more: tct.matvec(x, x[0], **more),
+    "rms_norm": lambda x: tct.rms_norm(x, 3, x[0]),
+    "layer_norm": lambda x: tct.layer_norm(x, 3, x[0], x[1]),
+    "softmax": lambda x, **more: tct.softmax(x, 1, **more),
+    "log_softmax": lambda x, **more: tct.log_softmax(x, 1, **more),
+    "logsumexp": lambda x: tct.logsumexp(x, 1),
+    "sqrt": tct.sqrt,
+}
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(st.sampled_from(sorted(OF_TYPES)), st.sampled_from(TYPES), st.sampled_from([None, *TYPES]))
+def test_every_type_has_a_result_or_a_sentence(name: str, given: str, result: str | None) -> None:
+    """Results are of the type that is asked for, also where nothing is computed."""
+    pytest.importorskip("ml_dtypes")
+    more = {} if result is None else {"dtype": getattr(torch, result)}
+    assume(not more or name not in ("rms_norm", "layer_norm", "logsumexp", "sqrt"))
+    x = torch.tensor([[1, 2, 3], [0, 1, 1]]).to(getattr(torch, given))
+    refused = None
+    try:
+        got = OF_TYPES[name](x, **more)
+    except TcusimError as error:
+        refused = str(error)
+    if refused is not None:
+        assert given in refused or str(result) in refused
+        return
+    assert got.dtype == (more["dtype"] if more else got.dtype)
+    try:
+        shape = OF_TYPES[name](x.to("meta"), **more)
+    except TcusimError:
+        # What is known of values alone is told where there are some.
+        return
+    assert (shape.shape, shape.dtype) == (got.shape, got.dtype)
+
+
+def test_zeros_that_are_nowhere_are_zeros() -> None:
+    """torch's own formulas of tangents have them."""
+    zeros = torch._efficientzerotensor((2, 3))
+    assert tct.sum(zeros) == 0
+    assert tct.matmul(zeros, torch.ones(3, 2)).tolist() == [[0, 0], [0, 0]]
+    assert tct.matvec(torch.ones(2, 3), zeros[0]).tolist() == [0, 0]
+
+
+def test_roots_are_rounded_once() -> None:
+    """torch's own on a CPU are not; a GPU's are."""
+    x = torch.from_numpy(np.random.default_rng(0).random(10_000))
+    for dtype in (torch.float64, torch.float32, torch.float16):
+        given = x.to(dtype)
+        expected = np.sqrt(given.numpy())
+        for got in (tct.sqrt(given), tct.sqrt(given.clone().requires_grad_()).detach()):
+            assert got.numpy().tobytes() == expected.tobytes()
+    given = x.double().clone().requires_grad_()
+    assert torch.autograd.gradcheck(tct.sqrt, (given[:9],))
+    assert torch.equal(torch.vmap(tct.sqrt)(x.reshape(100, 100)), tct.sqrt(x).reshape(100, 100))
+    assert tct.sqrt(torch.tensor([-1.0, float("inf")])).tolist()[1] == float("inf")
+    with pytest.raises(InputError, match=r"sqrt takes float tensors, got torch\.int64"):
+        tct.sqrt(torch.tensor(4))
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda x: tct.sum(x, 2), r"dim must be in the range \[-2, 1\], got 2"),
+        (lambda x: tct.softmax(x, -3), r"dim must be in the range \[-2, 1\], got -3"),
+        (lambda x: tct.sum(x, (0, -2)), r"dim -2 appears more than once in \(0, -2\)"),
+        (
+            lambda x: tct.sum(x, 0.5),  # type: ignore[arg-type]
+            "dim must be an integer or a tuple of integers, got 0.5",
+        ),
+        (lambda x: tct.sum(x.to(torch.complex64)), r"take input\.real and input\.imag"),
+        (
+            lambda x: tct.matmul(x.to(torch.float8_e4m3fn), x),
+            r"a is of torch\.float8_e4m3fn, .* tcusim\.predict_matmul tells\. .*: a\.float\(\)",
+        ),
+        (lambda x: tct.cumsum(x, 0, dtype="float32"), "dtype must be a torch.dtype of real number"),
+        (lambda x: tct.sum(x.to_sparse()), r"layout torch\.sparse_coo: input\.to_dense\(\) is sum"),
+        (
+            lambda x: tct.layer_norm(x, 3, torch.ones(5, 2, 3)),
+            r"weight must be of the same shape as normalized_shape, \(3,\); .* \(5, 2, 3\)",
+        ),
+        (
+            lambda x: tct.rms_norm(x.double(), 3, torch.ones(3, 1).double()),
+            r"weight must be of the same shape as normalized_shape, \(3,\); its shape is \(3, 1\)",
+        ),
+        (lambda x: tct.layer_norm(x, 3, None, torch.ones(1)), "bias must be of the same shape"),
+        (lambda x: tct.layer_norm(x, 3, 2.0), "weight must be a tensor of torch, got float"),
+        (
+            lambda x: tct.rms_norm(x, 3, None, "1e-5"),  # type: ignore[arg-type]
+            "eps must be a number, got '1e-5'",
+        ),
+    ],
+)
+def test_sentences_are_in_the_words_of_torch(call: Callable[[Any], Any], text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        call(torch.arange(6.0).reshape(2, 3))
