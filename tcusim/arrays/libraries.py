@@ -23,7 +23,7 @@ from tcusim.backends import (
     why_unavailable,
 )
 from tcusim.errors import BackendUnavailable, InputError
-from tcusim.machine.convert import require_unmasked
+from tcusim.machine.convert import bits_of_tensor, require_unmasked
 
 __all__ = [
     "HOST",
@@ -271,10 +271,10 @@ def _of_dlpack(name: str, a: Any) -> Array:
     """Return another library's array as NumPy's, on the same memory."""
     if _is_torch(a):
         a = a.detach() if a.requires_grad else a
-        if str(a.dtype) == "torch.bfloat16":
-            # NumPy has no such type: its bits are exchanged.
-            bits: Array = np.from_dlpack(a.view(sys.modules["torch"].int16))
-            return bits.view(numpy_type("bfloat16"))
+        # NumPy has not all its types: bits are exchanged.
+        exchanged = bits_of_tensor(a)
+        if exchanged is not None:
+            return exchanged
     try:
         return np.from_dlpack(a)
     # NumPy, and the library whose array it is, raise nearly anything.

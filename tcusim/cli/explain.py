@@ -41,7 +41,12 @@ _REPEATED: Final = re.compile(r"(?P<number>.+?)\*(?P<count>[1-9]\d{0,5})")
 @click.option("--b", "b", required=True, metavar="NUMBERS", help="Right factors.")
 @click.option("--c", "c", default="0", show_default=True, metavar="NUMBER", help="Addend.")
 @arithmetic("Whose arithmetic; may be repeated, to compare.", default="hopper", several=True)
-@click.option("--ab", default="f16", show_default=True, help="Type of the factors.")
+@click.option(
+    "--ab",
+    default="f16",
+    show_default=True,
+    help="Type of the factors; of two 8-bit floats e5m2.e4m3.",
+)
 @click.option("--acc", default="f32", show_default=True, help="Type they add up in.")
 @click.option("--family", default="", help="Instruction, where they differ: wmma, mma.sync, ...")
 @click.option("--cell", metavar="ROW,COLUMN", help="Output to explain, of matrices in files.")
@@ -61,10 +66,12 @@ def explain_command(
     """Tell how one output a·b + c is summed: what is aligned, cut, added and rounded.
 
     NUMBERS are decimals or, beginning with 0x, bits of the type, with commas between them;
-    0x3c00*8 is eight times the same. Or they are a .npy, .csv or .txt file.
+    0x3c00*8 is eight times the same. Or they are a .npy, .csv or .txt file. With --ab tf32 they
+    are float32, which the instruction cuts.
     """
-    ab, acc = format_of(options["ab"]), format_of(options["acc"])
-    for name, fmt in (("a", ab), ("b", ab), ("c", acc)):
+    left, _, right = options["ab"].partition(".")
+    types = {"a": left, "b": right or left, "c": options["acc"]}
+    for name, fmt in ((name, format_of(one)) for name, one in types.items()):
         options[name] = _numbers(options[name], fmt, f"--{name}")
     if options["c"].shape == (1,):
         options["c"] = options["c"][0]
@@ -131,6 +138,10 @@ def _held(number: float, word: str, fmt: Format, option: str) -> Values:
         raise errors.InputError(
             f"{option}: {fmt.name} cannot hold {word}; it holds whole numbers from {low} to {high}"
         )
+    if fmt.name == "tf32":
+        # An operand is float32, whose low bits the instruction ignores: the account says so.
+        fmt = format_of("f32")
+        number = float(np.float32(number)) if abs(number) <= fmt.largest else number
     near = round_values(np.array([number]), fmt)[0]
     if float(near) == number or (math.isnan(near) and math.isnan(number)):
         return np.asarray(near)

@@ -88,7 +88,7 @@ def mma(
     a : array_like (..., m, k), ab
         Left operand; leading dimensions broadcast as in `numpy.matmul`. bf16, e4m3 and e5m2 arrays
         are those of ``ml_dtypes``, or float32 arrays of values that the type holds. A tf32 array
-        is float32 and cut to 10 fraction bits.
+        is float32 and cut to 10 fraction bits: libraries round before, as `predict_matmul` does.
     b : array_like (..., k, n), ab
         Right operand.
     c : array_like (..., m, n), acc, optional
@@ -98,7 +98,7 @@ def mma(
         that is registered, or a GPU such as ``"sm_80"``, ``"h200"`` or ``"RTX 4090"``.
     ab : str
         Element type of a and b: f16, bf16, tf32, f64, s8, u8, e4m3 or e5m2; ieee and exact also
-        take f32.
+        take f32. Of 8-bit floats of two types ``"e5m2.e4m3"``, a's and b's.
     acc : str
         Element type of c and d: f32, f16, f64 (for f64) or s32 (for s8 and u8).
     family : {"", "wmma", "mma.sync", "wgmma", "tcgen05"}
@@ -134,6 +134,6 @@ def mma(
     """
     rule = rule_for(arch, ab, acc, family)
     left = as_values(a, rule.ab, name="a")
-    right = as_values(b, rule.ab, name="b")
+    right = as_values(b, rule.right, name="b")
     addend = None if c is None else as_values(c, rule.acc, name="c")
     return from_values(mma_values(left, right, addend, rule), rule.acc)

@@ -11,6 +11,7 @@ Keys such as [KHATTAK25] are those of docs/references.md:
 - [GPUS]: NVIDIA, CUDA GPU compute capability.
 - [SASS]: machine code that NVCC 13.0 makes of one instruction, see docs/numerics.md.
 - [H200]: what one NVIDIA H200 returned, see tests/recorded/PROVENANCE.md.
+- [H100]: products of torch.mm and torch._scaled_mm (torch 2.11, CUDA 13.0) on one NVIDIA H100.
 """
 
 from __future__ import annotations
@@ -19,7 +20,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from tcusim.machine.rules import Arch, Exact, Fused, Integer, Numerics, Refusal, Rule, Sequential
+from tcusim.machine.rules import (
+    Arch,
+    Exact,
+    Fused,
+    Integer,
+    Numerics,
+    Refusal,
+    Rule,
+    Sequential,
+    Tf32,
+)
 
 __all__ = ["BUILT_IN"]
 
@@ -43,6 +54,8 @@ def _generation(
     source: str,
     shared_kb: int,
     recorded: tuple[str, ...] = (),
+    library: str = "",
+    tf32: Tf32 = "cut",
 ) -> Arch:
     """Return a generation of NVIDIA's, with its GPUs by compute capability [GPUS]."""
     refusals = (
@@ -61,6 +74,8 @@ def _generation(
         refusals=tuple(refusals),
         shared_kb=shared_kb,
         recorded=recorded,
+        library=library,
+        tf32=tf32,
     )
 
 
@@ -187,6 +202,9 @@ _GENERATIONS: Final = (
         # [CPG]: 163 on sm_80 and sm_87, 99 on sm_86. One plan serves all, for the same bits.
         shared_kb=99,
         recorded=("a100", "a2"),
+        # pytorch/pytorch#53635: 1024.5 is multiplied as 1025 on RTX 3080 and 3090;
+        # triton-lang/triton#4574: cvt.rna.tf32 gives what torch returns on an A100.
+        tf32="nearest_away",
     ),
     _generation(
         "ada",
@@ -211,6 +229,8 @@ _GENERATIONS: Final = (
         source="[KHATTAK25], [MMASIM25]",
         shared_kb=99,
         recorded=("rtx 1000 ada", "l40s"),
+        # Nobody reports it: taken from Ampere, whose instructions these are.
+        tf32="nearest_away",
     ),
     _generation(
         "hopper",
@@ -238,6 +258,10 @@ _GENERATIONS: Final = (
         source="[H200], [KHATTAK25], [MMASIM25]",
         shared_kb=227,
         recorded=("h100", "h200"),
+        # [H100]: no output of either differs, in tf32 and 8-bit floats, where k is not split.
+        library="wgmma",
+        # [H100]: no product of 65,536 with the identity differs; ties away in 5, cut in half.
+        tf32="nearest_even",
     ),
     _generation(
         "blackwell",
@@ -256,6 +280,10 @@ _GENERATIONS: Final = (
         # [CPG]: 227 on all three.
         shared_kb=227,
         recorded=("b200",),
+        # [PTX]: sm_100 has no wgmma, and tcgen05 in its place. What libraries do to operands is
+        # not known: taken from Hopper.
+        library="tcgen05",
+        tf32="nearest_even",
     ),
     _generation(
         "blackwell_rtx",
@@ -270,6 +298,9 @@ _GENERATIONS: Final = (
         ),
         source="[MMASIM25]",
         shared_kb=99,
+        # Nobody reports it: taken from Ampere, whose mma.sync it has.
+        library="mma.sync",
+        tf32="nearest_away",
     ),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,8 +20,16 @@ from tcusim.machine.formats import (
     round_values,
     to_memory,
 )
+from tcusim.machine.rules import Tf32
 
-__all__ = ["as_values", "from_values", "require_unmasked"]
+__all__ = [
+    "as_array",
+    "as_values",
+    "bits_of_tensor",
+    "from_values",
+    "require_unmasked",
+    "round_to_tf32",
+]
 
 
 def require_unmasked(name: str, array: object) -> None:
@@ -74,6 +83,21 @@ def as_values(array: ArrayLike, fmt: str | Format, *, name: str = "array") -> Va
     return _exactly(given, target, name)
 
 
+def round_to_tf32(values: Values, how: Tf32) -> Values:
+    """Return float32 values as tf32: cut toward zero, or rounded to nearest with ties as named.
+
+    A NaN stays a NaN.
+    """
+    if how == "nearest_even":
+        return round_values(values, "tf32")
+    if how == "cut":
+        return _cut_to_tf32(values)
+    # Half of the last place more, and cut: fields above it take the carry, up to infinity.
+    more = np.ascontiguousarray(values).view(np.uint32) + np.uint32(0x1000)
+    away = (more & np.uint32(0xFFFF_E000)).view(np.float32)
+    return np.where(np.isfinite(values), away, values)
+
+
 def from_values(values: Values, fmt: str | Format) -> Values:
     """Return values as the array type a user expects for this element type.
 
@@ -94,12 +118,40 @@ def from_values(values: Values, fmt: str | Format) -> Values:
         return values.astype(np.dtype(getattr(ml_dtypes, target.array_name)))
 
 
+def as_array(array: ArrayLike, name: str) -> Values:
+    """Return an array as NumPy has it, torch's of types that NumPy lacks as those of ml_dtypes.
+
+    Raises InputError if it is none, or in GPU memory.
+    """
+    try:
+        exchanged = bits_of_tensor(array)
+        return np.asarray(array) if exchanged is None else exchanged
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"{name} is not an array of numbers: {error}") from error
+
+
+def bits_of_tensor(a: Any) -> Values | None:
+    """Return a tensor of torch, of a type that NumPy lacks, as an array of ml_dtypes.
+
+    It is on the same memory. None for anything else. Raises InputError without ml_dtypes.
+    """
+    library, _, name = str(getattr(a, "dtype", "")).partition(".")
+    fmt = BY_ARRAY_NAME.get(name)
+    if library != "torch" or fmt is None or not fmt.in_ml_dtypes:
+        return None
+    try:
+        import ml_dtypes
+    except ImportError as error:
+        raise InputError(f"{name} arrays need ml-dtypes: pip install 'tcusim[bf16]'") from error
+    integer = getattr(sys.modules["torch"], f"int{8 * fmt.itemsize}")
+    bits: Values = np.from_dlpack(a.detach().view(integer))
+    tensor: Values = bits.view(np.dtype(getattr(ml_dtypes, name)))
+    return tensor
+
+
 def _as_numbers(array: ArrayLike, name: str) -> Values:
     """Return an array of real numbers, or say why this is none."""
-    try:
-        given: Values = np.asarray(array)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} is not an array of numbers: {error}") from error
+    given = as_array(array, name)
     if given.dtype.name in BY_ARRAY_NAME or given.dtype.kind in "biuf":
         return given
     if given.dtype.kind == "O" and not isinstance(array, np.ndarray):

@@ -32,24 +32,25 @@ def fused_values(
     a: Float64,
     b: Float64,
     c: Float64,
-    types: tuple[Format, Format],
+    types: tuple[Format, Format, Format],
     how: Fused,
     watch: Watch | None = None,
     largest: float = math.inf,
 ) -> Values:
     """Multiply-accumulate tiles in fused steps, k ascending; the last one may have fewer terms.
 
-    a: (W, m, k) ab, b: (W, k, n) ab, c: (W, m, n) acc, all as float64 -> (W, m, n) acc; each W may
-    be 1 instead. types: ab and acc. largest: as of `whole.largest_sum`, if that is known.
+    a: (W, m, k), b: (W, k, n), c: (W, m, n) acc, all as float64 -> (W, m, n) acc; each W may be 1
+    instead. types: of a, b and c. largest: as of `whole.largest_sum`, if that is known.
     """
-    ab, acc = types
+    left, right, acc = types
     given_a, given_b = a, b
     if how.flush_inputs:
-        a, b = _flush(a, ab), _flush(b, ab)
+        a, b = _flush(a, left), _flush(b, right)
     # What is a subnormal of 8 bits is none in fp16.
-    seen = FORMATS["f16"] if how.register_halves else ab
+    if how.register_halves:
+        left = right = FORMATS["f16"]
     aligned = watch is None and are_aligned_whole(how, acc, a.shape[2], largest)
-    unit = _Unit(seen, acc, how, watch, aligned)
+    unit = _Unit(left, right, acc, how, watch, aligned)
     for instruction in _instructions(a.shape[2], how):
         d = zero = np.zeros((1, 1, 1))
         if how.c_joins == "sum":
@@ -93,7 +94,8 @@ class _Unit(NamedTuple):
     aligned: whether it is known that no bit is lost in the alignment.
     """
 
-    ab: Format
+    left: Format
+    right: Format
     acc: Format
     how: Fused
     watch: Watch | None = None
@@ -152,7 +154,7 @@ class _Unit(NamedTuple):
         shape = np.broadcast_shapes(a.shape[1:], b.shape[1:], c.shape)
         top = np.broadcast_to(np.maximum(_exponent_power(c, self.acc), self.floor), shape).copy()
         scratch = np.empty_like(top)
-        powers = _exponent_power(a, self.ab), _exponent_power(b, self.ab)
+        powers = _exponent_power(a, self.left), _exponent_power(b, self.right)
         for a_term, b_term in zip(*powers, strict=True):
             np.multiply(a_term, b_term, out=scratch)
             np.maximum(top, scratch, out=top)
@@ -162,7 +164,7 @@ class _Unit(NamedTuple):
 
     def term_powers(self, a: Float64, b: Float64, c: Float64) -> list[Float64]:
         """Return 2**exponent of c and of each product, 0 for a zero."""
-        powers = _exponent_power(a, self.ab), _exponent_power(b, self.ab)
+        powers = _exponent_power(a, self.left), _exponent_power(b, self.right)
         return [_exponent_power(c, self.acc), *(x * y for x, y in zip(*powers, strict=True))]
 
     def round_sum(self, total: Float64) -> Float64:

@@ -1,16 +1,19 @@
 """Matrix products in the orders in which libraries add them, and which of these gave some result.
 
-A tensor core fixes how one step adds. A library fixes which steps follow each other, and so the
-bits of a product depend on its kernel as well: one accumulator for all of k, several that are
-added in the end (split-K, sliced-K), or one that is emptied now and then. Kernels for operands
-that are not aligned add in shorter steps, and take what the last tile would have too few of first.
+A tensor core fixes how one step adds. A library fixes which instruction is used, what becomes of
+float32 operands, and which steps follow each other, and so the bits of a product depend on its
+kernel as well: one accumulator for all of k, several that are added in the end (split-K, sliced-K),
+or one that is emptied now and then. Kernels for operands that are not aligned add in shorter steps,
+and take what the last tile would have too few of first.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -18,17 +21,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tcusim.errors import InputError, names_of, require_flags, require_names
-from tcusim.machine.convert import as_values, from_values
+from tcusim.machine.convert import as_array, as_values, from_values, round_to_tf32
 from tcusim.machine.formats import (
     BY_ARRAY_NAME,
+    Format,
     Values,
     array_name_of,
     canonical_nan,
     format_of,
     round_values,
 )
-from tcusim.machine.registry import rule_for
-from tcusim.machine.rules import Fused, Rule, require_int
+from tcusim.machine.registry import arch_of, library_rules, rule_of
+from tcusim.machine.rules import TF32, Fused, Rule, Tf32, require_int
 from tcusim.machine.values import mma_values
 
 __all__ = [
@@ -49,10 +53,20 @@ _SAMPLES: Final = (4, 12, 24, 96)
 _NEAREST: Final = 12
 # Bytes of the widest access.
 _ACCESS: Final = 16
+# Products that one step of an instruction sums where the architecture can sum more, by the bytes of
+# an operand: of m16n8k8, and of m16n8k4.
+_STEPS: Final = {2: (8,), 4: (8, 4)}
+# Outputs and terms of chains that are multiplied together.
+_TOGETHER: Final = 2**14
 # Elements of k that one instruction takes at most.
 _LONGEST_STEP: Final = 32
 _COMBINE: Final[tuple[Combine, ...]] = ("in turn", "in pairs")
 _BETWEEN: Final[tuple[Between, ...]] = ("accumulator", "result")
+_OPERANDS: Final[dict[str, str]] = {
+    "cut": "operands cut",
+    "nearest_even": "operands to nearest even",
+    "nearest_away": "operands to nearest, ties away",
+}
 _WAYS: Final = tuple(itertools.product(_BETWEEN, _COMBINE))
 # Parts of split-K and of sliced-K.
 _SPLITS: Final = (*range(2, 17), 18, 20, 24, 28, 32)
@@ -94,6 +108,10 @@ class GemmOrder:
     tile : int
         If above 0, k is read in tiles of so many elements, and what is left over is read first, as
         CUTLASS 2 does.
+    operands : {"", "cut", "nearest_even", "nearest_away"}
+        How float32 operands become tf32: cut as the instruction alone does, or rounded to nearest
+        before, with ties to even or away from zero. ``""`` is what the architecture's libraries do:
+        ties to even on Hopper, away on Ampere.
 
     Examples
     --------
@@ -115,6 +133,7 @@ class GemmOrder:
     share: int = 16
     step: int = 0
     tile: int = 0
+    operands: Tf32 | Literal[""] = ""
 
     def __post_init__(self) -> None:
         """Refuse what is no order, and two ways to say the same."""
@@ -127,6 +146,7 @@ class GemmOrder:
         for name, valid in (
             ("combine", _COMBINE),
             ("between", _BETWEEN),
+            ("operands", ("", *TF32)),
         ):
             value = getattr(self, name)
             if value not in valid:
@@ -145,6 +165,8 @@ class GemmOrder:
             pauses += f", by steps of {self.step}"
         if self.tile:
             pauses += f", what is left of tiles of {self.tile} first"
+        if self.operands:
+            pauses += f", {_OPERANDS[self.operands]}"
         if self.parts == 1:
             return f"one chain{pauses}"
         which = "contiguous parts"
@@ -168,7 +190,14 @@ class GemmOrder:
             parts = [whole[at : at + self.every] for at in range(0, whole.size, self.every)]
         joined = self.combine if len(parts) > 3 else "in turn"
         kept = self.between if len(parts) > 1 else "accumulator"
-        return self.step, tuple(part.tobytes() for part in parts), joined, nested, kept
+        return (
+            self.operands,
+            self.step,
+            tuple(part.tobytes() for part in parts),
+            joined,
+            nested,
+            kept,
+        )
 
     def _places(self, k: int) -> list[NDArray[np.intp]]:
         """Return the elements of k that each part takes; -1 where its kernel multiplies zeros."""
@@ -217,7 +246,8 @@ def gemm_orders(
         Elements that an access of 16 bytes has: 8 of half precision, 4 of float32. CUTLASS cuts
         parts at multiples of it.
     usual : bool
-        The first two kinds alone: those of cuBLAS on an H200, as far as they are known.
+        The first two kinds alone, and for 8-bit floats one chain emptied every 128: those of cuBLAS
+        on Hopper, as far as they are known.
 
     Returns
     -------
@@ -255,6 +285,8 @@ def gemm_orders(
 
     for tile, step in itertools.product(tiles, steps):
         add([GemmOrder(step=step, tile=tile)])
+        if vector == _ACCESS:
+            add([GemmOrder(every=128, step=step, tile=tile)])
     for tile, step in itertools.product((0, 16, 32, 64, 128), steps):
         add(_vector_splits(k, step, tile, vector))
     if not usual:
@@ -301,7 +333,7 @@ def predict_matmul(
     dtype: Any = None,
     ab: str | None = None,
     acc: str = "f32",
-    family: str = "",
+    family: str | None = None,
 ) -> Values:
     """Return a @ b with the bits that a library's kernel returns which adds in this order.
 
@@ -311,9 +343,10 @@ def predict_matmul(
     Parameters
     ----------
     a : array_like (..., m, k)
-        Left matrix: float16, bfloat16, float32 (as tf32), an 8-bit float, or values of `ab`.
+        Left matrix: float16, bfloat16, float32 (as tf32), an 8-bit float, or values of `ab`. Of
+        NumPy, ml_dtypes or torch.
     b : array_like (..., k, n)
-        Right matrix, of the same type.
+        Right matrix, of the same type; 8-bit floats may be of two types.
     arch : str
         Whose arithmetic: an architecture, or a GPU such as ``"h200"``.
     order : GemmOrder, optional
@@ -321,11 +354,13 @@ def predict_matmul(
     dtype : dtype, optional
         Type of the result; that of `a` by default, and float32 for 8-bit floats.
     ab : str, optional
-        Element type of a and b, such as ``"bf16"``, where their array type does not say it.
+        Element type of a and b, such as ``"bf16"``, where their array type does not say it; of two
+        8-bit floats ``"e5m2.e4m3"``.
     acc : str
         Type of the accumulator: f32, or f16 for float16 matrices.
-    family : str
-        The instruction, as in `tcusim.mma`; large products on Hopper use ``"wgmma"``.
+    family : str, optional
+        The instruction, as in `tcusim.mma`. By default that of libraries' large products:
+        ``"wgmma"`` on Hopper, ``"tcgen05"`` on Blackwell.
 
     Returns
     -------
@@ -349,8 +384,8 @@ def predict_matmul(
     >>> bool((whole == parts).all()), bool(np.allclose(whole, parts, atol=1e-5))
     (False, True)
     """
-    made = _Product.of(a, b, (arch, acc, family), ab, dtype)
-    return made.result(order or GemmOrder())
+    (made, *_) = _Product.all_of(a, b, (arch, acc, family), ab, dtype)
+    return made.result(GemmOrder() if order is None else order)
 
 
 def explain_matmul(
@@ -362,7 +397,8 @@ def explain_matmul(
     orders: Sequence[GemmOrder] | None = None,
     ab: str | None = None,
     acc: str = "f32",
-    family: str = "",
+    family: str | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> GemmMatches:
     """Find out in which order, and with whose arithmetic, some library added this product.
 
@@ -377,8 +413,13 @@ def explain_matmul(
     orders : sequence of GemmOrder, optional
         Orders to try; by default the usual ones of `gemm_orders`, and all of them if none of these
         gives every bit.
-    ab, acc, family : str
+    ab, acc : str
         As in `predict_matmul`.
+    family : str, optional
+        The instruction; by default each that computes otherwise than the others is tried, that of
+        libraries first.
+    progress : callable, optional
+        Called with how many orders were tried, and how many there are to try.
 
     Returns
     -------
@@ -405,8 +446,13 @@ def explain_matmul(
     archs = names_of("arch", arch)
     if orders is not None and not isinstance(orders, list | tuple):
         raise InputError(f"orders must be a list of GemmOrder, got {orders!r}")
-    result = np.asarray(got)
-    products = [_Product.of(a, b, (one, acc, family), ab, result.dtype) for one in archs]
+    result = as_array(got, "got")
+    unit = (acc, family)
+    products = [
+        one
+        for name in archs
+        for one in _Product.all_of(a, b, (name, *unit), ab, result.dtype, each=True)
+    ]
     if not products:
         raise InputError("arch names no architecture; name those that may have computed it")
     m, n = products[0].shape
@@ -415,36 +461,56 @@ def explain_matmul(
             f"got must be the product, of shape ({m}, {n}) for a of {np.shape(a)} and b of "
             f"{np.shape(b)}; its shape is {result.shape}"
         )
-    by_name = dict(zip(archs, products, strict=True))
+    found: list[GemmMatch] = []
+    for usual in (True, False):
+        found = _tried(products, result, orders, usual=usual, progress=progress)
+        if orders is not None or found[0].equal == found[0].count:
+            break
+    first = products[0]
+    return GemmMatches(tuple(found), first.k, first.rule.operands, first.rule.acc, first.target)
 
-    def tried(usual: bool) -> list[GemmMatch]:
-        found = [
-            GemmMatch(name, order, 0, 0)
-            for name, product in by_name.items()
-            for order in (product.orders(usual=usual) if orders is None else orders)
-        ]
-        for size in (*_SAMPLES, max(m, n)):
-            if size < 2 * max(m, n):
-                found = _compared(found, by_name, result, size)
-        return found
 
-    found = tried(usual=True)
-    if orders is None and found[0].equal < found[0].count:
-        found = tried(usual=False)
-    rule = products[0].rule
-    return GemmMatches(tuple(found), products[0].k, rule.ab, rule.acc, products[0].target)
+def _tried(
+    products: Sequence[_Product],
+    got: Values,
+    orders: Sequence[GemmOrder] | None,
+    *,
+    usual: bool,
+    progress: Callable[[int, int], object] | None,
+) -> list[GemmMatch]:
+    """Compare orders with what a library returned, on few outputs first, the best first."""
+    by_unit = {(one.arch, one.rule.family): one for one in products}
+    found = [
+        GemmMatch(one.arch, order, 0, 0, one.rule.family)
+        for one in products
+        for order in (one.orders(usual=usual) if orders is None else orders)
+    ]
+    most = max(got.shape)
+    for size in (*_SAMPLES, most):
+        if size < 2 * most:
+            found = _compared(found, by_unit, got, size, progress)
+            # There are many at first alone.
+            progress = None
+    return found
 
 
 def _compared(
-    found: list[GemmMatch], products: dict[str, _Product], got: Values, size: int
+    found: list[GemmMatch],
+    products: dict[tuple[str, str], _Product],
+    got: Values,
+    size: int,
+    progress: Callable[[int, int], object] | None = None,
 ) -> list[GemmMatch]:
     """Compare what gave all outputs so far, or else the nearest, on so many rows and columns."""
     right = [match for match in found if match.equal == match.count]
     chosen = right or found[:_NEAREST]
     again: list[GemmMatch] = []
-    for name, product in products.items():
-        own = [match.order for match in chosen if match.arch == name]
-        again += [GemmMatch(name, *one) for one in product.compare(got, own, size)]
+    for (name, family), product in products.items():
+        own = [match.order for match in chosen if (match.arch, match.family) == (name, family)]
+        for order, equal, count in product.compare(got, own, size):
+            again.append(GemmMatch(name, order, equal, count, family))
+            if progress is not None:
+                progress(len(again), len(chosen))
     # The sort is stable: of equals the first is the simplest.
     again.sort(key=lambda match: match.count - match.equal)
     return again + found[len(chosen) :]
@@ -462,16 +528,25 @@ class GemmMatch:
         The order.
     equal, count : int
         Outputs that are equal, of so many that were compared.
+    family : str
+        By which instruction, where those of the architecture differ.
     """
 
     arch: str
     order: GemmOrder
     equal: int
     count: int
+    family: str = ""
+
+    @property
+    def name(self) -> str:
+        """Whose arithmetic, and the order."""
+        by = f" ({self.family})" if self.family else ""
+        return f"{self.arch}{by}, {self.order}"
 
     def __str__(self) -> str:
         some = "all" if self.equal == self.count else f"{self.equal:,} of"
-        return f"{some} {self.count:,} equal: {self.arch}, {self.order}"
+        return f"{some} {self.count:,} equal: {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -510,7 +585,13 @@ class GemmMatches:
     def to_dict(self) -> dict[str, Any]:
         """Return all as JSON takes it."""
         tried = [
-            {"arch": one.arch, "order": str(one.order), "equal": one.equal, "count": one.count}
+            {
+                "arch": one.arch,
+                "family": one.family,
+                "order": str(one.order),
+                "equal": one.equal,
+                "count": one.count,
+            }
             for one in self.tried
         ]
         return {"k": self.k, "ab": self.ab, "acc": self.acc, "result": self.result, "tried": tried}
@@ -523,46 +604,70 @@ class GemmMatches:
         ]
         if len(self.exact) > 1:
             lines.append("these outputs do not tell it from:")
-            lines += [f"  {one.arch}, {one.order}" for one in self.exact[1:9]]
+            lines += [f"  {one.name}" for one in self.exact[1:9]]
             if len(self.exact) > 9:
                 lines.append(f"  and {len(self.exact) - 9} more")
         others = [one for one in self.tried[1:] if one.equal < one.count][:5]
         if others:
             lines.append("the next, with the share of the outputs looked at that are equal:")
-            lines += [f"  {one.equal / one.count:6.2%}  {one.arch}, {one.order}" for one in others]
+            lines += [f"  {one.equal / one.count:6.2%}  {one.name}" for one in others]
         return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """Two matrices as values, and whose arithmetic multiplies them. target: the result's type."""
+    """Two matrices as values, and whose arithmetic multiplies them.
+
+    target: the result's type. arch: as the user calls it. tf32: what its libraries do to float32
+    operands, which are here as they came.
+    """
 
     a: Values
     b: Values
     rule: Rule
     target: str
+    arch: str
+    tf32: Tf32
 
     @classmethod
-    def of(
-        cls, a: ArrayLike, b: ArrayLike, unit: tuple[str, str, str], ab: str | None, dtype: Any
-    ) -> _Product:
-        """Check the operands; unit: architecture, accumulator and family."""
-        arch, acc, family = unit
+    def all_of(
+        cls,
+        a: ArrayLike,
+        b: ArrayLike,
+        unit: tuple[str, str, str | None],
+        ab: str | None,
+        dtype: Any,
+        *,
+        each: bool = False,
+    ) -> list[_Product]:
+        """Check the operands, for the named instruction, or the library's, or each that differs.
+
+        unit: architecture, accumulator and family.
+        """
+        name, acc, family = unit
         require_names(ab=ab, acc=acc, family=family)
-        name = array_name_of(dtype) if dtype is not None else array_name_of(np.asarray(a).dtype)
-        rule = rule_for(arch, ab or _operands_of(a), acc, family)
-        if dtype is None and format_of(rule.ab).itemsize == 1:
-            name = "float32"
-        if name not in BY_ARRAY_NAME or not BY_ARRAY_NAME[name].is_float:
-            raise InputError(f"dtype: no tensor core's product is rounded to {name}")
-        left = as_values(a, rule.ab, name="a")
-        right = as_values(b, rule.ab, name="b")
+        left, right = as_array(a, "a"), as_array(b, "b")
+        types = ab or _operands_of(left, right)
+        arch = arch_of(name)
+        rules: Sequence[Rule]
+        if family is not None:
+            rules = [rule_of(arch, types, acc, family)]
+        else:
+            rules = library_rules(arch, types, acc)[: None if each else 1]
+        rule = rules[0]
+        target = _result_type(rule, left, dtype)
+        # What becomes of float32 operands is the order's to say.
+        as_is = [one if one != "tf32" else "f32" for one in (rule.ab, rule.right)]
+        left, right = (
+            as_values(x, fmt, name=called)
+            for x, fmt, called in zip((left, right), as_is, "ab", strict=True)
+        )
         if min(left.ndim, right.ndim) < 2 or left.shape[-1] != right.shape[-2]:
             raise InputError(
                 f"a must be (..., m, k) and b (..., k, n), with the same k; got {left.shape} and "
                 f"{right.shape}"
             )
-        return cls(left, right, rule, BY_ARRAY_NAME[name].name)
+        return [cls(left, right, rule, target, name, arch.tf32) for rule in rules]
 
     @property
     def k(self) -> int:
@@ -579,14 +684,33 @@ class _Product:
     def orders(self, *, usual: bool = False) -> list[GemmOrder]:
         """Return the orders that kernels for this product may have; usual: as of `gemm_orders`."""
         own = self.rule.how.length if isinstance(self.rule.how, Fused) else 0
-        steps = (8,) if format_of(self.rule.ab).itemsize == 2 else (8, 4)
-        others = [step for step in steps if step != own and self.takes_steps]
+        steps = _STEPS.get(format_of(self.rule.ab).itemsize, ())
+        others = [step for step in steps if step < own and self.takes_steps]
         vector = _ACCESS // format_of(self.rule.ab).itemsize
         orders = gemm_orders(self.k, steps=(0, *others), vector=vector, usual=usual)
         if self.target == self.rule.acc:
             # To round to the type that the parts have already is nothing.
-            return [order for order in orders if order.between == "accumulator"]
-        return list(orders)
+            orders = tuple(order for order in orders if order.between == "accumulator")
+        return [replace(order, operands=how) for how in self.conversions() for order in orders]
+
+    def conversions(self) -> list[Tf32 | Literal[""]]:
+        """Return the ways to convert the operands that give others than those before."""
+        ways: list[Tf32 | Literal[""]] = [""]
+        if self.rule.ab != "tf32":
+            return ways
+        seen = [self.operands(self.tf32)]
+        for how in TF32:
+            made = self.operands(how)
+            if not any(all(map(np.array_equal, made, other)) for other in seen):
+                seen.append(made)
+                ways.append(how)
+        return ways
+
+    def operands(self, how: Tf32) -> tuple[Values, Values]:
+        """Return the operands as the instruction takes them."""
+        if self.rule.ab != "tf32":
+            return self.a, self.b
+        return round_to_tf32(self.a, how), round_to_tf32(self.b, how)
 
     def compare(
         self, got: Values, orders: Sequence[GemmOrder], size: int
@@ -627,13 +751,24 @@ class _Product:
             if not isinstance(rule.how, Fused) or not self.takes_steps:
                 raise InputError(
                     f"GemmOrder.step is for arithmetic that sums products and c at once; "
-                    f"{rule.ab} in {rule.acc} is not summed so here"
+                    f"{rule.operands} in {rule.acc} is not summed so here"
                 )
             rule = replace(rule, how=replace(rule.how, length=order.step))
-        places = order._places(self.k)
-        return [self._sum_of(one, order.every, rule) for one in places] or [
-            mma_values(self.a, self.b, None, rule)
+        if order.operands and rule.ab != "tf32":
+            raise InputError(
+                f"GemmOrder.operands is for float32 operands, which become tf32; these are "
+                f"{rule.operands}"
+            )
+        a, b = self.operands(order.operands or self.tf32)
+        every = order.every
+        parts = order._places(self.k) or [np.arange(0)]
+        pieces = [
+            [part[at : at + every] for at in range(0, part.size, every)] if every else [part]
+            for part in parts
         ]
+        sums = iter(_chains_of(a, b, [piece for part in pieces for piece in part], rule))
+        with np.errstate(all="ignore"):
+            return [functools.reduce(operator.add, itertools.islice(sums, len(p))) for p in pieces]
 
     def joined(self, sums: list[Values], order: GemmOrder) -> Values:
         """Return the result of parts with these sums, as a user's array."""
@@ -651,27 +786,48 @@ class _Product:
         total = canonical_nan(round_values(sums[0].copy(), self.target), self.target)
         return from_values(total, self.target)
 
-    def _sum_of(self, places: NDArray[np.intp], every: int, rule: Rule) -> Values:
-        """Return the sum of these products, in the accumulator's type."""
-        left, right = self.a[..., places], self.b[..., places, :]
-        if (places < 0).any():
-            left[..., places < 0] = 0
-            right[..., places < 0, :] = 0
-        if not every:
-            return mma_values(left, right, None, rule)
-        total: Values | None = None
-        with np.errstate(all="ignore"):
-            for first in range(0, places.size, every):
-                here = slice(first, first + every)
-                part = mma_values(left[..., here], right[..., here, :], None, rule)
-                total = part if total is None else total + part
-        assert total is not None
-        return total
+
+def _chains_of(
+    a: Values, b: Values, chains: list[NDArray[np.intp]], rule: Rule
+) -> Iterator[Values]:
+    """Yield the sum of each chain of terms, in the accumulator's type; -1 is a product of zeros.
+
+    Chains of one length that follow each other are multiplied together, so many at a time.
+    """
+    outputs = math.prod(a.shape[:-1]) * b.shape[-1]
+    for size, alike in itertools.groupby(chains, key=len):
+        for several in _batches(alike, max(1, _TOGETHER // max(1, outputs + size))):
+            if len(several) == 1:
+                # As it lies, for whole products.
+                (places,) = several
+                yield mma_values(*_terms(a, b, places), None, rule)
+                continue
+            left, right = zip(*(_terms(a, b, places) for places in several), strict=True)
+            yield from mma_values(np.stack(left), np.stack(right), None, rule)
 
 
-def _operands_of(a: ArrayLike) -> str:
-    """Return the type by which a tensor core multiplies arrays of this type."""
-    name = array_name_of(np.asarray(a).dtype)
+def _batches(
+    chains: Iterable[NDArray[np.intp]], most: int
+) -> Iterator[tuple[NDArray[np.intp], ...]]:
+    left = iter(chains)
+    while several := tuple(itertools.islice(left, most)):
+        yield several
+
+
+def _terms(a: Values, b: Values, places: NDArray[np.intp]) -> tuple[Values, Values]:
+    """Return the operands of these terms; zeros for -1."""
+    if places.size == a.shape[-1] and bool((np.diff(places) == 1).all()):
+        return a, b
+    left, right = a[..., places], b[..., places, :]
+    if (places < 0).any():
+        left[..., places < 0] = 0
+        right[..., places < 0, :] = 0
+    return left, right
+
+
+def _operands_of(a: Values, b: Values) -> str:
+    """Return the types by which a tensor core multiplies arrays of these types."""
+    name, other = a.dtype.name, BY_ARRAY_NAME.get(b.dtype.name)
     found = (
         "tf32" if name == "float32" else BY_ARRAY_NAME[name].name if name in BY_ARRAY_NAME else ""
     )
@@ -680,7 +836,19 @@ def _operands_of(a: ArrayLike) -> str:
             f"a has elements of {name}, by which no tensor core multiplies floats. Give float16, "
             f"bfloat16, float32 or 8-bit floats, or name the type as ab="
         )
+    if other is not None and other.is_float and other.itemsize == format_of(found).itemsize == 1:
+        return f"{found}.{other.name}"
     return found
+
+
+def _result_type(rule: Rule, a: Values, dtype: Any) -> str:
+    """Return the element type of the result."""
+    wide = dtype is None and format_of(rule.ab).itemsize == 1
+    name = "float32" if wide else array_name_of(a.dtype if dtype is None else dtype)
+    found: Format | None = BY_ARRAY_NAME.get(name)
+    if found is None or not found.is_float:
+        raise InputError(f"dtype: no tensor core's product is rounded to {name}")
+    return found.name
 
 
 def _spread(size: int, most: int) -> NDArray[np.intp]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine.arches import BUILT_IN
 from tcusim.machine.formats import format_of
-from tcusim.machine.rules import Arch, Rule
+from tcusim.machine.rules import FAMILIES, Arch, Numerics, Rule
 from tcusim.machine.units import Unit
 from tcusim.plugins import OWN, Broken, Registry
 
@@ -22,6 +23,7 @@ __all__ = [
     "UNITS",
     "arch_of",
     "arches",
+    "library_rules",
     "own_arithmetic",
     "own_units",
     "register_arch",
@@ -163,7 +165,8 @@ def rule_for(arch_name: str, ab: str, acc: str, family: str = "") -> Rule:
     """Return the rule by which an architecture multiplies `ab` tiles and accumulates in `acc`.
 
     `family` names the instructions ("wmma", "mma.sync", "wgmma", "tcgen05") where those of one
-    architecture differ; without it, it is the first of them that takes these types.
+    architecture differ; without it, it is the first of them that takes these types. `ab` of two
+    8-bit floats is as PTX has it, ``"e5m2.e4m3"``.
 
     Raises
     ------
@@ -177,6 +180,10 @@ def rule_for(arch_name: str, ab: str, acc: str, family: str = "") -> Rule:
 
 def rule_of(arch: Arch, ab: str, acc: str, family: str = "") -> Rule:
     """Return the rule of an architecture that need not be registered; as `rule_for` otherwise."""
+    left, _, right = ab.partition(".") if isinstance(ab, str) else (ab, "", "")
+    if right and right != left:
+        return _mixed(arch, left, right, acc, family)
+    ab = left
     format_of(ab)
     format_of(acc)
     rows = [row for row in arch.rows if row.ab == ab and row.acc == acc]
@@ -186,6 +193,35 @@ def rule_of(arch: Arch, ab: str, acc: str, family: str = "") -> Rule:
         return (own + others)[0]
     why = _why(arch, ab, acc, family)
     raise Unsupported(f"{arch.name} ({arch.title}), ab={ab!r}, acc={acc!r}: {why}")
+
+
+def _mixed(arch: Arch, ab: str, b: str, acc: str, family: str) -> Rule:
+    """Return the rule of operands of two types, which is that of each of them."""
+    left, right = (rule_of(arch, one, acc, family) for one in (ab, b))
+    if format_of(ab).itemsize != 1 or format_of(b).itemsize != 1 or left.how != right.how:
+        raise Unsupported(
+            f"{arch.name} ({arch.title}), ab='{ab}.{b}': tensor cores take operands of one type, "
+            f"or 8-bit floats of both, such as 'e5m2.e4m3'"
+        )
+    return replace(left, b=b)
+
+
+def library_rules(arch: Arch, ab: str, acc: str) -> tuple[Rule, ...]:
+    """Return the rules of libraries' kernels for these types, that of their large products first.
+
+    Of families that compute alike, the first alone.
+    """
+    families = (arch.library, "", *FAMILIES)
+    first: dict[Numerics, Rule] = {}
+    for family in families:
+        try:
+            rule = rule_of(arch, ab, acc, family)
+        except Unsupported:
+            if family:
+                continue
+            raise
+        first.setdefault(rule.how, rule)
+    return tuple(first.values())
 
 
 def _why(arch: Arch, ab: str, acc: str, family: str) -> str:

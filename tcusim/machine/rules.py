@@ -10,6 +10,7 @@ from tcusim.machine.formats import Rounding, format_of
 
 __all__ = [
     "FAMILIES",
+    "TF32",
     "Arch",
     "Exact",
     "Fused",
@@ -18,9 +19,14 @@ __all__ = [
     "Refusal",
     "Rule",
     "Sequential",
+    "Tf32",
     "require_int",
     "require_tuple",
 ]
+
+# How float32 operands become tf32: as the instruction reads them, or rounded before.
+Tf32: TypeAlias = Literal["cut", "nearest_even", "nearest_away"]
+TF32: Final[tuple[Tf32, ...]] = ("cut", "nearest_even", "nearest_away")
 
 # The instructions whose arithmetic may differ on one architecture.
 FAMILIES: Final = ("wmma", "mma.sync", "wgmma", "tcgen05")
@@ -147,6 +153,9 @@ class Rule:
     family : str
         The instructions that do this, ``"wmma"``, ``"mma.sync"``, ``"wgmma"`` or ``"tcgen05"``,
         where they differ from the others; ``""`` is every instruction that has no row of its own.
+    b : str
+        Element type of matrix_b where it is another than that of matrix_a; `registry.rule_of` makes
+        such rules of those of the two types.
     """
 
     ab: str
@@ -155,6 +164,17 @@ class Rule:
     source: str
     evidence: str
     family: str = ""
+    b: str = ""
+
+    @property
+    def operands(self) -> str:
+        """The types of matrix_a and matrix_b as PTX has them: ``"f16"``, or ``"e5m2.e4m3"``."""
+        return f"{self.ab}.{self.b}" if self.b else self.ab
+
+    @property
+    def right(self) -> str:
+        """The element type of matrix_b."""
+        return self.b or self.ab
 
     def __post_init__(self) -> None:
         """Prove that the arithmetic and the types go together."""
@@ -165,6 +185,8 @@ class Rule:
     def _refusal(self) -> str:
         """Say why there can be no such rule; nothing if there can."""
         ab, acc = format_of(self.ab), format_of(self.acc)
+        if self.b and not (ab.is_float and format_of(self.b).itemsize == ab.itemsize == 1):
+            return f"only 8-bit floats are multiplied with each other's type, not with {self.b}"
         if self.family not in ("", *FAMILIES):
             known = ", ".join(FAMILIES)
             return f"family must be one of {known}, or '' for all, got {self.family!r}"
@@ -229,6 +251,11 @@ class Arch:
     recorded : tuple of str
         The GPUs among `aliases` whose bits were compared. The others are taken to compute as
         these do, which nobody recorded.
+    library : str
+        The family that libraries use for large products, where it has rows of its own.
+    tf32 : {"cut", "nearest_even", "nearest_away"}
+        What libraries do to float32 operands before they multiply them as tf32. The instruction
+        alone cuts.
     """
 
     name: str
@@ -240,6 +267,8 @@ class Arch:
     refusals: tuple[Refusal, ...] = ()
     shared_kb: int | None = None
     recorded: tuple[str, ...] = ()
+    library: str = ""
+    tf32: Tf32 = "cut"
 
     def __post_init__(self) -> None:
         """Prove that names and pairs of types are given once, and that there is some memory."""
@@ -261,6 +290,11 @@ class Arch:
         for pair in pairs:
             if pairs.count(pair) > 1:
                 raise InputError(f"{where} has two rules for {pair[0]} -> {pair[1]}")
+        if self.library not in ("", *FAMILIES) or self.tf32 not in TF32:
+            raise InputError(
+                f"{where}: library must be one of {', '.join(FAMILIES)} or '', and tf32 one of "
+                f"{', '.join(TF32)}; got {self.library!r} and {self.tf32!r}"
+            )
         if self.shared_kb is not None:
             require_int(f"{where}: shared_kb, if it is known,", self.shared_kb, 1)
 

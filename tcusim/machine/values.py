@@ -38,7 +38,7 @@ def mma_values(
     ----------
     a : array (..., m, k), rule.ab
         Left operand; leading dimensions broadcast.
-    b : array (..., k, n), rule.ab
+    b : array (..., k, n), rule.right
         Right operand.
     c : array (..., m, n), rule.acc, or None
         Addend; None means zeros.
@@ -80,7 +80,7 @@ def mma_values(
 @lru_cache(maxsize=256)
 def _narrow_unit(rule: Rule) -> NarrowUnit | None:
     """Return the rule's steps on numbers of 4 bytes, if they fit."""
-    if not isinstance(rule.how, Fused):
+    if not isinstance(rule.how, Fused) or rule.b:
         return None
     return NarrowUnit.of(format_of(rule.ab), format_of(rule.acc), rule.how)
 
@@ -123,7 +123,8 @@ def _batch(rule: Rule, a: Float64, b: Float64, c: Float64, watch: Watch | None =
             return whole
     match rule.how:
         case Fused():
-            return fused_values(a, b, c, (ab, acc), rule.how, watch, largest)
+            types = ab, format_of(rule.right), acc
+            return fused_values(a, b, c, types, rule.how, watch, largest)
         case Sequential():
             return sequential_values(a, b, c, ab, acc, watch)
         case Exact():

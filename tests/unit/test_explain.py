@@ -420,3 +420,26 @@ def test_numbers_in_hexadecimal_are_those_of_python() -> None:
     for number in [0.5, -3.0, 2.0**-40 / 3, *rng.standard_normal(50).tolist()]:
         assert float.fromhex(hex_text(Fraction(number))) == number
         assert leading_exponent(Fraction(number)) == math.frexp(number)[1] - 1
+
+
+def test_float32_operands_are_cut_everywhere_and_it_is_said() -> None:
+    """`mma`, `explain` and the command take float32 for tf32, and ignore its low bits."""
+    a, b = np.array([3.14, 1.5], np.float32), np.array([1, 1024.5], np.float32)
+    told = tcusim.explain(a, b, ab="tf32")
+    (account,) = told
+    assert account.cut_operands == 2
+    assert account.result == tcusim.mma(a[None], b[:, None], ab="tf32") == 3.138671875 + 1536
+    sentence = "Float32 operands that were cut to tf32, of which the instruction ignores the last"
+    assert sentence in str(told)
+    assert sentence in told.to_html()
+    assert json.loads(told.to_json())["accounts"][0]["cut_operands"] == 2
+    ran = run(*["--ab", "tf32", "--a", "3.14,1.5", "--b", "1,1024.5", "--json"])
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.output) == json.loads(told.to_json())
+    assert "cut to tf32" not in str(tcusim.explain(a[1:], [1.0], ab="tf32"))
+    ran = run(*["--ab", "tf32", "--a", "1e39", "--b", "1"])
+    assert "--a: f32 cannot hold 1e39; its largest number is 3.40282e+38" in ran.stderr
+    ran = run(*["--ab", "e5m2.e4m3", "--a", "0x01", "--b", "0x01", "--json"])
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.output)["accounts"][0]["ab"] == "e5m2.e4m3"
+    assert json.loads(ran.output)["accounts"][0]["exact"] == (2.0**-25).hex()

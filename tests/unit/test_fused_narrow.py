@@ -24,7 +24,9 @@ def defined(a: Values, b: Values, c: Values, rule: Rule) -> Values:
     assert isinstance(rule.how, Fused)
     left, right, addend = (x.astype(np.float64) for x in (a, b, c))
     with np.errstate(all="ignore"):
-        return fused_values(left, right, addend, (FORMATS[rule.ab], FORMATS[rule.acc]), rule.how)
+        return fused_values(
+            left, right, addend, (FORMATS[rule.ab],) * 2 + (FORMATS[rule.acc],), rule.how
+        )
 
 
 def require_same(

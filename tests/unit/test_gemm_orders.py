@@ -15,8 +15,9 @@ import pytest
 import tcusim
 from numbers_of_types import same_bits
 from tcusim.errors import InputError, Unsupported
-from tcusim.machine import Values
+from tcusim.machine import FORMATS, Values, from_values, round_values, rule_for
 from tcusim.machine.gemm_orders import GemmOrder, explain_matmul, gemm_orders, predict_matmul
+from tcusim.machine.rules import FAMILIES, Fused
 
 ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(5)
@@ -39,7 +40,7 @@ def test_one_chain_is_an_mma() -> None:
         == np.float32
     )
     single = [x.astype(np.float32) for x in (A, B)]
-    expected = tcusim.mma(*single, ab="tf32")
+    expected = tcusim.mma(*single, ab="tf32", family="wgmma")
     assert same_bits(predict_matmul(*single), expected)
 
 
@@ -154,6 +155,7 @@ def test_an_order_and_the_unit_are_found_again(order: GemmOrder) -> None:
     assert f"all 1,200 equal: a100, {order}" in str(found)
     assert found.to_dict()["tried"][0] == {
         "arch": "a100",
+        "family": "",
         "order": str(order),
         "equal": 1200,
         "count": 1200,
@@ -167,6 +169,167 @@ def test_what_no_order_gives() -> None:
     assert found.exact == ()
     assert (found.best.equal, found.best.count) == (1199, 1200)
     assert str(found.best) == "1,199 of 1,200 equal: hopper, one chain"
+
+
+# --- What becomes of operands, and by which instruction -------------------------------------------
+
+
+def f32(numbers: Any) -> Values:
+    return np.array(numbers, np.float32)
+
+
+# Of 1 + 2**-11 and 1 + 3 * 2**-11, which lie halfway between numbers of tf32, and of one above.
+HALFWAY = f32([1 + 2**-11, 1 + 3 * 2**-11, 1 + 2**-11 + 2**-20])
+CONVERTED = {
+    "cut": [1, 1 + 2**-10, 1],
+    "nearest_even": [1, 1 + 2**-9, 1 + 2**-10],
+    "nearest_away": [1 + 2**-10, 1 + 2**-9, 1 + 2**-10],
+}
+OF_LIBRARIES = {
+    "ampere": "nearest_away",
+    "ada": "nearest_away",
+    "hopper": "nearest_even",
+    "blackwell": "nearest_even",
+    "blackwell_rtx": "nearest_away",
+}
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("arch", OF_LIBRARIES)
+def test_float32_operands_are_converted_as_the_order_says(arch: str, sign: int) -> None:
+    halfway, one = sign * HALFWAY[:, None], f32([[1]])
+    for how, numbers in CONVERTED.items():
+        order = GemmOrder(operands=how)  # type: ignore[arg-type]
+        expected = sign * f32(numbers)
+        assert predict_matmul(halfway, one, arch=arch, order=order)[:, 0].tolist() == (
+            expected.tolist()
+        )
+        # Right operands likewise.
+        assert predict_matmul(one, halfway.T, arch=arch, order=order)[0].tolist() == (
+            expected.tolist()
+        )
+    of_libraries = GemmOrder(operands=OF_LIBRARIES[arch])  # type: ignore[arg-type]
+    both = (
+        predict_matmul(halfway, one, arch=arch, order=one_order)
+        for one_order in (None, of_libraries)
+    )
+    assert same_bits(*both)
+    assert tcusim.mma(halfway, one, arch=arch, ab="tf32")[:, 0].tolist() == (
+        (sign * f32(CONVERTED["cut"])).tolist()
+    )
+
+
+def test_what_gpus_return_for_1024_and_a_half() -> None:
+    # Ampere: pytorch/pytorch#53635. Hopper: torch 2.11 and CUDA 13.0 on an H100.
+    for arch, expected in (("rtx 3090", [1025, 1026]), ("h100", [1024, 1026])):
+        halves, one = f32([[1024.5], [1025.5]]), f32([[1]])
+        assert predict_matmul(halves, one, arch=arch)[:, 0].tolist() == expected
+        assert predict_matmul(one, halves.T, arch=arch)[0].tolist() == expected
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 3.4028235e38, 2.0**-149, -(2.0**-130)])
+@pytest.mark.parametrize("how", ["nearest_even", "nearest_away"])
+def test_the_ends_of_float32_are_rounded_too(how: Any, value: float) -> None:
+    ((found,),) = predict_matmul(
+        f32([[value]]), f32([[1]]), arch="exact", order=GemmOrder(operands=how)
+    )
+    step = 2.0**-136
+    # The largest float32 is rounded beyond the range.
+    small = abs(value) < 1
+    assert found == (np.round(value / step) * step if small else np.copysign(np.inf, value))
+    nan = predict_matmul(f32([[np.nan]]), f32([[1]]), order=GemmOrder(operands=how))
+    assert np.isnan(nan).all()
+
+
+@pytest.mark.parametrize("how", list(CONVERTED))
+@pytest.mark.parametrize("arch", ["a100", "h100"])
+def test_the_conversion_of_drawn_operands_is_found_again(arch: str, how: Any) -> None:
+    # All 23 fraction bits are drawn.
+    a, b = (RNG.standard_normal(shape, np.float32) for shape in ((24, 64), (64, 16)))
+    a[:3, 0] = HALFWAY
+    got = predict_matmul(a, b, arch=arch, order=GemmOrder(operands=how))
+    best = explain_matmul(got, a, b, arch=arch).best
+    own: Any = "" if how == OF_LIBRARIES[{"a100": "ampere", "h100": "hopper"}[arch]] else how
+    assert (best.equal, best.order) == (got.size, GemmOrder(operands=own))
+    # Of what is tf32 already there is nothing to convert, and one way to say so.
+    cut = [(x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) for x in (a, b)]
+    exact = explain_matmul(predict_matmul(*cut, arch=arch), *cut, arch=arch).exact
+    assert {match.order.operands for match in exact} == {""}
+
+
+PAIRS = [("f16", "f16"), ("bf16", "bf16"), ("tf32", "tf32")]
+PAIRS += [(a, b) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")]
+LARGE = {"hopper": "wgmma", "blackwell": "tcgen05", "blackwell_rtx": "mma.sync"}
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=".".join)
+@pytest.mark.parametrize("arch", ["ampere", "ada", "hopper", "blackwell", "blackwell_rtx"])
+def test_each_type_and_instruction_is_predicted_and_found(arch: str, pair: tuple[str, str]) -> None:
+    ab = pair[0] if pair[0] == pair[1] else ".".join(pair)
+    drawn = (RNG.standard_normal(shape, np.float32) for shape in ((20, 96), (96, 12)))
+    # Subnormal numbers of the narrow types are among them.
+    a, b = (from_values(round_values(x, fmt), fmt) for x, fmt in zip(drawn, pair, strict=True))
+    if arch == "ampere" and "e" in ab:
+        with pytest.raises(Unsupported, match="Ampere tensor cores have no 8-bit floats"):
+            predict_matmul(a, b, arch=arch)
+        return
+    default = predict_matmul(a, b, arch=arch, dtype=np.float32)
+    for family in ("", *FAMILIES):
+        try:
+            expected = tcusim.mma(a, b, arch=arch, ab=ab, family=family)
+        except Unsupported:
+            assert family not in ("", LARGE.get(arch))
+            continue
+        got = predict_matmul(a, b, arch=arch, dtype=np.float32, family=family)
+        assert same_bits(got, expected)
+        assert family != LARGE.get(arch, "") or same_bits(got, default)
+        best = explain_matmul(got, a, b, arch=arch, orders=[GemmOrder()]).best
+        assert best.equal == got.size
+        cell = tcusim.explain(a, b, arch=arch, ab=ab, family=family, cell=(3, 5))
+        (account,) = cell
+        assert account.result == expected[3, 5]
+        assert cell[arch].to_dict()["ab"] == ab
+
+
+def test_operands_of_two_types_are_summed_by_the_exponents_of_each() -> None:
+    """The largest exponent is that of a subnormal, whose exponent its own type decides."""
+    how = rule_for("hopper", "e4m3", "f32", "wgmma").how
+    assert isinstance(how, Fused)
+    # 2**-9 is a subnormal of e4m3, with exponent -6, and a normal number of e5m2.
+    small, tiny = 2.0**-9, 2.0**-16
+    values = {"e4m3": f32([[small, small]]), "e5m2": f32([[2.0**-9], [tiny]])}
+    a, b = (from_values(values[fmt], fmt) for fmt in ("e4m3", "e5m2"))
+    top = -6 - 9
+    unit = 2.0 ** (top - how.fraction_bits)
+    true = small * 2.0**-9 + np.trunc(small * tiny / unit) * unit
+    got = predict_matmul(a, b, arch="hopper")
+    assert got.item() == true == predict_matmul(b.T, a.T, arch="hopper").item()
+    with pytest.raises(Unsupported, match="operands of one type, or 8-bit floats of both"):
+        tcusim.mma([[1.0]], [[1.0]], ab="f16.e4m3")
+    with pytest.raises(InputError, match="unknown type 'e9m9'"):
+        tcusim.mma([[1.0]], [[1.0]], ab="e4m3.e9m9")
+
+
+def test_a_search_tells_how_far_it_is() -> None:
+    told: list[tuple[int, int]] = []
+    got = predict_matmul(A, B, dtype=np.float32)
+    explain_matmul(got, A, B, progress=lambda done, count: told.append((done, count)))
+    assert told == [(number, len(told)) for number in range(1, len(told) + 1)]
+    assert len(told) > 20
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_tensors_of_torch_are_taken(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    a, b = (torch.from_numpy(x.astype(np.float32)).to(getattr(torch, name)) for x in (A, B))
+    fmt = next(one.name for one in FORMATS.values() if one.array_name == name)
+    own = (from_values(x.to(torch.float32).numpy(), fmt) for x in (a, b))
+    got = predict_matmul(a, b, arch="h100")
+    assert same_bits(got, predict_matmul(*own, arch="h100"))
+    result = torch.from_numpy(got.astype(np.float32)).to(torch.bfloat16)
+    rounded = predict_matmul(a, b, arch="h100", dtype="bfloat16")
+    assert same_bits(rounded, result.to(torch.float32).numpy().astype(rounded.dtype))
+    assert explain_matmul(result, a, b, arch="h100", orders=[GemmOrder()]).exact
 
 
 def recorded() -> list[Any]:
@@ -243,6 +406,11 @@ def test_orders_that_add_alike_come_once() -> None:
             "no tensor core's product is rounded to int",
         ),
         (lambda: predict_matmul(A.astype(np.float64), B), "a has elements of float64, by which no"),
+        (lambda: GemmOrder(operands="rna"), "GemmOrder.operands must be '' or 'cut' or 'nearest_e"),  # type: ignore[arg-type]
+        (
+            lambda: predict_matmul(A, B, order=GemmOrder(operands="cut")),
+            "GemmOrder.operands is for float32 operands, which become tf32; these are f16",
+        ),
         (lambda: predict_matmul(A, B, order="chain"), "an order must be a GemmOrder, such as"),  # type: ignore[arg-type]
         (lambda: explain_matmul(A, A, B), "got must be the product, of shape (40, 30) for a of"),
         (lambda: explain_matmul(A @ B, A, B, arch=()), "arch names no architecture"),

@@ -174,6 +174,9 @@ class Account:
         Its bits, in hexadecimal.
     exact : Fraction or None
         The true a·b + c; None if an infinity or a NaN is among the inputs.
+    cut_operands : int
+        How many float32 factors were cut to tf32 before: the instruction ignores their low bits,
+        and so does `exact`.
     """
 
     arch: str
@@ -183,6 +186,7 @@ class Account:
     result: float
     bits: str
     exact: Fraction | None
+    cut_operands: int = 0
 
     @property
     def error(self) -> Fraction | None:
@@ -218,7 +222,7 @@ class Account:
         return {
             "arch": self.arch,
             "title": self.title,
-            "ab": self.rule.ab,
+            "ab": self.rule.operands,
             "acc": self.rule.acc,
             "family": self.rule.family,
             "arithmetic": repr(self.rule.how),
@@ -231,6 +235,7 @@ class Account:
             "error": _text(self.error),
             "ulp": _text(self.ulp),
             "error_ulps": self.ulps,
+            "cut_operands": self.cut_operands,
         }
 
 

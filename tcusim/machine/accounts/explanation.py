@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from tcusim.errors import InputError, names_of, require_names, unknown_name
@@ -100,7 +101,8 @@ def explain(
     ----------
     a, b : array_like (k,), ab
         Factors of the products. Of any length: what exceeds one step is chained. Or, with `cell`,
-        matrices (m, k) and (k, n). Arrays are taken as by `mma`.
+        matrices (m, k) and (k, n). Arrays are taken as by `mma`: float32 is cut to tf32, and the
+        account says how many factors were.
     c : array_like (), acc
         Addend; with `cell` also a matrix (m, n).
     arch : str or sequence of str
@@ -143,11 +145,23 @@ def explain(
     if family not in ("", *FAMILIES):
         raise unknown_name("family", family, FAMILIES)
     rules = [(rule_for(name, ab, acc, family), arch_of(name)) for name in names]
+    types = [rules[0][0].ab, rules[0][0].right]
+    # Float32 operands, before the low bits are lost that tf32 has not.
+    taken = [one if one != "tf32" else "f32" for one in types]
     row, column, addend = _vectors(
-        as_values(a, ab, name="a"), as_values(b, ab, name="b"), as_values(c, acc, name="c"), cell
+        as_values(a, taken[0], name="a"),
+        as_values(b, taken[1], name="b"),
+        as_values(c, acc, name="c"),
+        cell,
     )
-    given = row[None], column[None], addend.reshape(1)
-    return Explanation(tuple(one for rule in rules for one in accounts_of(*given, *rule)))
+    factors = [as_values(x, fmt) for x, fmt in zip((row, column), types, strict=True)]
+    cut = sum(
+        int((x != y).sum() - (np.isnan(x) & np.isnan(y)).sum())
+        for x, y in zip((row, column), factors, strict=True)
+    )
+    given = factors[0][None], factors[1][None], addend.reshape(1)
+    told = (one for rule in rules for one in accounts_of(*given, *rule))
+    return Explanation(tuple(replace(one, cut_operands=cut) for one in told))
 
 
 def _vectors(

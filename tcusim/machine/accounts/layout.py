@@ -70,7 +70,13 @@ def about(accounts: Sequence[Account]) -> str:
     """Return what is computed, in a line."""
     one = accounts[0]
     products = sum("*" in term.name for step in one.steps for term in step.terms)
-    of = f"{products} product{'s' * (products != 1)} of {one.rule.ab}, and c, into {one.rule.acc}"
+    several = "s" * (products != 1)
+    of = f"{products} product{several} of {one.rule.operands}, and c, into {one.rule.acc}"
+    if one.cut_operands:
+        of += (
+            f". Float32 operands that were cut to tf32, of which the instruction ignores the last "
+            f"13 bits: {one.cut_operands}"
+        )
     if one.exact is None:
         return f"{of}. There is no exact value: an infinity or a NaN is among them"
     return f"{of}. Exact value: {_decimal(one.exact)} ({hex_text(one.exact)})"
