@@ -442,4 +442,4 @@ def test_float32_operands_are_cut_everywhere_and_it_is_said() -> None:
     ran = run(*["--ab", "e5m2.e4m3", "--a", "0x01", "--b", "0x01", "--json"])
     assert ran.exit_code == 0, ran.output
     assert json.loads(ran.output)["accounts"][0]["ab"] == "e5m2.e4m3"
-    assert json.loads(ran.output)["accounts"][0]["exact"] == (2.0**-25).hex()
+    assert json.loads(ran.output)["accounts"][0]["exact"] == "0x1p-25"
