@@ -151,8 +151,8 @@ def _sum_rows(b: Builder, rows: Rows, order: Order = FORWARD) -> int | Work:
 def reduction_simt(b: Builder, segment_size: int) -> int | Work:
     """Sum segments by rounded additions alone, one segment a warp, in pairs.
 
-    The last launch of a long sum: its partial sums need the accumulator's range and precision,
-    which no operand type of every tensor core has.
+    For the last launch of a sum in several, as in the paper: partial sums need the accumulator's
+    range and precision, which no operand type of every tensor core has.
     """
     return _add_rows(b, FixedRows(b, segment_size, 1), segment_size)
 

@@ -185,7 +185,8 @@ def scan_simt(
 ) -> int | Work:
     """Scan segments by rounded additions alone, one segment a warp, in log2 rounds.
 
-    The middle launch of a long scan: its totals need the accumulator's range and precision.
+    For the middle launch of a scan in three, as in the paper: totals need the accumulator's range
+    and precision.
     """
     rows = FixedRows(b, segment_size, 1)
     return _add_up_rows(b, rows, Vectors(segment_size), order, carry=carry)

@@ -41,6 +41,7 @@ __all__ = [
     "Bits",
     "Method",
     "TypeRule",
+    "dtype_of",
     "numpy_type",
     "types_of",
     "types_on_device",
@@ -118,6 +119,17 @@ def types_of(work: str, result: str, acc: str, arch: str, *, multiplies: bool = 
     if acc == "f16" and work != "float16":
         raise Unsupported(f"acc='f16' is for float16 input, not {work}")
     return Types(ab, acc if acc == "f16" else own, source, BY_ARRAY_NAME[result].name)
+
+
+def dtype_of(ab: str, acc: str) -> str | None:
+    """Return NumPy's name of the arrays whose elements are such operands; None if there are none.
+
+    acc: of the accumulators in which the functions on arrays sum them.
+    """
+    for name, (own, wide, source) in _TYPES.items():
+        if own == source == ab and (acc == wide or (name, acc) == ("float16", "f16")):
+            return name
+    return None
 
 
 def types_on_host(

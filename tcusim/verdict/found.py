@@ -11,6 +11,7 @@ from tcusim.machine import Rule
 from tcusim.timing.roofline import Roofline
 from tcusim.verdict.claims import Claim
 from tcusim.verdict.consistency import IMPOSSIBLE, Finding
+from tcusim.verdict.on_arrays import OnArrays
 from tcusim.verdict.tasks import Candidate, Task, best_of
 
 __all__ = ["SECTIONS", "Asked", "Reference", "UnitVerdict"]
@@ -91,6 +92,8 @@ class UnitVerdict:
         What the unit claims and its model computes otherwise; None without a model.
     reports : tuple of ShapeReport
         Correctness and counts, one for each tile.
+    on_arrays : tuple of OnArrays
+        What the functions on arrays do, one for each tile; none if algorithms were named.
     candidates : tuple of Candidate
         What was right, for each task that it can do.
     accuracy : Accuracy or None
@@ -112,6 +115,7 @@ class UnitVerdict:
     findings: tuple[Finding, ...] = ()
     claims: tuple[Claim, ...] | None = None
     reports: tuple[ShapeReport, ...] = ()
+    on_arrays: tuple[OnArrays, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     accuracy: Accuracy | None = None
     roofline: Roofline | None = None
@@ -123,6 +127,7 @@ class UnitVerdict:
         return (
             not self.refused
             and all(report.ok for report in self.reports)
+            and not any(one.failed for one in self.on_arrays)
             and not self.claims
             and not any(one.gravity == IMPOSSIBLE for one in self.findings)
         )

@@ -74,6 +74,9 @@ def _wrong(found: UnitVerdict) -> Iterator[str]:
     for name in dict.fromkeys(row.name for row in rows):
         first = next(row for row in rows if row.name == name)
         yield f"WRONG: {name}: {_what_is_wrong(first)}"
+    for one in found.on_arrays:
+        if one.failed:
+            yield f"WRONG: {one}, first {one.failed[0]}"
 
 
 def _what_is_wrong(row: ShapeRow) -> str:

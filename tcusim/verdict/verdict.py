@@ -19,6 +19,7 @@ from tcusim.verdict.consistency import IMPOSSIBLE, WASTE, Finding, findings_of
 from tcusim.verdict.correctness import reports_of
 from tcusim.verdict.found import SECTIONS, Asked, Reference, UnitVerdict
 from tcusim.verdict.lines import Line, heading_of, lines_of
+from tcusim.verdict.on_arrays import OnArrays, on_arrays
 from tcusim.verdict.report_page import fragment_of, page_of
 from tcusim.verdict.sections import Section, comparison_of, sections_of
 from tcusim.verdict.subjects import Named, Subject, judged_types, placed_in, subject_of
@@ -88,6 +89,7 @@ class Verdict:
             "findings": [asdict(one) for one in unit.findings],
             "claims": None if unit.claims is None else [asdict(one) for one in unit.claims],
             "correctness": [report.as_json() for report in unit.reports],
+            "array_functions": [asdict(one) for one in unit.on_arrays],
             "precision": None if unit.accuracy is None else unit.accuracy.as_json(),
             "best": {name: one and asdict(one) for name, one in best.items()},
             "candidates": [asdict(one) for one in unit.candidates],
@@ -261,6 +263,9 @@ def _judged(
     if "precision" in asked.sections and subject.arch != "exact":
         tile = subject.tiles[0]
         accuracy = accuracy_of(subject.unit, ab=asked.ab, acc=asked.acc, k=tile.k, full=asked.full)
+    called: tuple[OnArrays, ...] = ()
+    if "correctness" in asked.sections and asked.algorithms is None:
+        called = on_arrays(subject)
     if not {"correctness", "counts", "time"}.isdisjoint(asked.sections):
         reports = reports_of(subject, asked.algorithms, full=asked.full, jobs=jobs, share=share)
         candidates = candidates_of(subject, reports)
@@ -277,6 +282,7 @@ def _judged(
         findings=findings,
         claims=None if model is None else claims_of(subject, model),
         reports=reports,
+        on_arrays=called,
         candidates=candidates,
         accuracy=accuracy,
         roofline=_roofline(timed_in, candidates),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tcusim.algorithms import algorithms
 from tcusim.algorithms.order import Order
 from tcusim.arrays import planner
 from tcusim.arrays.dtypes import types_of
@@ -539,3 +542,27 @@ def test_every_strategy_that_applies_sums_right(kind: str, dtype: str) -> None:
     # Only pairs of elements in a word share rows.
     pairs = dtype in ("float16", "bfloat16")
     assert taken == {row.name for row in STRATEGIES[Problem]} - {"named", "" if pairs else "short"}
+
+
+# --- What the documentation says ----------------------------------------------------------------
+
+
+def planned_names() -> set[str]:
+    """Return the registered algorithms that the functions on arrays launch."""
+    found: set[str] = set()
+    dtypes = ("float16", "float32", "float64", "int8")
+    sizes = (2, 40, 1000, 100_000, 2**22)
+    for dtype, kind, size in itertools.product(dtypes, ("reduction", "scan"), sizes):
+        types = types_of(dtype, "int32" if dtype == "int8" else dtype, "f32", "hopper")
+        tile = tile_for(types, None)
+        found.update(names(chosen(kind, 4 * size, size, types=types, tile=tile)))
+        found.update(names(masked(kind, 4 * size, 5, types=types, tile=tile)))
+    for cols in (None, 1, 2, 100):
+        found.update(names(product(100, 1000, cols)))
+    return found & {row.name for row in algorithms()}
+
+
+def test_the_page_of_algorithms_names_what_is_planned() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text()
+    (told,) = re.findall(r"\nWhat they launch is (.*?) All others are", page, re.DOTALL)
+    assert set(re.findall("`([^`]+)`", told)) == planned_names()
