@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import functools
 import importlib
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -61,6 +62,20 @@ class DriverMemory:
         weakref.finalize(self, driver.free, self.address).atexit = False
 
 
+class _Forked:
+    """Stands for the bindings in a process that was forked after CUDA had been started."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise BackendUnavailable(
+            "CUDA was in use when this process was forked, and does not survive that. Start "
+            "processes with 'spawn': multiprocessing.get_context('spawn'), or of torch "
+            "DataLoader(multiprocessing_context='spawn'). The simulator works: backend='numpy'"
+        )
+
+    def no_pointer(self, target: Any, attribute: int, address: int) -> int:
+        return int(self.cuPointerGetAttribute)
+
+
 class Driver:
     """The driver, started, through `cuda.bindings.driver`."""
 
@@ -80,12 +95,22 @@ class Driver:
         self._being_read: list[tuple[Any, NDArray[Any]]] = []
         self._read_by_graphs: list[NDArray[Any]] = []
 
+    def _forget(self) -> None:
+        """Refuse every call, in a process that was forked."""
+        self._cuda = _Forked()
+        self._ask_pointer = self._cuda.no_pointer
+
     @staticmethod
     def open() -> Driver:
         """Return the driver, opened once in a process; BackendUnavailable if it cannot be."""
         return _open()
 
     # --- Devices -----------------------------------------------------------------------------
+
+    def version(self) -> tuple[int, int]:
+        """Return the version of CUDA that the driver is of."""
+        number = int(self._call("cuDriverGetVersion"))
+        return number // 1000, number % 1000 // 10
 
     def sm(self, device: int) -> int:
         """Return a device's compute capability, such as 90."""
@@ -196,16 +221,18 @@ class Driver:
 
     def free(self, address: int) -> None:
         """Free memory, whatever this thread's context; one that is gone has freed it."""
-        before = self.current_context()
-        with contextlib.suppress(InputError, DriverError):
-            _, context = self.home_of(address, "memory")
-            if context not in (0, before):
-                self.set_context(context)
-            # The garbage collector may call at any time.
-            with self._beside_captures():
-                self._call("cuMemFree", address)
-        if self.current_context() != before:
-            self.set_context(before)
+        # The garbage collector may call at any time, in a process that was forked as well.
+        with contextlib.suppress(InputError, DriverError, BackendUnavailable):
+            before = self.current_context()
+            try:
+                _, context = self.home_of(address, "memory")
+                if context not in (0, before):
+                    self.set_context(context)
+                with self._beside_captures():
+                    self._call("cuMemFree", address)
+            finally:
+                if self.current_context() != before:
+                    self.set_context(before)
 
     def copy_back(self, address: int, values: NDArray[Any], stream: int) -> None:
         """Copy from GPU memory into an array without gaps, and wait until that is done."""
@@ -407,7 +434,7 @@ def _open() -> Driver:
             f"({error}). Install it with: pip install 'tcusim[compile]'"
         ) from error
     try:
-        return Driver(cuda)
+        driver = Driver(cuda)
     except TcusimError:
         raise
     except (RuntimeError, OSError) as error:
@@ -416,6 +443,9 @@ def _open() -> Driver:
             "there is no NVIDIA driver here (libcuda.so.1). "
             "The simulator needs none: backend='numpy'"
         ) from error
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=driver._forget)
+    return driver
 
 
 def device_sm(device: int | None = None) -> int:

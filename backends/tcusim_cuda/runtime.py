@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import importlib
+import re
 import sys
 import threading
 from abc import ABC, abstractmethod
@@ -174,7 +175,8 @@ class Runtime(ABC):
                 )
             with self._loading.setdefault(context, threading.Lock()):
                 if (context, kernel.text) not in self._loaded:
-                    function = self.load(cubin.code, kernel)
+                    with _explained_by_versions(cubin.compiler):
+                        function = self.load(cubin.code, kernel)
                     self._loaded[context, kernel.text] = Loaded(function, cubin.usage)
         return tuple(self._loaded[context, kernel.text] for kernel in kernels)
 
@@ -195,6 +197,26 @@ class Runtime(ABC):
         raise LaunchError(
             f"{self.name}: {what} failed: {type(error).__name__}: {str(error).strip()}. "
             f"{configured()}"
+        ) from error
+
+
+@contextmanager
+def _explained_by_versions(compiler: str) -> Iterator[None]:
+    """Say so if a driver does not load what a compiler made, such as "NVRTC 13.0", that is newer.
+
+    It may load that: drivers take much of what newer compilers of their major version make.
+    """
+    try:
+        yield
+    except Exception as error:
+        own = Driver.open().version()
+        made = tuple(int(part) for part in re.findall(r"\d+", compiler))
+        if made <= own:
+            raise
+        raise BackendUnavailable(
+            f"{compiler} compiled a kernel, and the driver, which is of CUDA {own[0]}.{own[1]}, "
+            f"does not load it: {error}. Install a newer driver, or let an older compiler be "
+            f"found, for CUDA 12 with: pip install nvidia-cuda-nvrtc-cu12 'cuda-bindings<13'"
         ) from error
 
 

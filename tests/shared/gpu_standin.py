@@ -104,6 +104,9 @@ class StandInDriver:
     def shared_bytes(self, device: int) -> int:
         return self.shared
 
+    def version(self) -> tuple[int, int]:
+        return (12, 4)
+
     def title(self, device: int) -> str:
         return "Stand-in"
 

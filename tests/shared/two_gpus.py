@@ -79,7 +79,7 @@ class Gpus:
             text = f"{len(self.kernels)} {len(kernel.arguments)} {pointers}"
             self.kernels.append(kernel)
             usage = Usage(40, 1536, 0, 100, {})
-            cubins.append(SimpleNamespace(code=text.encode(), usage=usage, sm=sm))
+            cubins.append(SimpleNamespace(code=text.encode(), usage=usage, compiler=""))
         return cubins
 
     def launch(self, device: int, number: int, blocks: int, words: Any) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import cuda.bindings.driver as cuda
@@ -282,3 +285,145 @@ def test_memory_is_freed_while_a_graph_is_captured(gpus: Gpus) -> None:
         gc.collect()
     finally:
         gpus.library.two_gpus_capture(handle, 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_forked_process_is_told(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", torch_of((0, 0)))
+    x = Tensor(gpus, 1, X)
+    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", backend="cuda")
+    session: Any = plan.session_on(CUDA)
+    session.run({"in": x}, shape=X.shape)
+    lane, memory = session.lane((x,), X.shape), CUDA.memory(None, 100, runtime.Stream(0))
+    calls: list[Any] = [
+        lambda: tcusim.sum(x),
+        lambda: lane(x),
+        lambda: session.run({"in": x}, shape=X.shape),
+        lambda: plan(X),
+    ]
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        # That other threads are not copied is known.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        said = set()
+        for call in calls:
+            try:
+                call()
+                said.add("nothing")
+            except BaseException as error:
+                said.add(str(error))
+        del memory
+        gc.collect()
+        os.write(writer, "\n".join(said).encode())
+        os._exit(0)
+    os.close(writer)
+    assert os.waitpid(child, 0)[1] == 0
+    with os.fdopen(reader) as told:
+        text = told.read()
+    assert "does not survive that. Start processes with 'spawn'" in text
+    assert "\n" not in text
+    same(lane(x), tcusim.cumsum(X), 1)
+
+
+class _Managed(ctypes.Structure):
+    """The beginning of DLManagedTensorVersioned or DLManagedTensor of dlpack.h, from its tensor."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+    )
+
+
+@pytest.mark.parametrize("device", [0, 1])
+def test_a_result_says_by_dlpack_where_it_is(gpus: Gpus, device: int) -> None:
+    made: Any = tcusim.sum(Array(gpus, device, X), dtype="float32")
+    assert made.__dlpack_device__() == (2, device)
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    capsule = made.__dlpack__()
+    managed = _Managed.from_address(get(capsule, b"dltensor"))
+    assert (managed.data, managed.device_type, managed.device) == (address_of(made), 2, device)
+
+
+class SpeaksDlpack:
+    """What has DLPack alone, and notes which GPU is current when it is asked."""
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+        self.asked: list[tuple[int | None, int]] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        device: tuple[int, int] = self.result.__dlpack_device__()
+        return device
+
+    def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
+        self.asked.append((stream, Driver.open().current_device()))
+        return self.result.__dlpack__(stream=stream, **options)
+
+
+@pytest.mark.parametrize("device", [0, 1])
+def test_who_exports_by_dlpack_orders_for_the_stream_of_its_own_gpu(
+    gpus: Gpus, device: int
+) -> None:
+    # Work of ours on a stream of that GPU, which the default stream of the current one is not.
+    scanned = tcusim.cumsum(Array(gpus, device, X))
+    given = SpeaksDlpack(scanned)
+    with gpus.current(1 - device):
+        got = tcusim.sum(given, dtype="float32")
+    assert set(given.asked) == {(1, device)}
+    same(got, tcusim.sum(tcusim.cumsum(X), dtype="float32"), device)
+
+
+def test_arrays_of_xla(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class XlaArray:
+        """As in tcusim.jax.ffi, which JAX comes with."""
+
+        ptr: int
+        shape: tuple[int, ...]
+        dtype: Any
+        stream: int
+
+        strides = None
+
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            place = {"data": (self.ptr, False), "stream": self.stream, "version": 3}
+            return {"shape": self.shape, "typestr": self.dtype.str, "strides": None, **place}
+
+    module: Any = ModuleType("tcusim.jax.ffi")
+    module.XlaArray = XlaArray
+    monkeypatch.setitem(sys.modules, "tcusim.jax.ffi", module)
+    monkeypatch.setenv("TWO_GPUS_SM", "75,90")
+    half = (A * 1000).astype(np.float16)
+    streams = []
+    for device in (0, 1):
+        with gpus.current(device):
+            streams.append(int(Driver.open()._call("cuStreamCreate", 0)))
+    # Whichever is current, and whatever was computed before with like arrays.
+    for current in (0, 1):
+        for device, arch in ((0, "turing"), (1, "hopper")):
+            module.current_stream = lambda device=device: streams[device]
+            arrays = [Array(gpus, device, one) for one in (half, half.T.copy())]
+            wanted = tcusim.matmul(half, half.T, dtype="float32", arch=arch)
+            out = Array(gpus, device, np.zeros_like(wanted))
+            with gpus.current(current):
+                x, y, to = (
+                    XlaArray(one.address, one.shape, one.dtype, streams[device])
+                    for one in (*arrays, out)
+                )
+                tcusim.matmul(x, y, dtype="float32", out=to, stream=to.stream, backend="cuda")
+            with gpus.current(device):
+                Driver.open().wait(streams[device])
+            same(out, wanted, device)
+
+
+def test_what_is_copied_there_may_change_at_once(gpus: Gpus) -> None:
+    like = Array(gpus, 1, X)
+    values = np.arange(5)
+    there = CUDA.to_device(values, like)
+    values[...] = 0
+    same(there, np.arange(5), 1)

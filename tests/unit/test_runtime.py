@@ -18,7 +18,7 @@ from gpu_standin import (
     run,
 )
 from tcusim.algorithms import build
-from tcusim.errors import InputError, Unsupported
+from tcusim.errors import BackendUnavailable, InputError, Unsupported
 from tcusim_cuda import runtime
 from tcusim_cuda.cubin import Usage
 from tcusim_cuda.driver import DriverError
@@ -47,7 +47,7 @@ def test_not_a_stream(gpu: StandIn) -> None:
 
 
 def test_too_little_shared_memory(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    cubin = SimpleNamespace(code=b"", usage=Usage(40, 1536, 0, 100, {}))
+    cubin = SimpleNamespace(code=b"", usage=Usage(40, 1536, 0, 100, {}), compiler="")
     monkeypatch.setattr(runtime, "compile_kernels", lambda kernels, sm: [cubin])
     gpu.driver.shared = 1000
     with pytest.raises(Unsupported, match="needs 1536 bytes of shared memory a block, Stand-in"):
@@ -55,7 +55,7 @@ def test_too_little_shared_memory(gpu: StandIn, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_kernel_is_loaded_once(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    cubin = SimpleNamespace(code=b"", usage=Usage(40, 1536, 0, 100, {}))
+    cubin = SimpleNamespace(code=b"", usage=Usage(40, 1536, 0, 100, {}), compiler="")
     compiled: list[list[str]] = []
 
     def compile_kernels(kernels: Sequence[Any], sm: int) -> Any:
@@ -94,3 +94,19 @@ def test_a_failed_launch_of_a_plan_says_which(gpu: StandIn) -> None:
         "blocks of 32 threads, 0 bytes of dynamic shared memory, 1536 of static, 40 registers a "
         "thread."
     )
+
+
+@pytest.mark.parametrize(("compiler", "explained"), [("NVRTC 13.0", True), ("NVRTC 12.4", False)])
+def test_a_kernel_of_a_newer_compiler_that_is_not_loaded(
+    gpu: StandIn, monkeypatch: pytest.MonkeyPatch, compiler: str, explained: bool
+) -> None:
+    def refuse(code: bytes, kernel: Any) -> Any:
+        raise DriverError("device kernel image is invalid (CUDA error 200)")
+
+    cubin = SimpleNamespace(code=b"", usage=Usage(40, 1536, 0, 100, {}), compiler=compiler)
+    monkeypatch.setattr(runtime, "compile_kernels", lambda kernels, sm: [cubin])
+    monkeypatch.setattr(gpu, "load", refuse)
+    kind: type[Exception] = BackendUnavailable if explained else DriverError
+    said = r"NVRTC 13\.0 compiled .* driver, .* of CUDA 12\.4, .*200" if explained else "^device"
+    with pytest.raises(kind, match=said):
+        Runtime.loaded(gpu, [emit(PROGRAM)], Place(0))
