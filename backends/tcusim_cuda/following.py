@@ -156,6 +156,8 @@ def _written(program: Program, step: Copy) -> Following | None:
     ranges = dst.ranges
     if ranges is None or step.odd or step.only or any(view.ranges for view in views):
         return None
+    if step.value_type != step.src.buffer.dtype:
+        return None
     down = isinstance(dst.col_axis, Gathered)
     if not _from_beginning(dst, down=down):
         return None

@@ -354,16 +354,18 @@ def copied(step: Copy, how: Transfer) -> Move:
         ]
         if step.only is not None:
             values[0] = f"{taking(step.only)}({values[0]})"
+        if step.value_type != src.buffer.dtype:
+            values[0] = f"tcu::convert<{C_TYPES[step.value_type]}>({values[0]})"
         add = "tcu::add_to_odd" if step.odd else "tcu::add"
         return values[0] if plus is None else f"{add}({', '.join(values)})"
 
     def put(value: str, fast: bool) -> list[str]:
-        return [write(how, dst, to, (value, src.buffer.dtype), fast=fast)]
+        return [write(how, dst, to, (value, step.value_type), fast=fast)]
 
     if plus is None and step.only is None and places[0] in (Where.GATHERED, Where.SHIFTED):
         # The loads come first; pieces are put together as they are written.
         return Move(how, *held_piece(how, src, places[0], put), named=False)
-    return Move(how, f"{type_of(how, src.buffer.dtype)} held", get, put, named=how.vector > 1)
+    return Move(how, f"{type_of(how, step.value_type)} held", get, put, named=how.vector > 1)
 
 
 def split(step: Split, how: Transfer) -> Move:

@@ -129,6 +129,11 @@ class Options:
         """
         return 1 if self.adds_rows else parts_of(self.source, self.ab)
 
+    @property
+    def sums(self) -> str:
+        """The type of sums of any number of rows: that of accumulators, or of wide results."""
+        return "s64" if self.result == "s64" else self.acc
+
 
 def adds_rows(ab: str, acc: str) -> bool:
     """Return whether panels are added up without products, since no tensor core has such types.

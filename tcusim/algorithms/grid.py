@@ -63,6 +63,8 @@ _COLUMNS = (
 )
 
 
+# The most products of int8 with ones whose sum int32 holds.
+MOST_INTEGERS = 2**23
 # Chunks that a block of a scan may have: groups have whole blocks.
 BLOCK_CHUNKS = (1, 2, 4)
 
@@ -226,6 +228,10 @@ def reduction_single_pass(
     for name, count in (("warps", b.options.warps), ("panels", panels), ("columns", columns)):
         require(count & (count - 1) == 0, f"{name} is a power of 2, got {count}")
     chunk = b.options.warps * share
+    require(
+        b.options.acc != "s32" or chunk <= MOST_INTEGERS,
+        f"a block adds up at most {MOST_INTEGERS} integers in int32, got {chunk}",
+    )
     if segment_size is not None:
         columns = -(-segment_size // chunk)
     grid = _Blocks(b, chunk, columns, segment_size)
@@ -237,7 +243,8 @@ def reduction_single_pass(
             b.copy(b.rect(out, BLOCK, 1, 1, 1), total)
         return grid.work
     with b.first_warp():
-        totals = b.status("sums_of_blocks", b.options.acc, grid.places)
+        total = _widened(b, total)
+        totals = b.status("sums_of_blocks", b.options.sums, grid.places)
         b.publish(b.rect(totals, grid.number, 1, 1, 1), total)
     with b.first_warp(), b.when([grid.last_column]):
         if grid.columns > 1:
@@ -274,9 +281,18 @@ def _block_total(b: Builder, of_warp: View) -> View:
         return sum_of(b, partials, warps)
 
 
+def _widened(b: Builder, total: View) -> View:
+    """Return a value in the type of sums of blocks, for whose own sums accumulators have room."""
+    if b.options.sums == b.options.acc:
+        return total
+    wide = b.rect(b.scratch("wide", b.options.sums, 1), 0, 1, 1, 1)
+    b.copy(wide, total)
+    return wide
+
+
 def _await_sum(b: Builder, name: str, status: Buffer, first: Index, count: int, own: View) -> View:
     """Return the sum of `count` status words, of which the last is the block's own."""
-    values = b.scratch(name, b.options.acc, count)
+    values = b.scratch(name, b.options.sums, count)
     earlier = b.rect(values, 0, 1, count - 1, count)
     b.await_status(earlier, b.rect(status, first, 1, count - 1, count))
     b.copy(b.rect(values, count - 1, 1, 1, 1), own)
@@ -286,11 +302,11 @@ def _await_sum(b: Builder, name: str, status: Buffer, first: Index, count: int, 
 def _sum_of_groups(b: Builder, grid: _Blocks, out: Buffer, of_group: View, at_once: int) -> None:
     """Pass on the group's sum; in the very last block, write the sum of all groups."""
     per_group = grid.chunk * grid.columns
-    groups = b.status("sums_of_groups", b.options.acc, Extent(LENGTH, per_group))
+    groups = b.status("sums_of_groups", b.options.sums, Extent(LENGTH, per_group))
     b.publish(b.rect(groups, BLOCK, 1, 1, 1), of_group)
-    few = b.scratch("few", b.options.acc, at_once)
+    few = b.scratch("few", b.options.sums, at_once)
     with b.when([Bound(LENGTH, (BLOCK + 1) * per_group + 1)]):
-        running = b.rect(b.scratch("running", b.options.acc, 1), 0, 1, 1, 1)
+        running = b.rect(b.scratch("running", b.options.sums, 1), 0, 1, 1, 1)
         b.copy(running, b.rect(few, 0, 1, 1, 1, 1, [NEVER]))
         with b.loop("i", Extent(LENGTH, per_group * at_once)) as i:
             place = i * at_once + COL
@@ -499,17 +515,17 @@ def _before_rows(
 
     sums: the totals of the rows, scanned.
     """
-    acc, panels = b.options.acc, rows.lines
-    totals = b.shared("totals", acc, b.options.warps * panels)
+    wide, panels = b.options.sums, rows.lines
+    totals = b.shared("totals", wide, b.options.warps * panels)
     ours = b.rect(totals, WARP * panels, 1, panels, 1)
     b.copy(ours, rows.one(b, sums, order.last(PANEL_ROWS)))
     b.barrier()
     chunks = _before_chunks(b, grid, levels, totals, order)
     # Each warp finds it for all panels: that takes less time than another barrier of the block.
     every = _panels(levels)
-    carries = b.scratch("carries", acc, every.count * every.lines)
+    carries = b.scratch("carries", wide, every.count * every.lines)
     b.copy(every.view(b, carries), preceding(b, totals, every, order), chunks)
-    before = b.scratch("before", acc, rows.lines * rows.count)
+    before = b.scratch("before", wide, rows.lines * rows.count)
     carry = b.rect(carries, WARP * panels, PANEL_ROWS, panels, 0, 1)
     b.copy(rows.view(b, before), preceding(b, sums, rows, order), carry)
     return before
@@ -532,10 +548,10 @@ def _before_chunks(
     totals: the sums of the panels, which are added in turn here. Memory answers slowly, so all
     waits are under way together, and what can be added meanwhile is.
     """
-    acc, chunks, warps = b.options.acc, levels.chunks, b.options.warps
+    wide, chunks, warps = b.options.sums, levels.chunks, b.options.warps
     panels, follows = _panels(levels), grid.follows
     alone = chunks == grid.columns == 1 and not follows
-    own = b.shared("own", acc, chunks + 1)
+    own = b.shared("own", wide, chunks + 1)
     if not alone:
         with b.first_warp():
             _publish_total(b, grid, panels, totals, own, order)
@@ -544,7 +560,7 @@ def _before_chunks(
         add_in_turn(b, totals, panels, order)
     tree = _Earlier(b, grid, own, chunks + follows)
     tree.add_up()
-    carry, groups = b.shared("carry", acc, 1), None
+    carry, groups = b.shared("carry", wide, 1), None
     if follows:
         with b.one_warp(warps - 1):
             groups = _await_group(b, grid, b.rect(carry, 0, 1, 1, 1))
@@ -555,12 +571,12 @@ def _before_chunks(
     if groups is not None:
         of_group = b.rect(found, chunks * apart, 1, 1, 1)
         with b.first_warp(), b.when([grid.last_column]):
-            following = b.rect(b.scratch("following", acc, 1), 0, 1, 1, 1)
+            following = b.rect(b.scratch("following", wide, 1), 0, 1, 1, 1)
             b.copy(following, of_group, b.rect(carry, 0, 1, 1, 1))
             b.publish(b.rect(groups, grid.group + 1, 1, 1, 1), following)
         in_group, found = (
             b.rect(found, 0, chunks, 1, apart),
-            b.scratch("before_chunks", acc, chunks),
+            b.scratch("before_chunks", wide, chunks),
         )
         b.copy(b.rect(found, 0, chunks, 1, 1), in_group, b.rect(carry, 0, chunks, 1, 0, 0))
         apart = 1
@@ -574,16 +590,16 @@ def _publish_total(
 
     own: gets what precedes each chunk in the block and, after them, the block's total.
     """
-    acc, chunks = b.options.acc, panels.lines
-    of_chunks = b.scratch("chunks", acc, panels.count * chunks)
+    wide, chunks = b.options.sums, panels.lines
+    of_chunks = b.scratch("chunks", wide, panels.count * chunks)
     b.copy(panels.view(b, of_chunks), panels.view(b, totals))
     _add_lines(b, of_chunks, panels)
-    in_turn, in_pairs = (b.scratch(name, acc, chunks) for name in ("in_turn", "in_pairs"))
+    in_turn, in_pairs = (b.scratch(name, wide, chunks) for name in ("in_turn", "in_pairs"))
     for one in (in_pairs, in_turn):
         b.copy(b.rect(one, 0, chunks, 1, 1), panels.one(b, of_chunks, 0))
     total = sum_of(b, in_pairs, chunks)
     if grid.columns > 1:
-        status = b.status("sums_of_blocks", acc, grid.places)
+        status = b.status("sums_of_blocks", wide, grid.places)
         b.publish(b.rect(status, grid.number, 1, 1, 1), total)
     vector = Vectors(chunks)
     add_in_turn(b, in_turn, vector, order)
@@ -613,8 +629,8 @@ class _Earlier:
         b, grid, columns, each = self.b, self.grid, self.grid.columns, self.each
         if columns == 1:
             return
-        self.values = b.shared("group", b.options.acc, self.lines * self.columns)
-        status = b.status("sums_of_blocks", b.options.acc, grid.places)
+        self.values = b.shared("group", b.options.sums, self.lines * self.columns)
+        status = b.status("sums_of_blocks", b.options.sums, grid.places)
         place = WARP * each + COL
         bounds = [Bound(grid.place, place) if grid.reverse else Bound(place, grid.place)]
         if grid.reverse and columns < self.columns:
@@ -623,7 +639,7 @@ class _Earlier:
             # Blocks behind a segment's end come first, and publish nothing.
             bounds += grid.in_segment(place)
         with b.when([Bound(WARP, Index.of(self.warps))]):
-            row = b.rect(b.scratch("earlier", b.options.acc, each), 0, 1, each, each)
+            row = b.rect(b.scratch("earlier", b.options.sums, each), 0, 1, each, each)
             first = grid.group * columns + WARP * each
             b.await_status(row, b.rect(status, first, 1, each, each, 1, bounds))
             here = [Bound(place, grid.place + 1), Bound(grid.place, place + 1)]
@@ -643,7 +659,7 @@ class _Earlier:
             return self.own, 1
         if warps == 1:
             return self.values, self.columns
-        tops = b.scratch("tops", b.options.acc, lines * warps)
+        tops = b.scratch("tops", b.options.sums, lines * warps)
         vectors = Vectors(warps, lines, warps, across=True)
         parts = b.rect(self.values, 0, lines, warps, self.columns, self.each)
         b.copy(vectors.view(b, tops), parts)
@@ -663,7 +679,7 @@ def _add_lines(b: Builder, values: Buffer, lines: Vectors, first: Index | int = 
 
 def _await_group(b: Builder, grid: _Blocks, into: View) -> Buffer:
     """Wait for what precedes the block's group; return the status words of all groups."""
-    groups = b.status("sums_of_groups", b.options.acc, grid.places_of_groups)
+    groups = b.status("sums_of_groups", b.options.sums, grid.places_of_groups)
     words = b.rect(groups, grid.group, 1, 1, 1, 1, [Bound(Index.of(0), grid.turn)])
     b.await_status(into, words)
     return groups

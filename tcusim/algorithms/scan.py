@@ -166,7 +166,7 @@ def scan_ragged(
         before, scanned = None, panel.rows
         if carry:
             # Integers that an accumulator has no room for are sums of 64 bits.
-            wide = "s64" if b.options.result == "s64" else b.options.acc
+            wide = b.options.sums
             found = b.scratch("before", wide, rows.count)
             given = b.input("carry", wide, rows.numbers)
             b.copy(b.rect(found, 0, rows.count, 1, 1), rows.values(given))

@@ -6,7 +6,7 @@ arrays of                     results of NumPy arrays        results of arrays i
 float16, bfloat16             their own type, or `dtype`     the same
 float32                       the same                       the same
 float64                       the same                       the same
-int8                          int64, or `dtype`; exact       int32, or of sums int64; exact
+int8                          int64, or `dtype`; exact       int64, or int32; of products int32
 other integers, bool          int64 or uint64, or `dtype`;   refused
                               exact modulo 2**64
 ============================  =============================  ====================================
@@ -178,8 +178,9 @@ def types_on_device(
     """Return the types for arrays in GPU memory, whose values nobody looks at."""
     wanted = None if dtype is None else array_name_of(dtype)
     if given == "int8":
-        valid = ("int32",) if product else ("int32", "int64")
-        result = wanted or "int32"
+        # NumPy's wide integer, which has room for any sum, comes first.
+        valid = ("int32",) if product else ("int64", "int32")
+        result = wanted or valid[0]
         if result not in valid:
             raise InputError(
                 f"int8 arrays in GPU memory have {' or '.join(valid)} results, not {result}; cast "

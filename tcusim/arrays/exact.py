@@ -1,40 +1,49 @@
 """What makes NumPy arrays fit a tensor core's types, and results exact: stages around launches.
 
-A stage splits the work of a plan into works for its launches, and says how to merge their results.
-Works are split by all stages in order, launched, and merged in the reverse order, by
-`Planned.compute`. Most stages look at the data, so arrays in GPU memory have none.
+A stage is a generator: it yields works made of the one that it is given, is sent the flat result of
+each, and returns the flat result of its own. `through` makes one stage of several; what it yields
+is launched by `Planned.compute`. So there is never more than one work of each stage in memory. Most
+stages look at the data, so arrays in GPU memory have none.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.algorithms.builder import adds_rows
 from tcusim.arrays.dtypes import TypeRule, numpy_type
-from tcusim.arrays.fixed_point import FixedPoint
+from tcusim.arrays.fixed_point import FixedPoint, Integers, Numeral, Place, nan_of
 from tcusim.arrays.libraries import Array
+from tcusim.arrays.offsets import edges_of_rows
 from tcusim.arrays.problem import (
     AnyProblem,
     Problem,
     ProductProblem,
     RaggedProblem,
-    pieces_of,
+    rounded_longest,
 )
-from tcusim.machine import canonical_nan, format_of, from_values, split_values
-from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
+from tcusim.machine import format_of, split_values
 
-__all__ = ["Split", "Stage", "Work", "batch", "stages_of"]
+__all__ = ["Stage", "Work", "batch", "stages_of", "through"]
 
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
+
+# Digits that are launched together, those of all elements of a piece: what lies between launches
+# has a size that does not follow from the array's. But there are no fewer elements than these.
+_PIECE: Final = {"reduction": 2**19, "scan": 2**18}
+_LEAST_PIECE: Final = 2**12
+# Elements of a part of a piece that is one segment.
+_PART: Final = 2**12
+# Empty segments that are worth another plan.
+_MANY_EMPTY: Final = 2**12
 
 
 class Work(NamedTuple):
@@ -70,14 +79,24 @@ class Work(NamedTuple):
         return Work(problem, {}).factors(a, b)
 
 
-class Split(NamedTuple):
-    """Works made of one, and what makes its flat result of theirs, in order."""
-
-    works: Sequence[Work]
-    merge: Callable[[Sequence[Array]], Array]
+# What a stage makes of a work: it yields works, is sent their results, and returns its own.
+Steps: TypeAlias = Generator[Work, Array, Array]
+Stage: TypeAlias = Callable[[Work], Steps]
 
 
-Stage: TypeAlias = Callable[[Work], Split]
+def through(work: Work, stages: Sequence[Stage]) -> Steps:
+    """Split a work by all stages: what one of them yields is the next one's work."""
+    if not stages:
+        return (yield work)
+    first, *later = stages
+    steps = first(work)
+    try:
+        one = next(steps)
+        while True:
+            one = steps.send((yield from through(one, later)))
+    except StopIteration as end:
+        result: Array = end.value
+        return result
 
 
 def stages_of(rule: TypeRule, *, product: bool) -> tuple[Stage, ...]:
@@ -87,27 +106,48 @@ def stages_of(rule: TypeRule, *, product: bool) -> tuple[Stage, ...]:
         case "digits":
             if product:
                 return (partial(_product_digits, result=result),)
-            return partial(_digits, result=result), _pieces
+            return _present, partial(_digits, numeral=Integers(result))
         case "bf16 parts":
-            return (_product_specials, _product_range) if product else (_specials, _halves)
+            stages = (_product_specials, _product_range)
+            return stages if product else (_present, _specials, _halves)
         case "f16 parts":
-            parts = partial(_product_parts if product else _parts, result=result)
-            return (_product_specials if product else _specials, parts)
+            if product:
+                return _product_specials, partial(_product_parts, result=result)
+            return _present, _specials, partial(_parts, result=result)
         case "fixed point":
-            return _specials, partial(_fixed, result=result), _pieces
+            return _present, partial(_digits, numeral=FixedPoint(result))
         case "as it is":
+            if product:
+                return ()
             # Additions keep what is not finite to its own results, as on a GPU.
-            return () if product or adds_rows(rule.types.ab, rule.types.acc) else (_specials,)
-
-
-def _unsplit(work: Work) -> Split:
-    return Split((work,), itemgetter(0))
+            adds = adds_rows(rule.types.ab, rule.types.acc)
+            return (_present,) if adds else (_present, _specials)
 
 
 # --- Sums and scans -------------------------------------------------------------------------------
 
 
-def _specials(work: Work) -> Split:
+def _present(work: Work) -> Steps:
+    """Leave out empty segments, if they are many: their sums are zero, and their scans nothing."""
+    p = _segments_of(work)
+    if not isinstance(p, RaggedProblem):
+        return (yield work)
+    lengths = np.diff(_edges(work))
+    present = np.flatnonzero(lengths)
+    if p.segments - present.size < _MANY_EMPTY:
+        return (yield work)
+    arrays = dict(work.arrays, offsets=np.append(0, np.cumsum(lengths[present])))
+    if "carry" in arrays:
+        arrays["carry"] = arrays["carry"][present]
+    sums = yield Work(replace(p, segments=present.size), arrays)
+    if p.kind == "scan":
+        return sums
+    result = np.zeros(p.segments, sums.dtype)
+    result[present] = sums
+    return result
+
+
+def _specials(work: Work) -> Steps:
     """Keep infinities and NaN to the results that they are part of.
 
     They never enter a tensor core, where 0*Inf = NaN would spread them over their tile.
@@ -115,29 +155,19 @@ def _specials(work: Work) -> Split:
     x = work.arrays["in"]
     finite = np.isfinite(x)
     if finite.all():
-        return _unsplit(work)
-
-    def merge(results: Sequence[Array]) -> Array:
-        (result,) = results
-        # How many infinities of each sign, and NaN, are among the terms of each result.
-        above, below, neither = _counted(work, x == np.inf, x == -np.inf, np.isnan(x))
-        special = np.where(above > 0, np.inf, -np.inf)
-        special[((above > 0) & (below > 0)) | (neither > 0)] = np.nan
-        if "carry" in work.arrays:
-            special += _repeated(work, work.arrays["carry"])
-        values = np.where(above + below + neither == 0, result, special.astype(result.dtype))
-        return np.where(np.isnan(values), _nan_of(values), values)
-
-    return Split((work.on(**{"in": np.where(finite, x, x.dtype.type(0))}),), merge)
+        return (yield work)
+    result = yield work.on(**{"in": np.where(finite, x, x.dtype.type(0))})
+    # How many infinities of each sign, and NaN, are among the terms of each result.
+    above, below, neither = _counted(work, x == np.inf, x == -np.inf, np.isnan(x))
+    special = np.where(above > 0, np.inf, -np.inf)
+    special[((above > 0) & (below > 0)) | (neither > 0)] = np.nan
+    if "carry" in work.arrays:
+        special += _repeated(work, work.arrays["carry"])
+    values = np.where(above + below + neither == 0, result, special.astype(result.dtype))
+    return np.where(np.isnan(values), nan_of(values.dtype), values)
 
 
-def _nan_of(values: Array) -> Array:
-    """Return the NaN that a GPU's arithmetic writes, in the type of these values."""
-    kind = BY_ARRAY_NAME[array_name_of(values.dtype)]
-    return from_values(canonical_nan(np.full(1, np.nan, kind.dtype), kind), kind.name)
-
-
-def _halves(work: Work) -> Split:
+def _halves(work: Work) -> Steps:
     """Take the few float32 values that bf16, the type of the largest part, rounds to infinity.
 
     Results of which one is a term are computed of halves; the others as if there were none.
@@ -145,22 +175,17 @@ def _halves(work: Work) -> Split:
     x = work.arrays["in"]
     huge = np.abs(x) > format_of("bf16").largest
     if not huge.any():
-        return _unsplit(work)
-
-    def merge(results: Sequence[Array]) -> Array:
-        usual, halved = results
-        (number,) = _counted(work, huge)
-        return np.where(number > 0, np.ldexp(halved, 1).astype(usual.dtype), usual)
-
+        return (yield work)
+    usual = yield work.on(**{"in": np.where(huge, np.float32(0), x)})
     wide = replace(work.problem, types=replace(work.problem.types, result="f32"))
-    halved = {
-        name: np.ldexp(work.arrays[name], -1) for name in ("in", "carry") if name in work.arrays
-    }
-    halves = work._replace(problem=wide).on(**halved)
-    return Split((work.on(**{"in": np.where(huge, np.float32(0), x)}), halves), merge)
+    given = {name: work.arrays[name] for name in ("in", "carry") if name in work.arrays}
+    halves = {name: np.ldexp(array, -1) for name, array in given.items()}
+    halved = yield work._replace(problem=wide).on(**halves)
+    (number,) = _counted(work, huge)
+    return np.where(number > 0, np.ldexp(halved, 1).astype(usual.dtype), usual)
 
 
-def _parts(work: Work, result: np.dtype[Any]) -> Split:
+def _parts(work: Work, result: np.dtype[Any]) -> Steps:
     """Compute float32 as three float16 parts, each segment scaled so that its largest element fits.
 
     What lies 2**39 below that is lost.
@@ -171,127 +196,182 @@ def _parts(work: Work, result: np.dtype[Any]) -> Split:
     tops = np.maximum.reduceat(np.abs(x), edges[:-1][lengths > 0])
     scales[lengths > 0] = 15 - np.frexp(tops)[1]
     each = np.repeat(scales, lengths)
-    parts = split_values(np.ldexp(x, each), "f16", 3)
+    sums = []
+    for part in split_values(np.ldexp(x, each), "f16", 3):
+        sums.append((yield work.on(**{"in": part.astype(np.float16)})))
+    first, second, third = sums
     back = -(scales if _segments_of(work).kind == "reduction" else each)
-
-    def merge(results: Sequence[Array]) -> Array:
-        first, second, third = results
-        total: Array = np.ldexp(first + (second + third), back)
-        return total.astype(result)
-
-    return Split([work.on(**{"in": part.astype(np.float16)}) for part in parts], merge)
+    total: Array = np.ldexp(first + (second + third), back)
+    return total.astype(result)
 
 
-def _digits(work: Work, result: np.dtype[Any]) -> Split:
-    """Sum integers exactly, digit by digit of 8 bits: modulo 2**64, as NumPy does."""
-    dtype = numpy_type(work.problem.types.dtype)
-    rest, initial = _apart(work)
-    addend = _repeated(work, initial) if initial.size else 0
-    works = [rest.on(**{"in": digit.astype(dtype)}) for digit in digits_of(work.arrays["in"])]
+class _Piece(NamedTuple):
+    """Elements [begin, end) of a work, of the segments [first, last).
 
-    def merge(results: Sequence[Array]) -> Array:
-        if result.kind in "iu":
-            return _weighed(results, itertools.count(), result, np.asarray(addend, np.int64))
-        total, *rest = (np.ldexp(one.astype(np.float64), 8 * i) for i, one in enumerate(results))
-        for term in rest:
-            total = total + term
-        return (total + addend).astype(result)
-
-    return Split(works, merge)
-
-
-def digits_of(x: Array) -> Iterator[Ints]:
-    """Yield signed digits of base 256, lowest first, until nothing is left."""
-    rest: Array = x if x.dtype == np.uint64 else x.astype(np.int64)
-    while True:
-        low = (rest & rest.dtype.type(255)).astype(np.int64)
-        digit = np.where(low < 128, low, low - 256)
-        yield digit
-        rest = (rest >> rest.dtype.type(8)).astype(np.int64) + (digit < 0)
-        if not rest.any():
-            return
-
-
-def _weighed(
-    results: Sequence[Array], places: Iterable[int], result: np.dtype[Any], addend: Any = 0
-) -> Array:
-    """Return the sum of an addend and of sums of digits of these places, modulo 2**64."""
-    total: Ints = np.zeros(results[0].shape, np.int64) + addend
-    for one, place in zip(results, places, strict=False):
-        if place < 8:
-            total += one.astype(np.int64) << (8 * place)
-    whole: Array = total.view(np.uint64) if result.kind == "u" else total
-    return whole.astype(result)
-
-
-def _fixed(work: Work, result: np.dtype[Any]) -> Split:
-    """Sum numbers of any real type as digits of their fixed point, and round each sum once.
-
-    Digits that are zero throughout take no launch. Those of initial values join the sums.
+    starts, ends: whether the first segment begins and the last one ends in it. All have both, but
+    parts of a segment that is longer than pieces are; those of a reverse scan start with the last.
     """
-    x, dtype = work.arrays["in"], numpy_type(work.problem.types.dtype)
-    rest, initial = _apart(work)
-    finite = np.isfinite(initial)
-    number = FixedPoint([x, np.where(finite, initial, 0)])
-    digits = {place: np.split(digit, [x.size]) for place, digit in number.digits()}
-    launched = [place for place in digits if digits[place][0].any() or not place]
 
-    def merge(results: Sequence[Array]) -> Array:
-        sums = {place: one.astype(np.int64) for place, one in zip(launched, results, strict=True)}
-        if initial.size:
-            for place, (_, digit) in digits.items():
-                sums[place] = sums.get(place, 0) + _repeated(work, digit)
-        total = number.rounded_once(sums, result)
-        if finite.all():
-            return total
-        special = _repeated(work, np.where(finite, 0, initial)).astype(result)
-        return np.where(np.isfinite(special), total, special)
-
-    return Split([rest.on(**{"in": digits[place][0].astype(dtype)}) for place in launched], merge)
+    begin: int
+    end: int
+    first: int
+    last: int
+    starts: bool = True
+    ends: bool = True
 
 
-def _apart(work: Work) -> tuple[Work, Array]:
-    """Return the work without initial values, and these; none if there are none."""
-    others = {name: array for name, array in work.arrays.items() if name != "carry"}
-    return work._replace(arrays=others), work.arrays.get("carry", np.zeros(0))
+def _digits(work: Work, numeral: Numeral) -> Steps:
+    """Sum numbers exactly, digit by digit, in pieces.
+
+    A segment of several pieces goes on with the sums of its digits that it had.
+    """
+    p, x = _segments_of(work), work.arrays["in"]
+    initial = work.arrays.get("carry")
+    is_scan = p.kind == "scan"
+    found: Array = np.zeros(p.length if is_scan else p.segments, numeral.result)
+    before: dict[Place, Array] = {}
+    for piece in _pieces(p, work, numeral.width(x)):
+        if piece.starts:
+            own = None if initial is None else initial[piece.first : piece.last]
+            before = {} if own is None else numeral.of_initial(own)
+        digits = numeral.digits(x[piece.begin : piece.end])
+        sums = yield from _sums_of(digits, work, piece)
+        if not is_scan:
+            before = _added(sums, before)
+            if piece.ends:
+                found[piece.first : piece.last] = numeral.total(before)
+            continue
+        if before:
+            lengths = np.diff(_edges_of(work, piece))
+            before = {place: np.repeat(one, lengths) for place, one in before.items()}
+        sums = _added(sums, before)
+        found[piece.begin : piece.end] = numeral.total(sums)
+        # The sums of all elements so far, which an exclusive scan lacks the last one of.
+        at = slice(0, 1) if p.order.reverse else slice(-1, None)
+        before = {place: one[at] for place, one in sums.items()}
+        if p.order.exclusive:
+            before = _added(before, {place: one[at] for place, one in digits.items()})
+    return found
+
+
+def _added(one: Mapping[Place, Array], other: Mapping[Place, Array]) -> dict[Place, Array]:
+    """Return the sums, place by place."""
+    added = dict(one)
+    for place, values in other.items():
+        added[place] = added[place] + values if place in added else values
+    return added
+
+
+def _sums_of(
+    digits: Mapping[Place, Array], work: Work, piece: _Piece
+) -> Generator[Work, Array, dict[Place, Ints]]:
+    """Sum the digits of a piece, all in one work; or one by one, if that is as the user named it.
+
+    Those of each place are a row, and rows lie end to end.
+    """
+    p = _segments_of(work)
+    sums: dict[Place, Ints] = {}
+    size, dtype = piece.end - piece.begin, numpy_type(p.types.dtype)
+    named = p.algorithm is not None or p.strategy is not None
+    for places in [[place] for place in digits] if named else [list(digits)]:
+        problem, offsets = _problem_of(work, piece, len(places))
+        rows = np.zeros((len(places), problem.length // len(places)), dtype)
+        for row, place in zip(rows, places, strict=True):
+            row[:size] = digits[place]
+        made = yield Work(problem, {"in": rows.reshape(-1), **offsets})
+        each = made.astype(np.int64).reshape(len(places), -1)
+        if isinstance(problem, Problem) and piece.last - piece.first == 1 < problem.segments:
+            each = _joined(each, rows, problem)
+        sums |= dict(zip(places, each[:, : size if p.kind == "scan" else None], strict=True))
+    return sums
+
+
+def _joined(sums: Ints, rows: Array, p: Problem) -> Ints:
+    """Return the sums of rows, or their scans, of those of parts of them."""
+    if p.kind == "reduction":
+        total: Ints = sums.sum(1, keepdims=True)
+        return total
+    scans = sums.reshape(len(rows), -1, p.segment_size)
+    at = 0 if p.order.reverse else -1
+    totals = scans[:, :, at].copy()
+    if p.order.exclusive:
+        totals += rows.reshape(scans.shape)[:, :, at].astype(np.int64)
+    turned = totals[:, ::-1] if p.order.reverse else totals
+    before = np.cumsum(turned, axis=1) - turned
+    scans += (before[:, ::-1] if p.order.reverse else before)[:, :, None]
+    return scans.reshape(len(rows), -1)
+
+
+def _problem_of(
+    work: Work, piece: _Piece, rows: int
+) -> tuple[Problem | RaggedProblem, dict[str, Array]]:
+    """Return the problem of so many rows of a piece, and offsets if it has some."""
+    p, size = _segments_of(work), piece.end - piece.begin
+    if rows == 1 and size == p.length:
+        others = {name: array for name, array in work.arrays.items() if name == "offsets"}
+        return p, others
+    segments = piece.last - piece.first
+    if isinstance(p, RaggedProblem) and segments > 1:
+        edges = _edges_of(work, piece)
+        longest = rounded_longest(int(np.diff(edges).max()), rows * size, p.tile.k)
+        problem = replace(p, length=rows * size, segments=rows * segments, longest=longest)
+        return problem, {"offsets": edges_of_rows(edges, rows)}
+    # What has one segment is cut into parts, which are quicker to simulate.
+    segment = p.segment_size if isinstance(p, Problem) and segments > 1 else min(size, _PART)
+    common = {name: getattr(p, name) for name in ("kind", "order", "types", "tile", "arch")}
+    common |= {"algorithm": p.algorithm, "strategy": p.strategy}
+    # The last segment of each row is filled up with zeros.
+    whole = -(-size // segment) * segment
+    return Problem(length=rows * whole, segment_size=segment, **common), {}
+
+
+def _pieces(p: Problem | RaggedProblem, work: Work, width: int) -> Iterator[_Piece]:
+    """Yield pieces of a work whose elements have about so many digits, in the order of the scan.
+
+    Each has whole segments, or is a part of one that is longer.
+    """
+    most = 1 << (max(_LEAST_PIECE, _PIECE[p.kind] // width).bit_length() - 1)
+    most = min(most, p.types.most_digits or most)
+    if p.length <= most:
+        yield _Piece(0, p.length, 0, p.segments)
+    elif isinstance(p, Problem) and p.segment_size <= most:
+        step = most // p.segment_size
+        for first in range(0, p.segments, step):
+            last = min(first + step, p.segments)
+            yield _Piece(first * p.segment_size, min(last * p.segment_size, p.length), first, last)
+    else:
+        edges, segment = _edges(work), 0
+        while segment < p.segments:
+            begin = int(edges[segment])
+            last = int(np.searchsorted(edges, begin + most, side="right")) - 1
+            if last > segment:
+                if edges[last] > begin:
+                    yield _Piece(begin, int(edges[last]), segment, last)
+            else:
+                last = segment + 1
+                cuts = range(begin, int(edges[last]), most)
+                ends = (*cuts[1:], int(edges[last]))
+                parts = list(zip(cuts, ends, strict=True))
+                for turn, part in enumerate(parts[::-1] if p.order.reverse else parts):
+                    yield _Piece(*part, segment, last, not turn, turn == len(parts) - 1)
+            segment = last
+
+
+def _edges_of(work: Work, piece: _Piece) -> Ints:
+    """Return where segments begin in a piece, and where the last one ends."""
+    p = _segments_of(work)
+    if not (piece.starts and piece.ends):
+        return np.array([0, piece.end - piece.begin])
+    if isinstance(p, RaggedProblem):
+        edges: Ints = work.arrays["offsets"][piece.first : piece.last + 1]
+        return edges - piece.begin
+    edges = np.arange(piece.last - piece.first + 1) * p.segment_size
+    return np.minimum(edges, piece.end - piece.begin)
 
 
 def _repeated(work: Work, values: Array) -> Array:
     """Return for each element the value of its segment."""
     return np.repeat(values, np.diff(work.arrays["offsets"]))
-
-
-def _pieces(work: Work) -> Split:
-    """Cut segments that have too many digits for an exact sum; add up those of pieces in int64."""
-    p = _segments_of(work)
-    pieces = pieces_of(p)
-    if pieces is None:
-        return _unsplit(work)
-    x, edges, most = work.arrays["in"], _edges(work), pieces.most
-    counts = -(-np.diff(edges) // most)
-    # The segment of each piece, the number of the segment's first one, and where the piece begins.
-    first = np.append(0, np.cumsum(counts))
-    segment = np.repeat(np.arange(counts.size), counts)
-    number = np.arange(segment.size)
-    cuts = np.append(edges[segment] + most * (number - first[segment]), p.length)
-
-    def merge(results: Sequence[Array]) -> Array:
-        sums: Ints = results[0].astype(np.int64)
-        totals = sums
-        if p.kind == "scan":
-            last = cuts[:-1] if p.order.reverse else cuts[1:] - 1
-            totals = sums[last] + (x[last].astype(np.int64) if p.order.exclusive else 0)
-        upto = np.append(0, np.cumsum(totals))
-        if p.kind == "reduction":
-            whole: Ints = upto[first[1:]] - upto[first[:-1]]
-            return whole
-        later = upto[first[segment + 1]] - upto[number + 1]
-        before = later if p.order.reverse else upto[number] - upto[first[segment]]
-        sums += np.repeat(before, np.diff(cuts))
-        return sums
-
-    offsets = np.append(cuts, np.full(pieces.segments - segment.size, p.length))
-    return Split((Work(pieces, {"in": x, "offsets": offsets}),), merge)
 
 
 def _counted(work: Work, *marks: Bools) -> list[Ints]:
@@ -336,7 +416,7 @@ def _product_of(work: Work) -> ProductProblem:
     return work.problem
 
 
-def batch(work: Work, starts: Sequence[Mapping[str, int]], inner: int) -> Split:
+def batch(work: Work, starts: Sequence[Mapping[str, int]], inner: int) -> Steps:
     """Multiply several matrices one by one.
 
     starts: where each product's factors, addend and result begin, in elements. inner: of them all.
@@ -344,14 +424,14 @@ def batch(work: Work, starts: Sequence[Mapping[str, int]], inner: int) -> Split:
     p = _product_of(work)
     columns = p.cols or 1
     sizes = {"in": inner * p.rows, p.second: inner * columns, "c": p.rows * columns}
-    works = [
-        work.on(**{name: x[start[name] :][: sizes[name]] for name, x in work.arrays.items()})
-        for start in starts
-    ]
-    return Split(works, np.concatenate)
+    results = []
+    for start in starts:
+        one = {name: x[start[name] :][: sizes[name]] for name, x in work.arrays.items()}
+        results.append((yield work.on(**one)))
+    return np.concatenate(results)
 
 
-def _product_specials(work: Work) -> Split:
+def _product_specials(work: Work) -> Steps:
     """Take infinities and NaN of float32, which have no parts.
 
     Every result of a row of `a`, or column of `b`, that holds one is infinite or NaN itself; which
@@ -360,22 +440,18 @@ def _product_specials(work: Work) -> Split:
     a, b, c = work.matrices()
     finite_a, finite_b = np.isfinite(a), np.isfinite(b)
     if finite_a.all() and finite_b.all():
-        return _unsplit(work)
+        return (yield work)
+    zero = a.dtype.type(0)
+    result = yield work.factors(np.where(finite_a, a, zero), np.where(finite_b, b, zero))
     # Sums of infinities, NaN, and of the other factors the signs alone.
     special = np.where(finite_a, np.sign(a), a) @ np.where(finite_b, np.sign(b), b)
     if c is not None:
         special = special + c
     special = special.reshape(-1)
-
-    def merge(results: Sequence[Array]) -> Array:
-        (result,) = results
-        return np.where(np.isfinite(special), result, special.astype(result.dtype))
-
-    zero = a.dtype.type(0)
-    return Split((work.factors(np.where(finite_a, a, zero), np.where(finite_b, b, zero)),), merge)
+    return np.where(np.isfinite(special), result, special.astype(result.dtype))
 
 
-def _product_range(work: Work) -> Split:
+def _product_range(work: Work) -> Steps:
     """Take products of float32 whose parts, or partial sums, are beyond the range of float32.
 
     Such a result would be NaN: a part is infinite, and the next has the other sign. It is computed
@@ -400,30 +476,25 @@ def _product_range(work: Work) -> Split:
     if top > 126:
         shifts.append((np.minimum(0, 62 - tops[0]), np.minimum(0, 62 - carry - tops[1])))
     if not shifts:
-        return _unsplit(work)
-
-    def merge(results: Sequence[Array]) -> Array:
-        """Take each result from the first work in which it is finite."""
-        first, *others = (one.reshape(a.shape[0], -1) for one in results)
-        result, bad = first, rows | columns | ~np.isfinite(first)
-        for scaled, (down, right) in zip(others, shifts, strict=True):
-            value = np.ldexp(scaled.astype(np.float64), -down - right)
-            if c is not None:
-                value = value + c.astype(np.float64)
-            result = np.where(bad, value.astype(np.float32).astype(result.dtype), result)
-            bad = bad & ~np.isfinite(scaled)
-        return result.reshape(-1)
-
+        return (yield work)
     zero = np.float32(0)
-    usual = work.factors(np.where(huge_a, zero, a), np.where(huge_b, zero, b))
+    usual = yield work.factors(np.where(huge_a, zero, a), np.where(huge_b, zero, b))
     types = replace(work.problem.types, result="f32")
-    again = (
-        work.product(np.ldexp(a, down), np.ldexp(b, right), types=types) for down, right in shifts
-    )
-    return Split((usual, *again), merge)
+    # Each result is taken from the first work in which it is finite.
+    result = usual.reshape(a.shape[0], -1)
+    bad = rows | columns | ~np.isfinite(result)
+    for down, right in shifts:
+        again = yield work.product(np.ldexp(a, down), np.ldexp(b, right), types=types)
+        scaled = again.reshape(result.shape)
+        value = np.ldexp(scaled.astype(np.float64), -down - right)
+        if c is not None:
+            value = value + c.astype(np.float64)
+        result = np.where(bad, value.astype(np.float32).astype(result.dtype), result)
+        bad = bad & ~np.isfinite(scaled)
+    return result.reshape(-1)
 
 
-def _product_parts(work: Work, result: np.dtype[Any]) -> Split:
+def _product_parts(work: Work, result: np.dtype[Any]) -> Steps:
     """Multiply float32 as three float16 parts, each row and column scaled to fit.
 
     Of the nine products of parts those count that are within 2**-33 of the largest; the smallest
@@ -437,34 +508,35 @@ def _product_parts(work: Work, result: np.dtype[Any]) -> Split:
     )
     pairs = ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))
 
-    def merge(results: Sequence[Array]) -> Array:
-        """Add the products in order, and what is to be added, by rounded additions in float32."""
-        shifts = -scales[0] - scales[1]
-        total = np.zeros(shifts.shape, np.float32)
-        for one in results:
-            total = total + one.reshape(total.shape)
-        # Beyond float32's range only for as long as nothing is added: the sum is rounded to it.
-        whole: Array = np.ldexp(total.astype(np.float64), shifts)
-        if c is not None:
-            whole = whole + c.astype(np.float64)
-        return whole.astype(np.float32).astype(result).reshape(-1)
-
-    return Split([work.product(lefts[p], rights[q]) for p, q in pairs], merge)
+    # The products are added in order, and what is to be added, by rounded additions in float32.
+    shifts = -scales[0] - scales[1]
+    total = np.zeros(shifts.shape, np.float32)
+    for p, q in pairs:
+        one = yield work.product(lefts[p], rights[q])
+        total = total + one.reshape(total.shape)
+    # Beyond float32's range only for as long as nothing is added: the sum is rounded to it.
+    whole: Array = np.ldexp(total.astype(np.float64), shifts)
+    if c is not None:
+        whole = whole + c.astype(np.float64)
+    return whole.astype(np.float32).astype(result).reshape(-1)
 
 
-def _product_digits(work: Work, result: np.dtype[Any]) -> Split:
+def _product_digits(work: Work, result: np.dtype[Any]) -> Steps:
     """Multiply integers exactly, modulo 2**64, by signed digits of 8 bits, in exact slices."""
     a, b, c = work.matrices()
-    dtype = numpy_type(work.problem.types.dtype)
+    dtype, numeral = numpy_type(work.problem.types.dtype), Integers(result)
     # A product of digits is at most 2**14: s32 holds sums of that many, f32's 24 bits fewer.
     limit = 2**16 if dtype == np.int8 else 2**10
-    works, places = [], []
-    digits = itertools.product(enumerate(digits_of(a)), enumerate(list(digits_of(b))))
+    shape = a.shape[0] * b.shape[1]
+    sums: dict[Place, Array] = {0: np.zeros(shape, np.int64) if c is None else c.reshape(-1)}
+    sums[0] = sums[0].astype(np.int64)
+    digits = itertools.product(numeral.digits(a).items(), numeral.digits(b).items())
     for ((p, left), (q, right)), first in itertools.product(digits, range(0, a.shape[1], limit)):
+        assert isinstance(p, int)
+        assert isinstance(q, int)
         if p + q < 8:
             one = left[:, first : first + limit].astype(dtype)
             two = right[first : first + limit].astype(dtype)
-            works.append(work.product(one, two, inner=one.shape[1]))
-            places.append(p + q)
-    addend = 0 if c is None else c.reshape(-1).astype(np.int64)
-    return Split(works, lambda results: _weighed(results, places, result, addend))
+            made = yield work.product(one, two, inner=one.shape[1])
+            sums = _added(sums, {p + q: made.astype(np.int64)})
+    return numeral.total(sums)

@@ -1,62 +1,180 @@
-"""Numbers in fixed point: their digits, and sums of digits rounded once.
+"""Numbers as digits: integers by bytes, all others in fixed point, whose sums are rounded once.
 
-Every finite number is an integer times a power of two. With one power for a whole array, that of
-the last bit of its smallest element, sums are integers too: exact in any order and any split.
+Every finite number is an integer times a power of two. With powers in fixed places, those of whole
+digits from the binary point on, sums are integers too: exact in any order and any split.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.arrays.libraries import Array
-from tcusim.machine.formats import BY_ARRAY_NAME, Float64, round_values
+from tcusim.machine import canonical_nan, from_values
+from tcusim.machine.formats import BY_ARRAY_NAME, Float64, array_name_of, round_values
 
-__all__ = ["FixedPoint"]
+__all__ = ["FixedPoint", "Integers", "Numeral", "Place", "nan_of"]
 
 Bools: TypeAlias = NDArray[np.bool_]
+Digits: TypeAlias = NDArray[np.int8]
 Ints: TypeAlias = NDArray[np.int64]
 Words: TypeAlias = NDArray[np.uint64]
+# Where a digit stands, counted from the binary point; by name, what is counted or added beside.
+Place: TypeAlias = int | str
 
 # Bits of a digit, which has the sign of its element: it is an int8.
 _WIDTH: Final = 7
+# Elements that are looked at together.
+_SOME: Final = 2**16
+_ABOVE, _BELOW, _NEITHER, _INITIAL = "+inf", "-inf", "nan", "initial"
+
+
+class Numeral(Protocol):
+    """How numbers are written as signed digits of 8 bits, and what sums of digits come to.
+
+    result: the type of that.
+    """
+
+    result: np.dtype[Any]
+
+    def width(self, x: Array) -> int:
+        """Return about how many digits the elements of a flat array have, at most."""
+        ...
+
+    def digits(self, x: Array) -> dict[Place, Digits]:
+        """Return the digits of a flat array by place, of which there is at least one."""
+        ...
+
+    def of_initial(self, values: Array) -> dict[Place, Array]:
+        """Return what values add to sums of digits."""
+        ...
+
+    def total(self, sums: Mapping[Place, Array]) -> Array:
+        """Return the numbers of which these are the sums of digits, in the result's type."""
+        ...
+
+
+class Integers:
+    """Integers of any type as signed digits of base 256: sums modulo 2**64, as NumPy has them.
+
+    A float result is the sum of its digits' sums in float64, rounded to its type.
+    """
+
+    def __init__(self, result: np.dtype[Any]) -> None:
+        self.result = result
+
+    def width(self, x: Array) -> int:
+        """Return the bytes of an element, and one for the carry of those without sign."""
+        return x.itemsize + (x.dtype.kind == "u")
+
+    def digits(self, x: Array) -> dict[Place, Digits]:
+        """Return digits, lowest first, until nothing is left."""
+        found: dict[Place, Digits] = {}
+        rest: Array = x.view(np.int8) if x.dtype == np.bool_ else x
+        while True:
+            # The lowest byte is the digit, if its first bit is a sign; then the next is one more.
+            digit = rest.astype(np.int8, copy=False)
+            found[len(found)] = digit
+            rest = (rest >> rest.dtype.type(8)) + (digit < 0)
+            if not rest.any():
+                return found
+
+    def of_initial(self, values: Array) -> dict[Place, Array]:
+        """Return values, which are integers if the result is."""
+        if self.result.kind in "iu":
+            return {0: values.astype(np.int64)}
+        return {_INITIAL: values}
+
+    def total(self, sums: Mapping[Place, Array]) -> Array:
+        """Return sums modulo 2**64, or rounded."""
+        places = sorted(place for place in sums if isinstance(place, int))
+        if self.result.kind in "iu":
+            whole: Ints = np.zeros(sums[0].shape, np.int64)
+            for place in places:
+                if place < 8:
+                    whole += sums[place] << (8 * place)
+            typed: Array = whole.view(np.uint64) if self.result.kind == "u" else whole
+            return typed.astype(self.result)
+        total, *rest = (np.ldexp(sums[place].astype(np.float64), 8 * place) for place in places)
+        for term in rest:
+            total = total + term
+        return (total + sums.get(_INITIAL, 0)).astype(self.result)
 
 
 class FixedPoint:
-    """Flat arrays of finite numbers of any real types, end to end, as integers times one power."""
+    """Numbers of any real type as digits of 7 bits with their sign: sums rounded once.
 
-    def __init__(self, arrays: Sequence[Array]) -> None:
-        words, places = zip(*map(_integers, arrays), strict=True)
-        place: Ints = np.concatenate(places)
-        self._negative: Bools = np.concatenate([x < 0 for x in arrays])
-        self._words: Words = np.concatenate(words)
-        self._last = int(place.min())
-        self._place = place - self._last
+    Infinities and NaN are counted, each kind as a digit of its own.
+    """
 
-    def digits(self) -> Iterator[tuple[int, Ints]]:
-        """Yield the places of signed digits, lowest first, and the digits; not those all zero."""
-        top = int(self._place.max()) + int(self._words.max()).bit_length()
-        for place in range(max(1, -(-top // _WIDTH))):
-            first = place * _WIDTH - self._place
-            right, left = (np.clip(by, 0, 63).astype(np.uint64) for by in (first, -first))
-            shifted = np.where(first < 64, self._words >> right << left, 0)
-            digit = (shifted & np.uint64((1 << _WIDTH) - 1)).astype(np.int64)
-            if digit.any() or not place:
-                yield place, np.where(self._negative, -digit, digit)
+    def __init__(self, result: np.dtype[Any]) -> None:
+        self.result = result
 
-    def rounded_once(self, sums: Mapping[int, Array], result: np.dtype[Any]) -> Array:
-        """Return sums of which the digits' sums are given by place, rounded once to nearest even.
+    def width(self, x: Array) -> int:
+        """Return the digits between the largest element and the last bit of the smallest."""
+        if x.dtype.kind in "biu":
+            return 8 * x.itemsize // _WIDTH + 1
+        source = BY_ARRAY_NAME[x.dtype.name]
+        lowest, top = source.emax, source.emin - source.fraction_bits
+        for first in range(0, x.size, _SOME):
+            some = x[first : first + _SOME].astype(np.float64)
+            exponents = np.frexp(some[np.isfinite(some) & (some != 0)])[1]
+            lowest = min(lowest, int(exponents.min(initial=lowest)))
+            top = max(top, int(exponents.max(initial=top)))
+        return max(0, top - lowest + source.fraction_bits) // _WIDTH + 2
 
-        A sum of zero is +0.0.
+    def digits(self, x: Array) -> dict[Place, Digits]:
+        """Return digits by place; not those that are zero throughout, unless all are."""
+        found: dict[Place, Digits] = {}
+        if x.dtype.kind == "f" or x.dtype.name == "bfloat16":
+            finite = np.isfinite(x)
+            if not finite.all():
+                marks = {_ABOVE: x == np.inf, _BELOW: x == -np.inf, _NEITHER: np.isnan(x)}
+                found |= {name: mark.astype(np.int8) for name, mark in marks.items() if mark.any()}
+                x = np.where(finite, x, x.dtype.type(0))
+        words, place = _integers(x)
+        negative = x < 0
+        first = int(place.min()) // _WIDTH
+        place = place - first * _WIDTH
+        top = int(place.max()) + int(words.max()).bit_length()
+        for number in range(-(-top // _WIDTH)):
+            by = number * _WIDTH - place
+            right, left = (np.clip(one, 0, 63).astype(np.uint64) for one in (by, -by))
+            shifted = np.where(by < 64, words >> right << left, 0)
+            digit = (shifted & np.uint64((1 << _WIDTH) - 1)).astype(np.int8)
+            if digit.any():
+                found[first + number] = np.where(negative, -digit, digit)
+        return found or {0: np.zeros(x.shape, np.int8)}
+
+    def of_initial(self, values: Array) -> dict[Place, Array]:
+        """Return the digits of values."""
+        return {place: digit.astype(np.int64) for place, digit in self.digits(values).items()}
+
+    def total(self, sums: Mapping[Place, Array]) -> Array:
+        """Return sums rounded once to nearest even. A sum of zero is +0.0.
+
+        With infinities of both signs, or NaN, among its terms, a sum is the NaN that a GPU writes.
         """
-        total: list[Ints] = [np.zeros(1, np.int64)] * (max(sums) + 1)
-        for place, one in sums.items():
-            total[place] = one.astype(np.int64)
-        negative = _normal(total)[0] < 0
-        head, *digits = _normal([np.where(negative, -one, one) for one in total])
+        places = [place for place in sums if isinstance(place, int)] or [0]
+        none = np.zeros(next(iter(sums.values())).shape, np.int64)
+        last = min(places)
+        given = [sums.get(place, none) for place in range(last, max(places) + 1)]
+        result = self._rounded_once(given, last * _WIDTH)
+        above, below, neither = (sums.get(name, none) != 0 for name in (_ABOVE, _BELOW, _NEITHER))
+        result[above] = np.inf
+        result[below] = -np.inf
+        bad = (above & below) | neither
+        if bad.any():
+            result[bad] = nan_of(self.result)
+        return result
+
+    def _rounded_once(self, sums: list[Ints], last: int) -> Array:
+        """Return numbers whose digits have these sums, of which the first are of 2**last."""
+        negative = _normal(sums)[0] < 0
+        head, *digits = _normal([np.where(negative, -one, one) for one in sums])
         # The leading bits, as many as a word holds, and whether any bit below them is set.
         word, rest = head.astype(np.uint64), np.zeros(head.shape, bool)
         left_out = np.zeros(head.shape, np.int64)
@@ -66,9 +184,16 @@ class FixedPoint:
             left_out += np.where(full, _WIDTH, 0)
             rest |= full & (digit != 0)
         word |= rest
-        value = np.ldexp(_as_float64(word, odd=result != np.float64), left_out + self._last)
+        value = np.ldexp(_as_float64(word, odd=self.result != np.float64), left_out + last)
         signed = np.where(negative, -value, value)
-        return round_values(signed, BY_ARRAY_NAME[result.name]).astype(result)
+        rounded: Array = round_values(signed, BY_ARRAY_NAME[self.result.name]).astype(self.result)
+        return rounded
+
+
+def nan_of(dtype: np.dtype[Any]) -> Array:
+    """Return the NaN that a GPU's arithmetic writes, an array of one element of this type."""
+    kind = BY_ARRAY_NAME[array_name_of(dtype)]
+    return from_values(canonical_nan(np.full(1, np.nan, kind.dtype), kind), kind.name)
 
 
 def _integers(x: Array) -> tuple[Words, Ints]:
@@ -83,7 +208,7 @@ def _integers(x: Array) -> tuple[Words, Ints]:
     return np.ldexp(wide, -place).astype(np.uint64), place
 
 
-def _normal(sums: Sequence[Ints]) -> list[Ints]:
+def _normal(sums: list[Ints]) -> list[Ints]:
     """Return the same number as digits, the highest, which has no limit, first."""
     digits: list[Ints] = []
     carry: Ints = np.zeros(1, np.int64)

@@ -159,8 +159,8 @@ def sum(
         Axes to sum; None sums all elements.
     dtype : dtype, optional
         Type of accumulation and result, as in NumPy: float64 computes in float64. Default: the
-        type of `a`, and NumPy's wide integer for integers (for int8 in GPU memory int32, which has
-        room for sums of 2**23; int64 may be chosen).
+        type of `a`, and NumPy's wide integer for integers (for int8 in GPU memory int32 may be
+        chosen, which has room for sums of 2**23).
     out : array, optional
         Where to put the result: an array of the same library, of the result's shape and type, that
         does not overlap `a`.
@@ -187,7 +187,7 @@ def sum(
         the tile and the architecture, in a fixed order of rounded additions. "exact": the true
         value alone, rounded once to the result's type: one set of bits on every GPU, in any order
         and any split, and prefixes of numbers that are not negative never fall. A NumPy array
-        takes a launch for each 7 bits between the largest element and the last bit of the smallest.
+        has a digit for each 7 bits between the largest element and the last bit of the smallest.
         In GPU memory: float16 in segments of up to 2**30 elements, and int8. A sum that is zero is
         +0.0. Refused with acc="f16" and a paper's algorithm, which round.
     report : Report, optional

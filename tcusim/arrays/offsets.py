@@ -15,7 +15,7 @@ from tcusim.backends import DeviceBackend, IntegerFacts, OffsetsBackend
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine.formats import format_of
 
-__all__ = ["Offsets", "edges_of", "initial_of", "offsets_of", "require_longest"]
+__all__ = ["Offsets", "edges_of", "edges_of_rows", "initial_of", "offsets_of", "require_longest"]
 
 Ints = NDArray[np.int64]
 
@@ -101,7 +101,7 @@ def _for_rows(home: OffsetsBackend, offsets: Any, facts: IntegerFacts, rows: int
 
 def _brought(home: Home, a: Any, edges: Ints, facts: IntegerFacts, rows: int) -> Offsets:
     """Return the offsets of these edges of each row, brought to where `a` is."""
-    array = home.to_device(_repeated(edges, rows), a) if rows and edges[-1] else None
+    array = home.to_device(edges_of_rows(edges, rows), a) if rows and edges[-1] else None
     return Offsets(array, edges.size - 1, facts, edges)
 
 
@@ -236,7 +236,7 @@ def _edges_of_ids(ids: Any, num_segments: Any, length: int) -> Ints:
     return np.searchsorted(ids, np.arange(number + 1)).astype(np.int64)
 
 
-def _repeated(edges: Ints, rows: int) -> Ints:
+def edges_of_rows(edges: Ints, rows: int) -> Ints:
     """Return the edges of all segments of `rows` rows that lie end to end and are cut alike."""
     starts = np.arange(rows)[:, None] * edges[-1] + edges[:-1]
     return np.append(starts, rows * edges[-1])

@@ -71,7 +71,7 @@ def plan(
         Element type of the array, by NumPy's name or as a type: what `tcusim.sum` takes.
     result : dtype, optional
         What `dtype` is in `tcusim.sum`: the type of the computation and of the result. By default
-        that of the array; of integers NumPy's wide one, int32 in GPU memory.
+        that of the array; of integers NumPy's wide one.
     backend : str, optional
         Who runs it. By default that of the array: the simulator for NumPy arrays.
     tile, arch, acc, algorithm, bits

@@ -18,7 +18,7 @@ import numpy as np
 
 from tcusim.arrays.calls import ReadyCall, product_call, run_ready, segment_call
 from tcusim.arrays.dtypes import TypeRule, types_on_device
-from tcusim.arrays.exact import Stage, Work, stages_of
+from tcusim.arrays.exact import Stage, Work, stages_of, through
 from tcusim.arrays.libraries import Array, Home, Host, HostArray, Kind, as_numpy, gathered
 from tcusim.arrays.offsets import Offsets, initial_of, offsets_of, require_longest
 from tcusim.arrays.planner import Choice, choose
@@ -105,22 +105,20 @@ class Planned:
     def compute(self, arrays: Mapping[str, Array], call: Call, before: Sequence[Stage]) -> Array:
         """Return the flat result for flat NumPy arrays by the plan's names."""
         runner = get_backend(self.backend or "numpy")
-        works, levels, results = [Work(self.problem, arrays)], [], []
+        steps = through(Work(self.problem, arrays), (*before, *self.stages))
+        result: Any = None
         with np.errstate(all="ignore"):
-            for stage in (*before, *self.stages):
-                levels.append([stage(work) for work in works])
-                works = [work for split in levels[-1] for work in split.works]
-            for work in works:
-                launches = launches_for(work.problem).plan
-                made = runner.run(launches, work.arrays, arch=self.arch, progress=call.progress)
-                results.append(made["out"])
-                if call.report is not None:
-                    call.report.note(launches, self.problem.arch or "")
-            for splits in reversed(levels):
-                left = iter(results)
-                results = [merge([next(left) for _ in works]) for works, merge in splits]
-        result: Array = results[0]
-        return result
+            try:
+                while True:
+                    work = steps.send(result)
+                    launches = launches_for(work.problem).plan
+                    made = runner.run(launches, work.arrays, arch=self.arch, progress=call.progress)
+                    result = made["out"]
+                    if call.report is not None:
+                        call.report.note(launches, self.problem.arch or "")
+            except StopIteration as end:
+                whole: Array = end.value
+                return whole
 
     def session_on(self, backend: DeviceBackend) -> Session:
         """Return the plan made ready on a backend, the first time it is asked for."""
@@ -541,7 +539,7 @@ def plan_for(
         _require_exact(problem, rule)
     launched = problem
     if isinstance(problem, (Problem, RaggedProblem)) and rule.method in ("digits", "fixed point"):
-        launched = pieces_of(problem) or problem
+        launched = pieces_of(problem)
     choice = launches_for(launched)
     names = ", ".join(launch.program.name for launch in choice.plan.launches)
     return (ProductPlan if is_product else Plan)(
@@ -579,16 +577,16 @@ def _require_exact(problem: SegmentProblem, rule: TypeRule) -> None:
                 f"sums of more than {most} integers may not fit int32; choose int64 as dtype, or "
                 "cut the segments into shorter ones"
             )
-        if isinstance(problem, Problem):
+        if problem.algorithm and not problem.algorithm.endswith("_single_pass"):
             raise Unsupported(
-                f"segments of more than {most} integers are summed by offsets, and "
-                f"{problem.algorithm!r} is for other segments; leave it out"
+                f"{problem.algorithm!r} sums up to {most} integers in a segment, as many as int32 "
+                f"has room for; leave algorithm out, or take '{problem.kind}_single_pass'"
             )
     named = problem.algorithm or problem.strategy
     if named and rule.method in ("digits", "fixed point") and problem.most > most:
         raise Unsupported(
-            f"segments of more than {most} elements are summed exactly in pieces by offsets, and "
-            f"{named!r} is for other segments; leave it out"
+            f"segments of more than {most} elements are summed exactly in pieces, and {named!r} "
+            "is for whole ones; leave it out"
         )
     if rule.method == "f16 parts" and problem.as_printed:
         raise Unsupported(

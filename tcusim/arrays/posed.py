@@ -6,7 +6,6 @@ from typing import Any
 
 from tcusim.arrays.dtypes import TypeRule
 from tcusim.arrays.problem import (
-    MOST_DIGITS,
     Problem,
     ProductProblem,
     RaggedProblem,
@@ -44,15 +43,9 @@ def segment_problem(
 
 
 def lies_by_offsets(layout: Layout, rule: TypeRule, options: Options) -> bool:
-    """Return whether segments of one size are scanned by offsets: they are too long to share.
-
-    So are integers, and summed, if accumulators have no room for their sums.
-    """
+    """Return whether segments of one size are scanned by offsets: they are too long to share."""
     if options.algorithm is not None or layout.by_offsets is not None:
         return False
-    is_integer = rule.method == "digits" or rule.types.result == "s64"
-    if is_integer and layout.segment_size > MOST_DIGITS[rule.types.ab]:
-        return True
     if layout.kind != "scan":
         return False
     longest = longest_scanned(tile_for(rule.types, options.tile))

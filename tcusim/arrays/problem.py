@@ -7,7 +7,7 @@ launches, so that plans can be kept and found again by their problems.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from tcusim.algorithms import algorithm_of
@@ -267,25 +267,18 @@ class ProductProblem(AnyProblem):
         return f"({self.rows}, {self.inner}) by {right}{plus}, {types}"
 
 
-def pieces_of(problem: Problem | RaggedProblem) -> RaggedProblem | None:
-    """Return the problem of pieces by offsets that are short enough to sum digits exactly.
+def pieces_of(problem: Problem | RaggedProblem) -> Problem | RaggedProblem:
+    """Return the problem with segments that are short enough to sum digits exactly.
 
-    There are no more of them than that, whatever the offsets are. None: segments are short enough.
+    Longer ones are cut into pieces, as segments of their own.
     """
-    p = problem
-    most = p.types.most_digits
+    p, most = problem, problem.types.most_digits
     if most is None or p.most <= most:
-        return None
-    return RaggedProblem(
-        kind=p.kind,
-        length=p.length,
-        order=p.order,
-        types=p.types,
-        tile=p.tile,
-        arch=p.arch,
-        segments=p.segments + p.length // most,
-        longest=most,
-    )
+        return p
+    if isinstance(p, Problem):
+        return replace(p, segment_size=most)
+    # There are no more of them than that, whatever the offsets are.
+    return replace(p, segments=p.segments + p.length // most, longest=most)
 
 
 # --- From what a user gave --------------------------------------------------------------------

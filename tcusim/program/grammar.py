@@ -427,9 +427,10 @@ class Store:
 class Copy:
     """Copy a rectangle, lane by lane: dst <- src, or dst <- src + plus.
 
-    The sum is rounded once (nearest even) in the type of `src`, then converted once (nearest
-    even) to the type of `dst`. Source elements out of bounds count as 0; destination elements out
-    of bounds are not written. This is how tiles are padded, masked, converted and broadcast.
+    The sum is rounded once (nearest even) in the type of `plus`, which is that of `src`, or s64 for
+    s32, then converted once (nearest even) to the type of `dst`. Source elements out of bounds
+    count as 0; destination elements out of bounds are not written. This is how tiles are padded,
+    masked, converted and broadcast.
     CUDA: the warp's lanes share out the rectangle, in chunks of up to 16 bytes; `cp.async` where an
     Mma comes before the next Sync. Cost: reads and writes of rows*cols.
 
@@ -444,6 +445,11 @@ class Copy:
     origin: str = ""
     only: Only | None = None
     odd: bool = False
+
+    @property
+    def value_type(self) -> str:
+        """The type of what is copied: of the sum, if something is added."""
+        return (self.src if self.plus is None else self.plus).buffer.dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,8 +521,8 @@ class Publish:
     """Write a rectangle to status words, where later blocks of the same launch await it.
 
     Each element is published once in a launch. The element types are equal.
-    CUDA: one 64-bit store a value (two for f64), which carries the launch's number as its flag, so
-    no fence is needed, and no word is cleared between launches.
+    CUDA: one 64-bit store a value (two for f64 and s64), which carries the launch's number as its
+    flag, so no fence is needed, and no word is cleared between launches.
     Cost: reads of rows*cols, and twice as many bytes written to the second-level cache.
     """
 

@@ -473,9 +473,9 @@ class State:
                 if only is not None:
                     values = _taken(values, only)
                 if plus is not None:
-                    add = add_to_odd if odd else partial(add_values, dtype=src.buffer.dtype)
+                    add = add_to_odd if odd else partial(add_values, dtype=step.value_type)
                     values = add(values, self._gather(plus, places))
-                values = convert_values(values, src.buffer.dtype, dst.buffer.dtype)
+                values = convert_values(values, step.value_type, dst.buffer.dtype)
                 self._scatter(dst, values, places)
             case Split(dsts, src):
                 parts = split_values(self._gather(src, places), dsts[0].buffer.dtype, len(dsts))

@@ -12,7 +12,7 @@ from tcusim import plan
 from tcusim.algorithms.order import Order
 from tcusim.arrays.dtypes import types_on_device
 from tcusim.arrays.plans import launches_for
-from tcusim.arrays.problem import RaggedProblem, Types, tile_for
+from tcusim.arrays.problem import Problem, RaggedProblem, Types, tile_for
 from tcusim.backends import get_backend, why_unavailable
 
 
@@ -97,3 +97,32 @@ def test_initial_values_and_sums_of_64_bits_on_the_host(
     expected = given["carry"][2] + x[1000:].sum(dtype=np.int64)
     last = made[0][1000] + x[1000] if reverse else made[0][-1] + x[-1]
     assert last == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "order"),
+    [("reduction", None, Order()), ("scan", None, Order()), ("scan", 17_000, Order(True, True))],
+)
+def test_int8_to_int64_in_one_launch_on_the_host(kind: str, size: int | None, order: Order) -> None:
+    reason = why_unavailable("host")
+    if reason is not None:
+        pytest.skip(reason)
+    types, length = Types("s8", "s32", "s8", "s64"), 2**17 + 3
+    problem = Problem(
+        kind=kind,
+        length=length,
+        order=order,
+        types=types,
+        tile=tile_for(types, None),
+        arch="hopper",
+        segment_size=size or length,
+    )
+    launches = launches_for(problem).plan
+    assert len(launches.launches) == 1
+    x = np.random.default_rng(5).integers(-128, -100, length).astype(np.int8)
+    made = [get_backend(name).run(launches, {"in": x})["out"] for name in ("host", "numpy")]
+    assert made[0].dtype == np.int64
+    assert made[0].tobytes() == made[1].tobytes()
+    if size is None:
+        expected = x.sum() if kind == "reduction" else x.cumsum()
+        np.testing.assert_array_equal(np.ravel(made[0]), np.ravel(expected))

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import os
+import tracemalloc
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tcusim
+from tcusim.arrays import exact
 from tcusim.errors import InputError, Unsupported
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -351,3 +358,123 @@ def test_whatever_cannot_be_used_is_an_input_error(call: Any, text: str) -> None
         with pytest.raises(InputError) as caught:
             call()
         assert text in str(caught.value)
+
+
+# --- Exact sums in pieces -------------------------------------------------------------------------
+
+CASES = int(os.environ.get("TCUSIM_BITS_CASES", "0"))
+examples = settings(max_examples=CASES or 12, deadline=None, derandomize=not CASES, database=None)
+INTEGERS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+LENGTHS = st.integers(1, 700) | st.sampled_from([64, 127, 128, 129, 511, 512])
+
+
+@contextmanager
+def small_pieces() -> Iterator[None]:
+    """Have pieces of some tens of elements, so that short arrays have many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "_PIECE", {"reduction": 2**8, "scan": 2**7})
+        patch.setattr(exact, "_LEAST_PIECE", 2**4)
+        patch.setattr(exact, "_PART", 2**4)
+        yield
+
+
+def scanned(x: NDArray[Any], initial: Any, wanted: Any, order: dict[str, bool]) -> NDArray[Any]:
+    """Return NumPy's scan of a row in this order, behind an initial value."""
+    turned = x[::-1] if order.get("reverse") else x
+    first = np.array([initial % 2**64], np.uint64).astype(wanted)
+    whole = np.cumsum(np.concatenate([first, turned.astype(wanted)]), dtype=wanted)
+    part = whole[:-1] if order.get("exclusive") else whole[1:]
+    return part[::-1] if order.get("reverse") else part
+
+
+@st.composite
+def cut_integers(draw: Any) -> tuple[NDArray[Any], list[int] | int, dict[str, bool], Any]:
+    """Return integers, segments by size or offsets, an order, and a result's type."""
+    name, length = draw(st.sampled_from(INTEGERS)), draw(LENGTHS)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    if name == "bool":
+        x = rng.random(length) < 0.9
+    else:
+        ends = np.iinfo(name)
+        low, high = draw(st.sampled_from([(ends.min, ends.max), (max(-3, ends.min), 3)]))
+        x = rng.integers(low, high, length, name, endpoint=True)
+        if draw(st.booleans()):
+            x[:] = high
+    segments: Any = draw(st.integers(1, length))
+    if draw(st.booleans()):
+        inner = sorted(draw(st.lists(st.integers(0, length), max_size=8)))
+        segments = [0, *inner, length]
+    order = {name: draw(st.booleans()) for name in ("exclusive", "reverse")}
+    return x, segments, order, draw(st.sampled_from([None, None, "int8", "uint16", "uint64"]))
+
+
+@examples
+@given(cut_integers(), st.sampled_from(["hopper", "volta"]), st.integers(-(2**63), 2**64 - 1))
+@small_pieces()
+def test_integers_in_pieces_are_numpy_s(
+    case: tuple[NDArray[Any], Any, dict[str, bool], Any], arch: str, initial: int
+) -> None:
+    x, segments, order, dtype = case
+    usual = np.sum(x[:1], dtype=dtype).dtype
+    initial %= 2 ** (8 * usual.itemsize - (usual.kind == "i"))
+    by: dict[str, Any] = {"offsets": segments}
+    edges = segments
+    if isinstance(segments, int):
+        by = {"segment_size": segments}
+        edges = [*range(0, x.size, segments), x.size]
+    rows = [x[begin:end] for begin, end in itertools.pairwise(edges)]
+    more: Any = {"dtype": dtype, "arch": arch}
+    for found, expected in (
+        (tcusim.sum(x, **more), np.sum(x, dtype=usual)),
+        (UNTYPED.cumsum(x, **more, **order), scanned(x, 0, usual, order)),
+        (UNTYPED.cumsum(x, **more, **order, initial=initial), scanned(x, initial, usual, order)),
+        (tcusim.segmented_sum(x, **by, **more), np.array([row.sum(dtype=usual) for row in rows])),
+        (
+            UNTYPED.segmented_cumsum(x, **by, **more, **order, initial=initial),
+            np.concatenate([scanned(row, initial, usual, order) for row in rows]),
+        ),
+    ):
+        assert found.dtype == usual
+        np.testing.assert_array_equal(found, expected)
+
+
+@examples
+@given(cut_integers(), st.sampled_from(["C", "F", "strided"]), st.booleans())
+@small_pieces()
+def test_integers_in_every_order_of_memory_and_into_out(
+    case: tuple[NDArray[Any], Any, dict[str, bool], Any], memory: str, first: bool
+) -> None:
+    x, _, _, dtype = case
+    rows = np.resize(x, (3, x.size))
+    rows = {"C": rows, "F": np.asfortranarray(rows), "strided": rows.repeat(2, 1)[:, ::-2]}[memory]
+    axis = 0 if first else 1
+    out = np.empty(rows.sum(axis, dtype=dtype).shape, rows.sum(axis, dtype=dtype).dtype)
+    assert tcusim.sum(rows, axis=axis, dtype=dtype, out=out) is out
+    np.testing.assert_array_equal(out, rows.sum(axis, dtype=dtype))
+    scan = UNTYPED.cumsum(rows, axis=axis, dtype=dtype)
+    np.testing.assert_array_equal(scan, np.cumsum(rows, axis=axis, dtype=dtype))
+    assert scan.dtype == np.cumsum(rows, axis=axis, dtype=dtype).dtype
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name", "most"),
+    [("int8", "sum", 2), ("uint8", "cumsum", 2), ("int16", "cumsum", 2)],
+)
+def test_integers_take_little_memory(dtype: str, name: str, most: int) -> None:
+    """Beyond input and result, once the programs are there."""
+    x = np.ones(2**23 if name == "sum" else 2**22, dtype)
+    getattr(tcusim, name)(x)
+    tracemalloc.start()
+    try:
+        result = getattr(tcusim, name)(x)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert np.ravel(result)[-1] == x.size
+    assert (peak - result.nbytes) / x.size <= most
+
+
+@pytest.mark.full
+def test_a_sum_of_more_integers_than_int32_holds() -> None:
+    for x in (np.full(2**28, 127, np.int8), np.broadcast_to(np.int8(-128), 2**28)):
+        assert tcusim.sum(x) == int(x[0]) * 2**28

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tcusim
 from some import marked
+from tcusim.arrays import exact
 from tcusim.errors import InputError, UnknownName, Unsupported
 
 # Bits of the significand, and exponents of the smallest and the largest normal number.
@@ -26,6 +33,8 @@ FLOATS = {
 TYPES = {name: np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name) for name in FLOATS}
 # Digits in int8; and in float16, where there is no int8.
 ARCHES = ("hopper", "volta")
+CASES = int(os.environ.get("TCUSIM_BITS_CASES", "0"))
+examples = settings(max_examples=CASES or 15, deadline=None, derandomize=not CASES, database=None)
 # The module, for calls that a type checker would refuse.
 UNTYPED: Any = tcusim
 
@@ -241,8 +250,8 @@ def test_initial_values_are_part_of_what_is_rounded() -> None:
 
 def test_integers_are_exact_as_they_are() -> None:
     x = np.array([2**62, 2**62, 1, -3], np.int64)
-    for given in ("segment", "exact"):
-        assert tcusim.cumsum(x, bits=given).tolist() == np.cumsum(x).tolist()
+    for of in ("segment", "exact"):
+        assert UNTYPED.cumsum(x, bits=of).tolist() == np.cumsum(x).tolist()
     # With float results there is one rounding, not one for each digit.
     y = np.array([2**54 + 1, 2**53, -1, 1], np.int64)
     assert tcusim.cumsum(y, dtype="float32", bits="exact").tolist() == prefixes(y, "float32")
@@ -261,3 +270,98 @@ def test_what_rounds_on_the_way_is_refused() -> None:
     with pytest.raises(InputError, match="bits must be a name, got None"):
         UNTYPED.plan("sum", length=3, bits=None)
     assert tcusim.sum(x, bits="exact", algorithm="reduction_tn") == 300
+
+
+# --- In pieces ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def small_pieces() -> Iterator[None]:
+    """Have pieces of a few elements, so that short arrays have many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "_PIECE", {"reduction": 2**7, "scan": 2**7})
+        patch.setattr(exact, "_LEAST_PIECE", 2**3)
+        patch.setattr(exact, "_PART", 2**2)
+        yield
+
+
+@st.composite
+def cut_floats(draw: Any) -> tuple[NDArray[Any], list[int]]:
+    """Return numbers, some of them infinite or NaN, and the edges of their segments."""
+    name, length = draw(st.sampled_from([*FLOATS, "int8", "uint64"])), draw(st.integers(1, 80))
+    seed = draw(st.integers(0, 2**32))
+    if name not in FLOATS:
+        ends = np.iinfo(name)
+        rng = np.random.default_rng(seed)
+        x = rng.integers(ends.min, ends.max, length, name, endpoint=True)
+    else:
+        x = anywhere(name, length, seed)
+        if draw(st.booleans()):
+            x = np.ldexp(x.astype(np.float64), -np.frexp(x.astype(np.float64))[1]).astype(x.dtype)
+        special = [np.inf, -np.inf, np.nan, -0.0, 0.0]
+        for place in draw(st.lists(st.integers(0, length - 1), max_size=2)):
+            x[place] = draw(st.sampled_from(special))
+    inner = sorted(draw(st.lists(st.integers(0, length), max_size=4)))
+    return x, [0, *inner, length]
+
+
+def exactly(values: list[float | int], name: str) -> float:
+    """Return the sum, rounded once."""
+    floats = [value for value in values if not isinstance(value, int)]
+    special = [value for value in floats if not math.isfinite(value)]
+    if special:
+        return special[0] if len(set(special)) == 1 else math.nan
+    return rounded(sum(map(Fraction, values), Fraction(0)), name)
+
+
+@examples
+@given(
+    cut_floats(), st.sampled_from(list(FLOATS)), st.sampled_from(ARCHES),
+    st.booleans(), st.booleans(),
+    st.sampled_from([None, 0.1, -(2.0**-1074), 2.0**600, math.inf, -0.0]),
+)  # fmt: skip
+@small_pieces()
+def test_pieces_are_rounded_once(
+    case: tuple[NDArray[Any], list[int]],
+    result: str,
+    arch: str,
+    exclusive: bool,
+    reverse: bool,
+    initial: float | None,
+) -> None:
+    x, edges = case
+    more: Any = {"dtype": TYPES[result], "arch": arch, "bits": "exact"}
+    values = x.tolist() if x.dtype.kind in "biu" else [float(value) for value in x]
+    rows = [values[begin:end] for begin, end in itertools.pairwise(edges)]
+    first = [] if initial is None else [initial]
+    expected: list[float] = []
+    for row in rows:
+        turned = first + (row[::-1] if reverse else row)
+        steps = range(len(first), len(turned))
+        found = [exactly(turned[: step + (not exclusive)], result) for step in steps]
+        expected += found[::-1] if reverse else found
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = tcusim.sum(x, **more)
+        sums = tcusim.segmented_sum(x, offsets=edges, **more)
+        scan = tcusim.segmented_cumsum(
+            x, offsets=edges, exclusive=exclusive, reverse=reverse, initial=initial, **more
+        )
+    np.testing.assert_array_equal(float(total), exactly(values, result))
+    np.testing.assert_array_equal(sums.astype(float), [exactly(row, result) for row in rows])
+    np.testing.assert_array_equal(scan.astype(float), expected)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("dtype", "name"), [("float16", "sum"), ("float32", "cumsum")])
+def test_exact_sums_take_little_memory(dtype: str, name: str) -> None:
+    """Beyond the input, once the programs are there."""
+    x = np.random.default_rng(0).lognormal(0, 3, 2**22).clip(0, 6e4).astype(dtype)
+    function = getattr(tcusim, name)
+    function(x[: 2**19], bits="exact", dtype="float64")
+    tracemalloc.start()
+    try:
+        result = function(x, bits="exact", dtype="float64")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - result.nbytes <= 4 * x.nbytes

@@ -577,3 +577,31 @@ def test_listing_and_events_name_the_status_words() -> None:
 def test_more_shared_memory_than_any_gpu_has_is_refused(name: str, options: dict[str, Any]) -> None:
     with pytest.raises(Unsupported, match="bytes of shared memory"):
         build(name, **options)
+
+
+# --- Integers beyond int32 ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("size", [None, 3 * CHUNK + 5])
+def test_sums_of_blocks_are_of_64_bits_if_results_are(
+    size: int | None, order: dict[str, Any]
+) -> None:
+    types: dict[str, Any] = {"ab": "s8", "acc": "s32", "source": "s8", "result": "s64"}
+    x = np.full(2**25 + 9 if order == ORDERS[0] and size is None else 9 * CHUNK, -128, np.int8)
+    scan = build("scan_single_pass", segment_size=size, masked=True, **types, **order)
+    total = build("reduction_single_pass", segment_size=size, masked=True, warps=8, **types)
+    words = {status.dtype for program in (scan, total) for status in program.status}
+    assert words == {"s64"}
+    rows = size or x.size
+    sums = run(total, {"in": x})["out"]
+    ends = np.append(np.arange(0, x.size, rows), x.size)
+    assert sums.tolist() == [-128 * int(one) for one in np.diff(ends)]
+    if x.size > 9 * CHUNK:
+        assert sums[0] < -(2**31)
+        return
+    place = np.arange(x.size) % rows
+    if order["reverse"]:
+        place = np.repeat(np.diff(ends), np.diff(ends)) - 1 - place
+    expected = -128 * (place + (not order["exclusive"]))
+    np.testing.assert_array_equal(run(scan, {"in": x})["out"], expected)

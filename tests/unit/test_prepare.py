@@ -19,8 +19,8 @@ from tcusim.errors import InputError, Unsupported
          "float64, bfloat16 or int8, got int32; cast it there, or copy it to a NumPy array"),
         ("sum", np.zeros(3, bool), {}, "must be of float16, float32, float64, bfloat16 or int8, "
          "got bool"),
-        ("sum", np.zeros(3, np.int8), {"dtype": "int16"}, "int8 arrays in GPU memory have int32 "
-         "or int64 results, not int16; cast the result"),
+        ("sum", np.zeros(3, np.int8), {"dtype": "int16"}, "int8 arrays in GPU memory have int64 "
+         "or int32 results, not int16; cast the result"),
         ("sum", np.zeros(3, np.float16), {"dtype": int}, "dtype of a float16 array in GPU memory "
          "must be one of float16, float32, float64, bfloat16, got int64; cast the result"),
         ("sum", np.zeros(3, np.float16), {"dtype": "half a float"}, "dtype: data type 'half a"),
@@ -36,7 +36,8 @@ from tcusim.errors import InputError, Unsupported
          "to float16, leave algorithm out, or copy it"),
         ("sum", np.zeros(3, np.float64), {"arch": "turing"}, "tensor cores have no f64"),
         ("sum", np.zeros(3, np.float32), {"acc": "f16"}, "acc='f16' is for float16"),
-        ("sum", np.zeros(2**23 + 1, np.int8), {}, "sums of more than 8388608 integers may not fi"),
+        ("sum", np.zeros(2**23 + 1, np.int8), {"dtype": "int32"}, "sums of more than 8388608 "
+         "integers may not fit int32; choose int64 as dtype"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_on_a_gpu(

@@ -107,12 +107,14 @@ def test_what_an_architecture_cannot_compute() -> None:
 
 def test_what_integers_hold_exactly() -> None:
     most = MOST_DIGITS["s8"]
-    assert pieces_of(problem(2 * most, most, types=INT8)) is None
-    assert pieces_of(masked(2 * most, 9, types=INT8, longest=most)) is None
-    for one in (problem(3 * most, most + 1, types=INT8), masked(3 * most, 3, types=INT8)):
+    for one in (problem(2 * most, most, types=INT8), masked(2 * most, 9, types=INT8, longest=most)):
+        assert pieces_of(one) == one
+    for one, segments in (
+        (problem(3 * most, most + 1, types=INT8), 3),
+        (masked(3 * most, 3, types=INT8), 6),
+    ):
         pieces = pieces_of(one)
-        assert pieces is not None
-        assert (pieces.most, pieces.segments) == (most, 6)
+        assert (pieces.most, pieces.segments, type(pieces)) == (most, segments, type(one))
     assert product(inner=2**16, types=INT8).inner == 2**16
     with pytest.raises(Unsupported, match="more than 65536 products of int8 do not fit int32"):
         product(inner=2**16 + 1, types=INT8)

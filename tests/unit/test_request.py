@@ -192,8 +192,8 @@ def test_a_float16_accumulator_is_for_float16(name: str) -> None:
 @pytest.mark.parametrize(("arch", "limit"), [("hopper", 2**23), ("volta", 2**16)])
 def test_no_algorithm_is_named_for_long_segments_of_integers(arch: str, limit: int) -> None:
     text = (
-        f"segments of more than {limit} elements are summed exactly in pieces by offsets, and "
-        "'reduction_tn' is for other segments; leave it out"
+        f"segments of more than {limit} elements are summed exactly in pieces, and "
+        "'reduction_tn' is for whole ones; leave it out"
     )
     x = np.zeros(limit + 1, np.int8)
     refuses(Unsupported, text, "sum", x, arch=arch, algorithm="reduction_tn")

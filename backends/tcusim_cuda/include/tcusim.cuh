@@ -266,16 +266,30 @@ struct Status {
     // What lies at a place, of this launch or not. Several such loads are in flight together.
     using Word = unsigned long long;
     __device__ static Word empty() { return 0; }
-    __device__ Word try_load(long long place) const { return load_word(place); }
+    // Of two words the first one is looked at.
+    __device__ Word try_load(long long place) const { return load_word(WORDS * place); }
 
-    __device__ void store(long long place, T value) const { store_word(place, low_bits(value)); }
+    __device__ void store(long long place, T value) const {
+        store_word(WORDS * place, low_bits(value));
+        if constexpr (WORDS == 2) {
+            Word bits;
+            memcpy(&bits, &value, sizeof(T));
+            store_word(2 * place + 1, static_cast<unsigned int>(bits >> 32));
+        }
+    }
     // The value, once its flag is there; `seen` is what try_load returned.
     __device__ T wait(long long place, Word seen) const {
-        const unsigned int bits = wait_word(place, seen);
+        Word bits = wait_word(WORDS * place, seen);
+        if constexpr (WORDS == 2) {
+            const Word high = wait_word(2 * place + 1, load_word(2 * place + 1));
+            bits |= high << 32;
+        }
         T value;
         memcpy(&value, &bits, sizeof(T));
         return value;
     }
+
+    static constexpr int WORDS = sizeof(T) == 8 ? 2 : 1;
 
     __device__ void store_word(long long place, unsigned int bits) const {
         *static_cast<volatile Word*>(words + place) = static_cast<Word>(launch) << 32 | bits;
@@ -291,23 +305,6 @@ struct Status {
         return static_cast<unsigned int>(seen);
     }
 };
-template <>
-__device__ inline void Status<double>::store(long long place, double value) const {
-    const unsigned long long bits = static_cast<unsigned long long>(__double_as_longlong(value));
-    store_word(2 * place, static_cast<unsigned int>(bits));
-    store_word(2 * place + 1, static_cast<unsigned int>(bits >> 32));
-}
-// Of two words the first one is looked at.
-template <>
-__device__ inline unsigned long long Status<double>::try_load(long long place) const {
-    return load_word(2 * place);
-}
-template <>
-__device__ inline double Status<double>::wait(long long place, Word seen) const {
-    const unsigned long long low = wait_word(2 * place, seen);
-    const unsigned long long high = wait_word(2 * place + 1, load_word(2 * place + 1));
-    return __longlong_as_double(static_cast<long long>(high << 32 | low));
-}
 
 // --- Segments of unequal length -----------------------------------------------------------------
 

@@ -230,11 +230,9 @@ def _conversions(step: Step) -> Iterator[str]:
             yield f"asks if {values.buffer.dtype} is finite; integers are. Leave the branch out."
         case Copy(dst, src, plus):
             source, target = src.buffer.dtype, dst.buffer.dtype
-            if plus is not None and plus.buffer.dtype != source:
-                yield (
-                    f"adds {plus.buffer.dtype} to {source}. Copy one of them to the other type "
-                    f"first."
-                )
+            added = source if plus is None else plus.buffer.dtype
+            if added != source and (source, added) != ("s32", "s64"):
+                yield (f"adds {added} to {source}. Copy one of them to the other type first.")
             if FORMATS[source].is_float and not FORMATS[target].is_float:
                 yield (
                     f"converts {source} to {target}; a float is never made an integer. Use a float "
