@@ -655,6 +655,24 @@ CASES = [
         {"out": before_each(np.where(np.arange(40) < 37, SPREAD, 0), 8)},
     ),
     Case(
+        "prefix_sums_without_the_element_from_the_end",
+        (
+            Prefix(
+                *(PANEL, rows_of(floats("x", 40), 5, 8), column(SUMS, 5)),
+                exclusive=True,
+                reverse=True,
+            ),
+            SYNC,
+            Copy(rows_of(output("out", 40), 5, 8), PANEL),
+            Copy(column(output("sums_out", 5), 5), column(SUMS, 5)),
+        ),
+        {"x": SPREAD},
+        {
+            "out": before_each(SPREAD[::-1], 8)[::-1],
+            "sums_out": prefixes(SPREAD[::-1], 8)[::-1][::8],
+        },
+    ),
+    Case(
         "sums_of_rows",
         Prefix(column(output("out", 3), 3), rows_of(floats("x", 15), 3, 5)),
         {"x": array(*(-0.0,) * 5, 1, 2**-24, 2**-24, np.inf, 1, NAN, 0, 0, 0, 0)},

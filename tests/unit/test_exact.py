@@ -55,6 +55,16 @@ def test_a_huge_number_leaves_other_results_alone(dtype: str) -> None:
             assert (changed < (first + 1 if name == "segmented_sum" else 48)).all()
 
 
+@pytest.mark.parametrize("algorithm", ["reduction_kn", "reduction_k"])
+def test_a_huge_number_is_one_of_the_terms(algorithm: str) -> None:
+    # Each is a sum of halves, and taken twice.
+    x = singles([[3.4e38, -3.4e38, 3.4e38, 1], [-3e38, 2.0**100, 1e38, 0], [3.39e38, 0, 0, 1e30]])
+    sums = tcusim.sum(x, axis=1, algorithm=algorithm, arch="hopper")
+    np.testing.assert_allclose(sums, [3.4e38, -2e38, 3.39e38], rtol=1e-6)
+    scans = tcusim.cumsum(x, axis=1, algorithm=algorithm.replace("reduction", "scan"))
+    np.testing.assert_allclose(scans[1], [-3e38, -3e38, -2e38, -2e38], rtol=1e-6)
+
+
 def test_a_huge_number_leaves_other_rows_of_a_product_alone() -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((40, 40)).astype(np.float32) for _ in range(2))

@@ -59,6 +59,24 @@ def prefixes(x: NDArray[Any], name: str) -> list[float]:
     return [rounded(one, name) for one in itertools.accumulate(exact)]
 
 
+@pytest.mark.parametrize("name", FLOATS)
+def test_a_sum_of_any_number_of_bits_is_rounded_once(name: str) -> None:
+    """A rounding to float64 on the way would round twice from 54 bits on: at ties, and near them."""
+    digits, rows = FLOATS[name][0], []
+    for bits in range(max(digits, 24) + 1, 80):
+        for middle in ([], [digits], [digits + 1], [digits, digits + 1], [digits - 1, digits]):
+            # The highest bit, some where the rounding is decided, and two numbers of which the
+            # lowest bit of all is left. Digits are counted from the last of any significand.
+            powers = sorted({0, *(place for place in middle if place <= bits - 24)})
+            row = [2.0 ** (bits - 1 - place - 70) for place in powers] + [0.0] * (3 - len(powers))
+            last = 2.0**-47 + 2.0**-70
+            rows += [[*row, last, -(2.0**-47)], [*row, -last, 2.0**-47]]
+    x = np.array(rows, np.float32)
+    expected = [rounded(sum(map(Fraction, row), Fraction()), name) for row in x.tolist()]
+    sums = tcusim.sum(x, axis=1, bits="exact", dtype=TYPES[name])
+    assert sums.astype(np.float64).tolist() == expected
+
+
 def anywhere(name: str, size: int, seed: int = 0) -> NDArray[Any]:
     """Return numbers of all signs and magnitudes of a type, subnormal ones too."""
     digits, lowest, highest = FLOATS[name]

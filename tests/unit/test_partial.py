@@ -61,6 +61,27 @@ def test_a_scan_in_two_pieces(dtype: str, reverse: bool) -> None:
     assert np.concatenate(found).tobytes() == tcusim.cumsum(x, reverse=reverse).tobytes()
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 13])
+def test_partial_sums_are_added_in_pairs(count: int) -> None:
+    rng = np.random.default_rng(count)
+    sums = (rng.standard_normal(count) * 2.0 ** rng.integers(0, 24, count)).astype(np.float32)
+    level = list(sums)
+    while len(level) > 1:
+        pairs = [a + b for a, b in zip(level[::2], level[1::2], strict=False)]
+        level = pairs + level[2 * len(pairs) :]
+    assert combine(sums) == level[0]
+    assert combine(np.stack([sums, sums], axis=1), axis=0).tolist() == [level[0]] * 2
+
+
+@pytest.mark.parametrize("length", [1, 40, 256, 300, 2000])
+def test_the_sum_of_a_group_from_its_end(length: int) -> None:
+    x = array("float16", length)
+    (total,) = partials(x, operation="cumsum", reverse=True)
+    assert total == tcusim.cumsum(x, reverse=True, dtype=np.float32)[0]
+    (total,) = partials(x, operation="cumsum")
+    assert total == tcusim.cumsum(x, dtype=np.float32)[-1]
+
+
 def test_carries() -> None:
     rows = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
     assert carries(rows).tolist() == [[0, 1, 3], [0, 4, 9]]
