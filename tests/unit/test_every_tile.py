@@ -269,6 +269,19 @@ def test_tiles_whose_sizes_are_no_power_of_2_do(
     assert fault(Case(tile, types, operation, size)) == ""
 
 
+def test_floats_are_as_precise_on_every_tile(some: Some) -> None:
+    # A row's chain truncates twice, at 2**-23, and some 20 additions above it round, at 2**-24.
+    for number, tile in enumerate(some(TILES, 3)):
+        x = np.random.default_rng(number).standard_normal(3000).astype(np.float16)
+        if not shape_of(tile).supports("f16", "f32"):
+            continue
+        options: dict[str, Any] = {"tile": tile, "arch": "hopper", "dtype": np.float32}
+        exact_sums = x.astype(np.float64).cumsum()
+        tolerance = 2.0**-19 * np.abs(x.astype(np.float64)).sum()
+        assert abs(tcusim.sum(x, **options) - exact_sums[-1]) <= tolerance
+        assert np.abs(tcusim.cumsum(x, **options) - exact_sums).max() <= tolerance
+
+
 def test_the_cases_are_of_all_kinds() -> None:
     every = list(cases())
     assert len({case.tile for case in every}) >= 24
