@@ -42,6 +42,11 @@ _PIECE: Final = {"reduction": 2**19, "scan": 2**18}
 _LEAST_PIECE: Final = 2**12
 # Elements of a part of a piece that is one segment.
 _PART: Final = 2**12
+# A power of two that brings the last bit of the smallest float32 to that of the smallest bf16; from
+# where on a float32 has no room for it; and only below what it has bits that bf16 lacks.
+_FINER: Final = 16
+_COARSE: Final = 2.0 ** (127 - _FINER)
+_MAY_BE_FINE: Final = 2.0**-109
 # Empty segments that are worth another plan.
 _MANY_EMPTY: Final = 2**12
 
@@ -109,7 +114,7 @@ def stages_of(rule: TypeRule, *, product: bool) -> tuple[Stage, ...]:
             return _present, partial(_digits, numeral=Integers(result))
         case "bf16 parts":
             stages = (_product_specials, _product_range)
-            return stages if product else (_present, _specials, _halves)
+            return stages if product else (_present, _specials, _scaled)
         case "f16 parts":
             if product:
                 return _product_specials, partial(_product_parts, result=result)
@@ -167,22 +172,44 @@ def _specials(work: Work) -> Steps:
     return np.where(np.isnan(values), nan_of(values.dtype), values)
 
 
-def _halves(work: Work) -> Steps:
-    """Take the few float32 values that bf16, the type of the largest part, rounds to infinity.
+def _is_huge(x: Array) -> Bools:
+    """Return what bf16, the type of the largest part, rounds to infinity."""
+    huge: Bools = np.abs(x) > format_of("bf16").largest
+    return huge
 
-    Results of which one is a term are computed of halves; the others as if there were none.
+
+def _is_fine(x: Array) -> Bools:
+    """Return what has bits below the smallest bf16, of which no part is made."""
+    fine: Bools = (np.abs(x) < _MAY_BE_FINE) & (x != 0)
+    if fine.any():
+        steps = np.ldexp(x[fine].astype(np.float64), 133)
+        fine[fine] = steps != np.rint(steps)
+    return fine
+
+
+def _scaled(work: Work) -> Steps:
+    """Take float32 values of which bf16 parts are not all.
+
+    Results of which a huge one is a term are computed of halves, and those of one that is too fine
+    of what is 2**16 times as large; the others as if there were none.
     """
     x = work.arrays["in"]
-    huge = np.abs(x) > format_of("bf16").largest
-    if not huge.any():
-        return (yield work)
-    usual = yield work.on(**{"in": np.where(huge, np.float32(0), x)})
+    huge, fine = _is_huge(x), _is_fine(x)
+    result = yield work.on(**{"in": np.where(huge, np.float32(0), x)}) if huge.any() else work
     wide = replace(work.problem, types=replace(work.problem.types, result="f32"))
-    given = {name: work.arrays[name] for name in ("in", "carry") if name in work.arrays}
-    halves = {name: np.ldexp(array, -1) for name, array in given.items()}
-    halved = yield work._replace(problem=wide).on(**halves)
-    (number,) = _counted(work, huge)
-    return np.where(number > 0, np.ldexp(halved, 1).astype(usual.dtype), usual)
+    # What is large or infinite when scaled has its results as they are.
+    coarse = ~(np.abs(x) < _COARSE)
+    for shift, mark, other in ((_FINER, fine, coarse), (-1, huge, np.zeros_like(huge))):
+        if not mark.any():
+            continue
+        terms = {"in": np.where(other, np.float32(0), x)}
+        terms |= {name: work.arrays[name] for name in ("carry",) if name in work.arrays}
+        larger = {name: np.ldexp(array, shift) for name, array in terms.items()}
+        scaled = yield work._replace(problem=wide).on(**larger)
+        marked, others = _counted(work, mark, other)
+        value = np.ldexp(scaled, -shift).astype(result.dtype)
+        result = np.where((marked > 0) & (others == 0), value, result)
+    return result
 
 
 def _parts(work: Work, result: np.dtype[Any]) -> Steps:
@@ -452,17 +479,20 @@ def _product_specials(work: Work) -> Steps:
 
 
 def _product_range(work: Work) -> Steps:
-    """Take products of float32 whose parts, or partial sums, are beyond the range of float32.
+    """Take products of float32 of which bf16 parts are not all, or whose sums are beyond its range.
 
-    Such a result would be NaN: a part is infinite, and the next has the other sign. It is computed
-    again of factors that are scaled by powers of two, row by row and column by column, and only
-    what is then too large is infinite.
+    Where a part or a sum is infinite a result would be NaN, as the next has the other sign, and
+    bits below the smallest bf16 would be lost. Such results are computed again of factors that are
+    scaled by powers of two, row by row and column by column, as far as the largest element allows.
+    What is then too large is infinite.
     """
     a, b, c = work.matrices()
-    largest = format_of("bf16").largest
-    huge_a: Bools = np.abs(a) > largest
-    huge_b: Bools = np.abs(b) > largest
-    rows, columns = huge_a.any(1, keepdims=True), huge_b.any(0, keepdims=True)
+    huge_a, huge_b = _is_huge(a), _is_huge(b)
+    fine = _is_fine(a).any(1, keepdims=True), _is_fine(b).any(0, keepdims=True)
+    rows, columns = (
+        huge.any(axis, keepdims=True) | some
+        for huge, axis, some in zip((huge_a, huge_b), (1, 0), fine, strict=True)
+    )
     # Exponents of the largest element of each row and column; that of any sum is below.
     tops = [np.frexp(np.abs(x).max(axis, keepdims=True))[1] for x, axis in ((a, 1), (b, 0))]
     carry = a.shape[1].bit_length()
@@ -472,7 +502,12 @@ def _product_range(work: Work) -> Steps:
     )
     shifts = []
     if rows.any() or columns.any():
-        shifts.append((-rows.astype(int), -columns.astype(int)))
+        down, right = (
+            np.where(some, np.minimum(_FINER * each, 127 - one), 0)
+            for some, each, one in zip((rows, columns), fine, tops, strict=True)
+        )
+        shifts.append((down, right))
+        top += int(max(down.max(), 0) + max(right.max(), 0))
     if top > 126:
         shifts.append((np.minimum(0, 62 - tops[0]), np.minimum(0, 62 - carry - tops[1])))
     if not shifts:

@@ -151,10 +151,11 @@ def sum(
         array in GPU memory, of a float type or int8: it stays there. A tensor of torch on the CPU,
         or another library's array there, is taken as NumPy's, and the result is of its kind.
         float32 is added up as it is, in rounded additions, with the same bits on every
-        architecture; see docs/bits.md. An `algorithm` that is named multiplies it, split exactly
-        into three bf16 parts (on Volta and Turing, which have no bf16, into three float16 parts
-        after scaling by a power of two: what lies 2**39 below the largest element of its segment
-        is lost).
+        architecture; see docs/bits.md. An `algorithm` that is named multiplies it, split into three
+        bf16 parts: exactly, but that in GPU memory, where nobody looks at values, bits below
+        2**-133 are lost. (On Volta and Turing, which have no bf16, into three float16 parts after
+        scaling by a power of two: what lies 2**39 below the largest element of its segment is
+        lost.)
     axis : int or tuple of int, optional
         Axes to sum; None sums all elements.
     dtype : dtype, optional
@@ -553,10 +554,11 @@ def matmul(
     a, b : array_like
         float16, float32, float64, bfloat16 (ml_dtypes), any integer type or bool. The last two axes
         are matrices, the others are broadcast; one axis is a row of `a` or a column of `b`. float32
-        is split exactly into three bf16 parts (on Volta and Turing, which have no bf16, into three
-        float16 parts after scaling rows of `a` and columns of `b` by powers of two: what lies
-        2**39 below the largest element of its row or column is lost). Arrays in GPU memory stay
-        there; both are of one float type or int8 (with int32 results).
+        is split into three bf16 parts, after scaling rows of `a` and columns of `b` by powers of
+        two where bf16 needs it: exactly, but for what lies 2**259 below the largest element of its
+        row or column (on Volta and Turing, which have no bf16, into three float16 parts: 2**39).
+        Arrays in GPU memory stay there; both are of one float type or int8 (with int32 results),
+        and bits of float32 below 2**-133, which bf16 lacks, are lost.
     c : array_like, optional
         Added to the products: of the result's shape, or broadcast to it.
     out : array, optional

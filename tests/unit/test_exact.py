@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tcusim
+from numbers_of_types import same_bits
 from tcusim.arrays import exact
 from tcusim.errors import InputError, Unsupported
 
@@ -488,3 +489,86 @@ def test_integers_take_little_memory(dtype: str, name: str, most: int) -> None:
 def test_a_sum_of_more_integers_than_int32_holds() -> None:
     for x in (np.full(2**28, 127, np.int8), np.broadcast_to(np.int8(-128), 2**28)):
         assert tcusim.sum(x) == int(x[0]) * 2**28
+
+
+# --- Float32 down to its smallest number ----------------------------------------------------------
+
+ARCHS = ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "blackwell_rtx")
+WITH_BF16 = ARCHS[2:]
+# Of every exponent; 1 + 2**-23 has its last bit as far down as it goes.
+EXPONENTS = np.arange(0, -150, -1)
+SIGNIFICANDS = np.array([1.2345678, -(1 + 2**-23), 2 - 2**-23], np.float32)
+EVERY_SIZE = np.ldexp(SIGNIFICANDS[:, None], EXPONENTS).astype(np.float32).ravel()
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_products_keep_every_bit_of_float32_operands(arch: str) -> None:
+    x, one = EVERY_SIZE, np.ones((1, 1), np.float32)
+    for found in (
+        tcusim.matmul(x[:, None], one, arch=arch)[:, 0],
+        tcusim.matmul(one, x[None], arch=arch)[0],
+        tcusim.matvec(x[:, None], one[0], arch=arch),
+    ):
+        assert same_bits(found, x)
+    # Of a power of two, the result is a number of ordinary size.
+    small = x[np.abs(x) < 2.0**-100]
+    large = tcusim.matmul(small[:, None], one * np.float32(2.0**120), arch=arch)[:, 0]
+    assert same_bits(large, small * np.float32(2.0**120))
+    # What is added to is rounded once.
+    added = tcusim.matmul(x[:, None], one, x[:, None], arch=arch)[:, 0]
+    assert same_bits(added, (2 * x.astype(np.float64)).astype(np.float32))
+
+
+@pytest.mark.parametrize("arch", ["ampere", "hopper"])
+def test_small_operands_change_no_other_bits(arch: str) -> None:
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal(shape, np.float32) for shape in ((20, 40), (40, 24)))
+    before = tcusim.matmul(a, b, arch=arch)
+    a[7] *= np.float32(2.0**-112)
+    a[9, 3] = np.float32(2.0**-149)
+    a[11, 3], a[11, 4] = np.float32(2.0**120), np.float32(2.0**-149)
+    b[:, 5] *= np.float32(2.0**-112)
+    after = tcusim.matmul(a, b, arch=arch)
+    rows, columns = [i for i in range(20) if i not in (7, 9, 11)], [j for j in range(24) if j != 5]
+    assert same_bits(after[np.ix_(rows, columns)], before[np.ix_(rows, columns)])
+    # Powers of two change no bits of a sum either, if it stays a normal number.
+    assert same_bits(after[7, columns] * np.float32(2.0**112), before[7, columns])
+    assert same_bits(after[rows, 5], (before[rows, 5] * np.float32(2.0**-112)))
+    true = a.astype(np.float64) @ b.astype(np.float64)
+    sizes = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
+    assert (np.abs(after - true) <= 1e-6 * sizes + 2.0**-149).all()
+
+
+def test_small_and_large_operands_of_one_row() -> None:
+    """A sum that scaling makes infinite is computed of factors that are scaled down."""
+    tiny, large = 2.0**-149, 2.0**100
+    a = np.array([[large, tiny], [0, tiny]], np.float32)
+    b = np.array([[large, 1, 0], [0, 2.0**120, 2.0**120]], np.float32)
+    for size in (large, 1.5 * 2.0**127):
+        a[0, 0] = b[0, 0] = size
+        expected = a.astype(np.float64) @ b.astype(np.float64)
+        # What lies 2**259 below the largest of its row has no room beside it.
+        expected[0, 2] *= size == large
+        with np.errstate(over="ignore"):
+            assert same_bits(tcusim.matmul(a, b, arch="hopper"), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("arch", WITH_BF16)
+def test_named_sums_and_scans_keep_every_bit_of_small_numbers(arch: str) -> None:
+    x = np.zeros((EVERY_SIZE.size, 16), np.float32)
+    x[:, 5] = EVERY_SIZE
+    sums = tcusim.segmented_sum(x, 16, algorithm="reduction_kn", arch=arch)
+    assert same_bits(sums.ravel(), EVERY_SIZE)
+    scans = tcusim.segmented_cumsum(x, 16, algorithm="scan_kn", arch=arch)
+    expected = np.where(np.arange(16) >= 5, EVERY_SIZE[:, None], np.float32(0))
+    assert same_bits(scans.reshape(expected.shape), expected)
+
+
+def test_named_sums_of_small_numbers_beside_large_ones() -> None:
+    tiny = np.float32(1.2345678e-42)
+    x = np.zeros((4, 16), np.float32)
+    x[0, :2], x[1, :2], x[2, :2], x[3, 0] = (tiny, 1), (tiny, 2.0**120), (tiny, 3.3e38), tiny
+    sums = tcusim.segmented_sum(x, 16, algorithm="reduction_kn", arch="hopper").ravel()
+    assert same_bits(sums, np.array([1, 2.0**120, 3.3e38, tiny], np.float32))
+    alone = tcusim.segmented_sum(x[:3, 1:].copy(), 15, arch="hopper").ravel()
+    assert same_bits(alone, sums[:3])
