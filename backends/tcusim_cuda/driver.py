@@ -335,16 +335,20 @@ class Driver:
             # The driver keeps the event until it has happened.
             self._call("cuEventDestroy", event)
 
-    def require_own_stream(self, stream: int, device: int) -> None:
-        """Refuse a stream of another GPU than that of this thread's context."""
+    def device_of_stream(self, stream: int) -> int:
+        """Return the device of a stream: the current one, of a default stream."""
         if stream in _STREAMS_OF_ANY_CONTEXT:
-            return
+            return self.current_device()
         context = int(self._call("cuStreamGetCtx", stream))
         if context == self.current_context():
-            return
+            return self.current_device()
         with self.restored_context():
             self.set_context(context)
-            other = self.current_device()
+            return self.current_device()
+
+    def require_own_stream(self, stream: int, device: int) -> None:
+        """Refuse a stream of another GPU than that of this thread's context."""
+        other = self.device_of_stream(stream)
         if other != device:
             raise InputError(
                 f"stream is a stream of GPU {other}, and the arrays are on GPU {device}. "

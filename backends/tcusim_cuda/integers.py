@@ -148,7 +148,7 @@ def facts_of(runtime: Runtime, array: DeviceArray) -> IntegerFacts:
                 "found; nothing can wait for a stream while a CUDA graph is captured. Give offsets "
                 "with check_offsets=False, best to a plan of tcusim.plan(..., segments=, longest=)"
             )
-        memory = runtime.memory(given, rows.nbytes, stream)
+        memory = runtime.allocated(given, rows.nbytes, stream)
         with ordered({given.stream}, stream.handle):
             words = (given.address, memory[1], given.size)
             _launch(runtime, kernel_of("integer_facts", given.dtype), blocks, words, place, stream)

@@ -138,8 +138,10 @@ class CudaLauncher(Launcher):
         """Return a JAX array for JAX's."""
         if like.kind != "jax" or not isinstance(made, CudaArray):
             return made
-        bits = importlib.import_module("jax.dlpack").from_dlpack(made)
-        return bits.view(format_of(dtype).array_name)
+        # XLA leaves the context current that it needed last.
+        with Driver.open().restored_context():
+            bits = importlib.import_module("jax.dlpack").from_dlpack(made)
+            return bits.view(format_of(dtype).array_name)
 
     def errors(self) -> tuple[type[Exception], ...]:
         """Return nothing more: the driver's failures are errors of tcusim."""

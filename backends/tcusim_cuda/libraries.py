@@ -87,6 +87,10 @@ class Library:
 class QuickLibrary(Library):
     """A library whose arrays tell in well under a microsecond what a launch must know."""
 
+    # Whether it makes a new array on the device of another one, whatever the current one is, and
+    # may leave a third one current: torch goes back to what it takes for the current one.
+    may_switch: ClassVar[bool] = False
+
     @abstractmethod
     def is_plain(self, array: Any) -> bool:
         """Return whether an array has no gaps and needs no closer look."""
@@ -148,6 +152,7 @@ class QuickLibrary(Library):
 
 class _Torch(QuickLibrary):
     kind = "torch"
+    may_switch = True
     module = "torch"
     type_name = "Tensor"
 
@@ -466,8 +471,9 @@ def arranged(array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
     if in_order and array.contiguous and array.address % TILE_BYTES == 0 and array.dtype == dtype:
         return array.owner
     library = library_of(array)
-    made = library.arranged(array, axes, dtype)
-    return library.aligned(made) if on_gpu(made, "a").address % TILE_BYTES else made
+    with Driver.open().restored_context():
+        made = library.arranged(array, axes, dtype)
+        return library.aligned(made) if on_gpu(made, "a").address % TILE_BYTES else made
 
 
 def restored(array: DeviceArray, axes: tuple[int, ...]) -> Any:

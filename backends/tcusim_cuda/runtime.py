@@ -132,6 +132,11 @@ class Runtime(ABC):
         owner = DriverMemory(Driver.open(), nbytes)
         return owner, owner.address
 
+    def allocated(self, like: DeviceArray | None, nbytes: int, stream: Stream) -> tuple[Any, int]:
+        """Return what `memory` does; the active context stays so, whatever a library does."""
+        with Driver.open().restored_context():
+            return self.memory(like, nbytes, stream)
+
     @abstractmethod
     def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str, stream: Stream) -> Any:
         """Return an array in place of one of a library that makes none: of the runtime's own kind.

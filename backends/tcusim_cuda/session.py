@@ -178,11 +178,28 @@ class DeviceSession:
         queue = self._quick.get((device, handle, aliased))
         if queue is None or (stream is not None and handle_of(stream) != handle):
             return None
+        new = None
+        if out is None:
+            new = partial(library.new, inputs[self._first], shape, self._result)
+            if library.may_switch:
+                out, new = self._made(new), None
+                addresses.append(library.address(out))
         if driver.current_context() != driver.primary_context(device):
             with driver.in_primary_context(device), library.on(device):
-                return self._run_quickly(inputs, out, shape, stream)
-        if out is None:
-            out = self._made(partial(library.new, inputs[self._first], shape, self._result))
+                return self._finished(queue, library, addresses, new, out)
+        return self._finished(queue, library, addresses, new, out)
+
+    def _finished(
+        self,
+        queue: _Queue,
+        library: QuickLibrary,
+        addresses: list[int],
+        new: Callable[[], Any] | None,
+        out: Any,
+    ) -> Any:
+        """Launch in the right context, into `out`, or into what `new` makes; return it."""
+        if new is not None:
+            out = self._made(new)
             addresses.append(library.address(out))
         self._fire(queue, addresses)
         return out
@@ -234,13 +251,19 @@ class DeviceSession:
             queue = quick.get((device, stream_now(), False))
             if queue is None:
                 return None
-            if driver.current_context() != context:
-                with driver.in_primary_context(device), library.on(device):
-                    return lane(*arrays)
-            out = self._made(new)
-            addresses.append(address_of(out))
-            self._fire(queue, addresses)
-            return out
+            if library.may_switch:
+                out = self._made(new)
+                addresses.append(address_of(out))
+                if driver.current_context() == context:
+                    self._fire(queue, addresses)
+                else:
+                    with driver.in_primary_context(device):
+                        self._fire(queue, addresses)
+                return out
+            if driver.current_context() == context:
+                return self._finished(queue, library, addresses, new, None)
+            with driver.in_primary_context(device), library.on(device):
+                return self._finished(queue, library, addresses, new, None)
 
         return lane
 
@@ -399,9 +422,10 @@ class DeviceSession:
             self.prepared.require_size(f"input {name!r}", bits[name].size, name)
         for name, array in out.items():
             require_host_out(array, f"out {name!r}", plan.memory[name])
-        place = Place(driver.current_device())
-        self.prepared.require_gpu(place.device, self.runtime.name)
         given = handle_of(stream)
+        # Where they are to be, a stream says.
+        place = Place(driver.current_device() if given is None else driver.device_of_stream(given))
+        self.prepared.require_gpu(place.device, self.runtime.name)
         results = {}
         with self._active(place, stream, given) as opened:
             handle = opened.handle
@@ -425,7 +449,7 @@ class DeviceSession:
     def _room(self, name: str, stream: Stream) -> DeviceArray:
         """Return memory for one of the plan's arrays."""
         memory = self.plan.memory[name]
-        owner, address = self.runtime.memory(None, max(memory.nbytes, 1), stream)
+        owner, address = self.runtime.allocated(None, max(memory.nbytes, 1), stream)
         dtype = format_of(memory.dtype).array_name
         return DeviceArray(name, owner, "other", address, (memory.size,), dtype)
 
@@ -540,7 +564,7 @@ class DeviceSession:
         status_bytes = sum(map(_rounded_up, sizes.values()))
         sizes |= {memory.name: memory.nbytes for memory in plan.temporaries}
         total = sum(map(_rounded_up, sizes.values()))
-        owner, status = self.runtime.memory(like, total, stream) if total else (None, 0)
+        owner, status = self.runtime.allocated(like, total, stream) if total else (None, 0)
         driver = Driver.open()
         if total:
             # Launches with status words go on from what those before them left: see `take_ticket`.
@@ -649,7 +673,8 @@ def new_array(
     with Driver.open().restored_context():
         owner = library_of(like).empty(like, shape, dtype)
     if owner is None:
-        owner = runtime.empty(like, shape, dtype, stream)
+        with Driver.open().restored_context():
+            owner = runtime.empty(like, shape, dtype, stream)
     made = device_array(owner, name)
     if made is None:
         raise AssertionError(f"{runtime.name} made an array that is on no GPU")

@@ -538,7 +538,10 @@ def test_memory_that_is_full(cupy: Any) -> None:
     if reason is not None:
         pytest.skip(f"cupy: {reason}")
     pool = cupy.cuda.MemoryPool()
-    pool.set_limit(size=512)
+    # With --gpu, NumPy arrays go to the other one.
+    for number in range(cupy.cuda.runtime.getDeviceCount()):
+        with cupy.cuda.Device(number):
+            pool.set_limit(size=512)
     with (
         cupy.cuda.using_allocator(pool.malloc),
         pytest.raises(LaunchError, match="cupy: reduction_k failed: OutOfMemoryError: Out of mem"),

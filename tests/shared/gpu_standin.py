@@ -134,6 +134,9 @@ class StandInDriver:
         yield
         self.context = before
 
+    def device_of_stream(self, stream: int) -> int:
+        return 0
+
     def require_own_stream(self, stream: int, device: int) -> None:
         pass
 

@@ -60,6 +60,8 @@ class Gpus:
         self.library.two_gpus_context.restype = ctypes.c_void_p
         self.kernels: list[Any] = []
         self.failures: list[str] = []
+        # The current GPU, as a library has it in mind.
+        self.believed = 0
         kind = ctypes.CFUNCTYPE(
             None, ctypes.c_int, ctypes.c_int, ctypes.c_uint, ctypes.POINTER(ctypes.c_int64)
         )
@@ -140,7 +142,7 @@ class Gpus:
     @contextmanager
     def current(self, device: int | None) -> Iterator[None]:
         """Make a GPU current, or none; afterwards it must be so still."""
-        driver = Driver.open()
+        driver, self.believed = Driver.open(), device or 0
         before = driver.current_context()
         driver.set_context(0 if device is None else driver.primary_context(device))
         yield
@@ -212,7 +214,10 @@ class Tensor:
         return tuple(one // self.values.itemsize for one in self.values.strides)
 
     def new_empty(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
-        return Tensor(self.gpus, self.device.index, np.full(shape, 99).astype(dtype), self.context)
+        made = Tensor(self.gpus, self.device.index, np.full(shape, 99).astype(dtype), self.context)
+        # Torch goes back to the GPU that it takes for the current one, whatever the driver says.
+        Driver.open().set_context(Driver.open().primary_context(self.gpus.believed))
+        return made
 
     def reshape(self, *shape: int) -> Tensor:
         raise AssertionError("nothing here needs another shape")

@@ -427,3 +427,13 @@ def test_what_is_copied_there_may_change_at_once(gpus: Gpus) -> None:
     there = CUDA.to_device(values, like)
     values[...] = 0
     same(there, np.arange(5), 1)
+
+
+def test_arrays_of_numpy_go_where_the_stream_is(gpus: Gpus) -> None:
+    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", backend="cuda")
+    with gpus.current(1):
+        stream = int(Driver.open()._call("cuStreamCreate", 0))
+    given = {plan.launch_plan.inputs[0]: X}
+    (found,) = CUDA.run(plan.launch_plan, given, stream=stream).values()
+    assert found.tobytes() == tcusim.cumsum(X).tobytes()
+    assert gpus.launches[0] == 0
