@@ -63,9 +63,9 @@ class Reference:
         """Return what it is called."""
         return f"{self.tile} on {self.name}"
 
-    def best(self, task: Task) -> Candidate | None:
-        """Return the best for a task."""
-        return best_of(self.candidates, task)
+    def best(self, task: Task, *, by_time: bool = True) -> Candidate | None:
+        """Return the best for a task; `by_time` must be as it was for what it is compared with."""
+        return best_of(self.candidates, task, by_time=by_time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +139,10 @@ class UnitVerdict:
             return ""
         return f"in the machine of {self.machine}, at as many multiply-adds a second: "
 
-    def best(self, task: Task) -> Candidate | None:
+    def best(self, task: Task, *, by_time: bool = True) -> Candidate | None:
         """Return the best for a task; None if it can do none, or none was right."""
-        return best_of(self.candidates, task)
+        return best_of(self.candidates, task, by_time=by_time)
+
+    def unknown(self) -> str:
+        """Return the figures without which some candidate has no time; nothing if all have one."""
+        return ", ".join(dict.fromkeys(name for one in self.candidates for name in one.unknown))

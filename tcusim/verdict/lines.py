@@ -6,7 +6,7 @@ What ran and was right is told as that; what did not run is told in the last lin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -104,10 +104,20 @@ def _best(found: UnitVerdict) -> str:
         if one is not None or found.asked.algorithms is None
     )
     tiles = dict.fromkeys(one.tile for one in best.values() if one is not None)
-    if len(tiles) == 1:
-        return f"{text} (tile {next(iter(tiles))})"
-    several = ", ".join(f"{task.name} {one.tile}" for task, one in best.items() if one is not None)
-    return f"{text} (tiles: {several})"
+    where = f"tile {next(iter(tiles))}"
+    if len(tiles) > 1:
+        several = (f"{task.name} {one.tile}" for task, one in best.items() if one is not None)
+        where = f"tiles: {', '.join(several)}"
+    return f"{text} ({where}){_chosen(best)}"
+
+
+def _chosen(best: Mapping[Task, Candidate | None]) -> str:
+    """Return by what the best was chosen, where that is not the time."""
+    untimed = [task.name for task, one in best.items() if one is not None and not one.timed]
+    if not untimed:
+        return ""
+    of = "" if len(untimed) == sum(map(bool, best.values())) else f" of {', '.join(untimed)}"
+    return f", by the fewest mma, as no time{of} is known"
 
 
 # --- What it costs ----------------------------------------------------------------------------
@@ -127,7 +137,7 @@ def _cost(found: UnitVerdict, reference: Reference | None) -> str:
 
 def _cost_of(task: Task, one: Candidate, reference: Reference | None) -> str:
     """Return what a task costs: how many mma beside the reference, and what is useful of them."""
-    other = None if reference is None else reference.best(task)
+    other = None if reference is None else reference.best(task, by_time=one.timed)
     useful = f"{100 * one.useful:.3g}%"
     if other is None:
         return f"{task.name} {1 / one.mma:,.4g} ({useful})"
@@ -138,7 +148,7 @@ def _cost_of(task: Task, one: Candidate, reference: Reference | None) -> str:
 
 def _time_of(task: Task, one: Candidate, reference: Reference | None) -> str:
     """Return the predicted time of a task, and how many times that of the reference it is."""
-    other = None if reference is None else reference.best(task)
+    other = None if reference is None else reference.best(task, by_time=one.timed)
     beside = ""
     if one.seconds and other is not None and other.seconds:
         beside = f" ({one.seconds / other.seconds:.3g}x)"
@@ -177,20 +187,15 @@ def _precision(found: UnitVerdict) -> Line:
 
 def _bound(found: UnitVerdict) -> str:
     bounds: dict[str, list[str]] = {}
-    unknown: dict[str, None] = {}
     for task in TASKS:
         one = found.best(task)
-        if one is None:
-            continue
-        if one.bound:
+        if one is not None and one.bound:
             bounds.setdefault(one.bound, []).append(task.name)
-        unknown |= dict.fromkeys(one.unknown)
-    if bounds:
-        each = "; ".join(f"{bound}: {', '.join(tasks)}" for bound, tasks in bounds.items())
-        return f"{found.where}{each}"
-    if unknown:
-        return f"not known without {', '.join(unknown)}"
-    return "not known: no time was predicted"
+    each = "; ".join(f"{bound}: {', '.join(tasks)}" for bound, tasks in bounds.items())
+    unknown = found.unknown()
+    if not bounds:
+        return f"not known without {unknown}" if unknown else "not known: no time was predicted"
+    return f"{found.where}{each}" + (f". No time of others without {unknown}" if unknown else "")
 
 
 # --- What nobody tested -----------------------------------------------------------------------

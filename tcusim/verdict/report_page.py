@@ -123,7 +123,10 @@ def _bars(units: Sequence[UnitVerdict], reference: Reference | None) -> Iterator
         rows = [(unit.name, one, "") for unit in units if (one := unit.best(task)) is not None]
         if not rows:
             continue
-        if reference is not None and (other := reference.best(task)) is not None:
+        if (
+            reference is not None
+            and (other := reference.best(task, by_time=rows[0][1].timed)) is not None
+        ):
             rows.append((str(reference), other, "other"))
         most = max(1 / one.mma for _, one, _ in rows)
         items = "".join(

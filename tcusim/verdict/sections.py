@@ -84,12 +84,13 @@ def sections_of(found: UnitVerdict, *, every_tile: bool = False) -> tuple[Sectio
 
 def _time(found: UnitVerdict) -> Section:
     """Tell the predicted time of the three fastest of each task, or what figures are missing."""
-    unknown = dict.fromkeys(name for one in found.candidates for name in one.unknown)
-    if unknown:
-        return Section("Time", (f"Not known without {', '.join(unknown)}.",))
+    unknown = found.unknown()
+    known = [one for one in found.candidates if one.timed]
+    if not known:
+        return Section("Time", (f"Not known without {unknown}.",))
     rows = []
     for task in TASKS:
-        own = [one for one in found.candidates if one.task == task.name]
+        own = [one for one in known if one.task == task.name]
         own.sort(key=lambda one: one.seconds or 0.0)
         fastest: dict[tuple[str, str], Candidate] = {}
         for one in own:
@@ -106,6 +107,7 @@ def _time(found: UnitVerdict) -> Section:
         (
             f"Predicted from the figures of {whose}, of 2^26 elements, or of a product. Algorithms "
             "without mma are among them: where one is fastest, the matrix unit is of no use.",
+            *([f"No time of others is known without {unknown}."] if unknown else ()),
         ),
         ("task", "algorithm", "tile", "time", "bound"),
         tuple(rows),
@@ -233,7 +235,10 @@ def comparison_of(units: Sequence[UnitVerdict], reference: Reference | None) -> 
     rows += [(name, *cells, *("" for _ in others)) for name, *cells in _precision_rows(units)]
     for task in TASKS:
         rows.extend(_task_rows(units, reference, task))
-    texts = [f"The best of a row has{BEST}. An mma is one multiply-accumulate of a tile."]
+    texts = [
+        f"The best of a row has{BEST}. An mma is one multiply-accumulate of a tile. The best of a "
+        f"task is the fastest, or takes the fewest mma where a unit's time is not known."
+    ]
     texts += [
         f"Times of {unit.name} are those {unit.where.removesuffix(': ')}."
         for unit in units
@@ -289,10 +294,12 @@ def _task_rows(
     units: Sequence[UnitVerdict], reference: Reference | None, task: Task
 ) -> Iterator[tuple[str, ...]]:
     """Yield what each does for a task: how, elements an mma, and what is useful."""
-    found = [unit.best(task) for unit in units]
+    # One rule for all columns: by time where all have one.
+    by_time = all(one.timed for unit in units if (one := unit.best(task)) is not None)
+    found = [unit.best(task, by_time=by_time) for unit in units]
     if not any(found):
         return
-    others = [] if reference is None else [reference.best(task)]
+    others = [] if reference is None else [reference.best(task, by_time=by_time)]
     every = [*found, *others]
     yield (f"{task.name}: best", *("none" if one is None else one.name for one in every))
     each = [None if one is None else 1 / one.mma for one in every]

@@ -137,6 +137,11 @@ class Candidate:
         return " ".join([self.algorithm, *(value for _, value in self.options)])
 
     @property
+    def timed(self) -> bool:
+        """Whether its time is known."""
+        return self.seconds is not None
+
+    @property
     def uses_mma(self) -> bool:
         """Whether it needs a matrix unit at all."""
         return self.mma > 0
@@ -196,18 +201,24 @@ def cost_of(one: Candidate, task: Task, subject: Subject) -> Cost:
     return cost(program, subject.unit, sizes=arrays)
 
 
-def best_of(candidates: Sequence[Candidate], task: Task) -> Candidate | None:
+def best_of(
+    candidates: Sequence[Candidate], task: Task, *, by_time: bool = True
+) -> Candidate | None:
     """Return the best for a task; None if none does it on the matrix unit.
 
-    The least time, where it is known of all that use the matrix unit. Else the fewest mma; of
-    those, the one that reads its input least often, then the one with the least shared memory.
+    The fastest of those whose time is known. If there is none, or not `by_time`, the one with the
+    fewest mma; of those, the one that reads its input least often, then the one with the least
+    shared memory.
     """
     own = [one for one in candidates if one.task == task.name and one.uses_mma]
-    if not own:
-        return None
-    if all(one.seconds is not None for one in own):
-        return min(own, key=lambda one: (one.seconds or 0.0, one.mma))
-    return min(own, key=lambda one: (round(one.mma, 9), round(one.reads, 3), one.shared_bytes))
+    known = [one for one in own if by_time and one.timed]
+    if known:
+        return min(known, key=lambda one: (one.seconds or 0.0, one.mma))
+    return min(
+        own,
+        key=lambda one: (round(one.mma, 9), round(one.reads, 3), one.shared_bytes),
+        default=None,
+    )
 
 
 def counted(

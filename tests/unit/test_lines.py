@@ -8,6 +8,7 @@ from faulty import plant
 from judged import FEW, chip, figure, judge
 from tcusim.machine import Fused, mma_values
 from tcusim.verdict.lines import LINES, heading_of, lines_of
+from tcusim.verdict.tasks import TASKS
 from tcusim.verdict.verdict import validate
 
 
@@ -20,7 +21,9 @@ def test_five_lines_in_their_order() -> None:
     found = texts("4x4x4")
     assert tuple(found) == LINES
     assert found["best"].startswith("short sums reduction_kn, long sums reduction_kn, short scans")
-    assert found["best"].endswith("matrix products gemm_naive (tile 4x4x4)")
+    assert found["best"].endswith(
+        "matrix products gemm_naive (tile 4x4x4), by the fewest mma, as no time is known"
+    )
     assert "short sums 16 (25%)" in found["cost"]
     assert "other algorithms than those named" in found["not tested"]
 
@@ -79,3 +82,26 @@ def test_a_tile_alone_is_bounded_in_the_machine_of_the_reference() -> None:
     assert "memory: " in found["bound"]
     assert "predicted time: in the machine of h200" in found["cost"]
     assert texts("32x8x16", sections=["counts", "time"])["bound"].startswith("not known without ")
+
+
+def test_a_unit_and_its_reference_are_compared_by_one_rule() -> None:
+    """Without a time, both by the fewest mma: h200's fastest scan is another than that."""
+    untimed = judge(
+        "v100",
+        tile="16x16x16",
+        reference="h200",
+        algorithms=("scan_kn", "scan_tn"),
+        sections=["counts", "time"],
+    )
+    (unit,), reference = untimed.units, untimed.reference
+    assert reference is not None
+    for task in TASKS[2:4]:
+        one = unit.best(task)
+        assert one is not None
+        assert not one.timed
+        other = reference.best(task, by_time=False)
+        assert other is not None
+        assert (one.name, one.mma) == (other.name, other.mma)
+    lines = {line.name: line.text for line in untimed.lines()[0]}
+    assert "long scans 1x" in lines["cost"]
+    assert lines["best"].endswith("by the fewest mma, as no time is known")

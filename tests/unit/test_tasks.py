@@ -10,7 +10,15 @@ from judged import chip, figure
 from tcusim.check.validation import validate_shape
 from tcusim.simulate.counts import counts_of_text
 from tcusim.verdict.subjects import subject_of
-from tcusim.verdict.tasks import TASKS, Candidate, best_of, candidates_of, counted, program_of
+from tcusim.verdict.tasks import (
+    TASKS,
+    Candidate,
+    best_of,
+    candidates_of,
+    counted,
+    program_of,
+    timed,
+)
 
 SHORT_SUM, LONG_SUM, SHORT_SCAN, LONG_SCAN, PRODUCT = TASKS
 
@@ -62,8 +70,25 @@ def test_the_best_is_the_fastest_or_takes_the_fewest_mma(found: tuple[Candidate,
     slow = replace(best, seconds=2.0)
     fast = replace(best, algorithm="other", mma=2 * best.mma, seconds=1.0)
     assert best_of([slow, fast], SHORT_SUM) is fast
-    # A time that is known of some is no reason.
-    assert best_of([replace(slow, seconds=None), fast], SHORT_SUM) == replace(slow, seconds=None)
+    # What has no time may be faster, which nobody knows.
+    untimed = replace(slow, seconds=None)
+    assert best_of([untimed, fast], SHORT_SUM) is fast
+    assert best_of([untimed, fast], SHORT_SUM, by_time=False) is untimed
+    assert best_of([untimed, replace(fast, seconds=None)], SHORT_SUM) is untimed
+
+
+def test_no_algorithm_is_named_beside_a_faster_one() -> None:
+    """One tile without a time does not take away those of the others."""
+    subject = subject_of("h200")
+    names = ["reduction_kn", "reduction_tn"]
+    reports = [validate_shape(tile, algorithms=names) for tile in ("8x8x4", "32x8x16")]
+    every = timed(candidates_of(subject, reports), subject)
+    best = best_of(every, LONG_SUM)
+    assert best is not None
+    assert best.name == "reduction_tn"
+    own = [one for one in every if one.task == LONG_SUM.name]
+    assert {one.timed for one in own} == {False, True}
+    assert best.seconds == min(one.seconds for one in own if one.seconds is not None)
 
 
 def test_what_needs_more_shared_memory_than_there_is_is_no_candidate() -> None:
