@@ -86,9 +86,10 @@ def mma(
     Parameters
     ----------
     a : array_like (..., m, k), ab
-        Left operand; leading dimensions broadcast as in `numpy.matmul`. bf16, e4m3 and e5m2 arrays
-        are those of ``ml_dtypes``, or float32 arrays of values that the type holds. A tf32 array
-        is float32 and cut to 10 fraction bits: libraries round before, as `predict_matmul` does.
+        Left operand; leading dimensions broadcast as in `numpy.matmul`. Where k is more than the
+        tiles of a unit of the user's own have, one mma of a tile follows the other. bf16, e4m3 and
+        e5m2 arrays are those of ``ml_dtypes``, or float32 arrays of values that the type holds. A
+        tf32 array is float32 and cut to 10 fraction bits: libraries round before, as `predict_matmul` does.
     b : array_like (..., k, n), ab
         Right operand.
     c : array_like (..., m, n), acc, optional
@@ -136,4 +137,25 @@ def mma(
     left = as_values(a, rule.ab, name="a")
     right = as_values(b, rule.right, name="b")
     addend = None if c is None else as_values(c, rule.acc, name="c")
-    return from_values(mma_values(left, right, addend, rule), rule.acc)
+    depth, k = _depth(arch, rule), left.shape[-1]
+    if depth is None or k <= depth or k != right.shape[-2]:
+        return from_values(mma_values(left, right, addend, rule), rule.acc)
+    for first in range(0, k, depth):
+        part = slice(first, first + depth)
+        addend = mma_values(left[..., part], right[..., part, :], addend, rule)
+    assert addend is not None, "k is more than a tile has"
+    return from_values(addend, rule.acc)
+
+
+def _depth(arch: str, rule: Rule) -> int | None:
+    """Return how much of k one mma takes: of a unit with arithmetic of its own, its tiles' most.
+
+    None where it does not matter, as steps end with the mma.
+    """
+    name = arch_of(arch).name
+    unit = next((one for one in registered_units() if one.arch.name == name), None)
+    if unit is None or not unit.shapes:
+        return None
+    depth = max(tile.k for tile in unit.shapes)
+    whole = isinstance(rule.how, Fused) and depth % rule.how.length == 0
+    return None if whole else depth

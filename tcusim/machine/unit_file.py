@@ -238,7 +238,7 @@ class _Reader:
         if "arch" in self.top.values:
             arch = self._known_arch()
         elif names:
-            arch = self._own_arch(min(self._shape(name).k for name in names), figures)
+            arch = self._own_arch([self._shape(name).k for name in names], figures)
         else:
             raise self.top.error(
                 'tiles is needed: what one mma takes, as in tiles = "16x16x16". Or arch, for the '
@@ -283,7 +283,7 @@ class _Reader:
         with _within(f"{self.file}: arch"):
             return arch_of(self.top.text("arch"))
 
-    def _own_arch(self, depth: int, figures: Mapping[str, Figure]) -> Arch:
+    def _own_arch(self, depths: list[int], figures: Mapping[str, Figure]) -> Arch:
         """Return the unit's own arithmetic: a rule for each table, or the one above all tables."""
         above = {key: self.top.values[key] for key in _RULE_KEYS if key in self.top.values}
         written = self.top.tables("rules")
@@ -300,7 +300,7 @@ class _Reader:
                     for key, one in above.items()
                     if not simple or key not in _OF_FUSED.values()
                 }
-                rules += self._rules(_Table(where, {**fit, **own}, _RULE_KEYS), depth)
+                rules += self._rules(_Table(where, {**fit, **own}, _RULE_KEYS), depths)
         shared = figures.get("shared_bytes_per_block")
         kb = None if shared is None else int(shared.value) // 1024
         with _within(self.file):
@@ -308,9 +308,9 @@ class _Reader:
                 self.name, self.title, (), (), tuple(rules), self.source, refusals, kb or None
             )
 
-    def _rules(self, table: _Table, depth: int) -> Iterator[Rule]:
+    def _rules(self, table: _Table, depths: list[int]) -> Iterator[Rule]:
         """Return the rules of one table: one for each pair of the types that it lists."""
-        how = self._numerics(table, depth)
+        how = self._numerics(table, depths)
         source = table.text("source", self.source)
         evidence = table.text("evidence", self.confidence)
         family = table.text("family") if "family" in table.values else ""
@@ -319,7 +319,7 @@ class _Reader:
             with _within(table.where):
                 yield Rule(ab, acc, how, source, evidence, family)
 
-    def _numerics(self, table: _Table, depth: int) -> Numerics:
+    def _numerics(self, table: _Table, depths: list[int]) -> Numerics:
         """Return the arithmetic that a table describes."""
         kind = table.text("kind", "fused")
         if kind not in ("fused", *_SIMPLE):
@@ -332,9 +332,16 @@ class _Reader:
                     "exponent (23 on a V100, 24 on an A100, 25 on an H100). Or give kind "
                     "= 'sequential', 'exact' or 'integer'."
                 )
-            length, bits = given.pop("length", depth), given.pop("fraction_bits")
+            length, bits = given.pop("length", min(depths)), given.pop("fraction_bits")
             with _within(table.where):
-                return Fused(length, bits, **given)
+                how = Fused(length, bits, **given)
+            if length > max(depths):
+                raise table.error(
+                    f"fused_length = {length} and tiles of k = {max(depths)} contradict each "
+                    f"other: a step sums products of one tile. Write fused_length = "
+                    f"{max(depths)}, or leave it out."
+                )
+            return how
         if given:
             key = _OF_FUSED[next(iter(given))]
             raise table.error(f"{key} is for kind = 'fused', and kind is {kind!r}")

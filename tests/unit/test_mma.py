@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,3 +70,24 @@ def test_a_mask_is_not_lost_in_silence() -> None:
     program = tcusim.build("reduction_k")
     with pytest.raises(InputError, match="in is a masked array"):
         tcusim.run(program, {"in": np.ma.MaskedArray(np.ones(256, np.float16))})
+
+
+@pytest.mark.parametrize("kind", ["exact", "sequential", "fused"])
+@pytest.mark.parametrize("tiles", ["8x8x8", "8x8x4", "4x4x3"])
+def test_the_tile_of_a_unit_is_part_of_its_mma(tmp_path: Path, kind: str, tiles: str) -> None:
+    """A product of more k than a tile has is one tile after the other, whatever rounds."""
+    bits = "fraction_bits = 12\nfused_length = 3" if kind == "fused" else ""
+    path = tmp_path / f"{kind}-{tiles}.toml"
+    path.write_text(f'tiles = "{tiles}"\nkind = "{kind}"\n{bits}\n')
+    name, k = tcusim.unit_of(path).name, int(tiles.split("x")[2])
+    rng = np.random.default_rng(4)
+    a = rng.standard_normal((5, 4 * k)).astype(np.float16) * 2.0 ** rng.integers(-8, 8, (5, 4 * k))
+    b = rng.standard_normal((4 * k, 6)).astype(np.float16)
+    a = a.astype(np.float16)
+    one_by_one = np.zeros((5, 6), np.float32)
+    for first in range(0, 4 * k, k):
+        part = slice(first, first + k)
+        one_by_one = tcusim.mma(a[:, part], b[part], one_by_one, arch=name)
+    assert tcusim.mma(a, b, arch=name).tobytes() == one_by_one.tobytes()
+    if kind == "exact":
+        assert tcusim.mma(a, b, arch="exact").tobytes() != one_by_one.tobytes()

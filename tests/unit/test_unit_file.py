@@ -260,7 +260,7 @@ def test_what_is_written_is_read_as_the_same_unit(written: Callable[..., Path], 
         "exact": lambda: Unit(
             "board", "exact", arch_of("exact"), (MmaShape(3, 3, 3, title="exact"),)
         ),
-        "fused": lambda: fused_unit(8, 20, "rne", tiles=(MmaShape(5, 7, 3),)),
+        "fused": lambda: fused_unit(8, 20, "rne", tiles=(MmaShape(5, 7, 8),)),
     }[name]()
     text = unit_toml(unit)
     again = read_unit(written(text, "again.toml"))
@@ -281,3 +281,13 @@ def test_a_mark_of_the_encoding_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "marked.toml"
     path.write_text('tiles = "1x1x1"\nfraction_bits = 9\n', encoding="utf-8-sig")
     assert read_unit(path).name == "marked"
+
+
+def test_a_step_of_more_products_than_a_tile_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "wide.toml"
+    path.write_text('tiles = ["8x8x4", "8x8x8"]\nfraction_bits = 20\nfused_length = 16\n')
+    with pytest.raises(
+        InputError,
+        match=r"fused_length = 16 and tiles of k = 8 contradict .* Write fused_length = 8",
+    ):
+        read_unit(path)
