@@ -17,13 +17,18 @@ from tcusim.torch.functions import (
     cumsum,
     matmul,
     matvec,
-    segment_cumsum,
-    segment_sum,
     sqrt,
     sum,
 )
 from tcusim.torch.invariant import ROUTED, batch_invariant
 from tcusim.torch.norms import layer_norm, log_softmax, logsumexp, mean, rms_norm, softmax
+from tcusim.torch.segments import (
+    segment_cumsum,
+    segment_max,
+    segment_mean,
+    segment_min,
+    segment_sum,
+)
 from tcusim.torch.simulation import predict, simulated
 
 __all__ = [
@@ -39,6 +44,9 @@ __all__ = [
     "predict",
     "rms_norm",
     "segment_cumsum",
+    "segment_max",
+    "segment_mean",
+    "segment_min",
     "segment_sum",
     "simulated",
     "softmax",

@@ -29,6 +29,7 @@ from tcusim.torch.pieces import (
     sum_of_pieces,
     without_empty,
 )
+from tcusim.torch.segments import segment_sum as sum_of_segments
 from tcusim.torch.simulation import arch_for
 
 __all__ = ["cumsum", "segment_sum", "shard_sizes", "sum"]
@@ -141,7 +142,7 @@ def cumsum(
 
 
 def segment_sum(
-    local: Tensor, ids: Tensor, num_segments: int, *, dtype: Any = None, group: Any = None
+    local: Tensor, segment_ids: Tensor, num_segments: int, *, dtype: Any = None, group: Any = None
 ) -> Tensor:
     """Sum segments whose elements lie on the ranks, in the order of the ranks.
 
@@ -149,7 +150,7 @@ def segment_sum(
     ----------
     local : Tensor, shape (n,) or (n, columns)
         This rank's elements, or rows of them; of any number.
-    ids : Tensor of int, shape (n,)
+    segment_ids : Tensor of int, shape (n,)
         The segment of each. They never decrease, within a rank and from one to the next.
     num_segments : int
         How many segments there are.
@@ -166,28 +167,30 @@ def segment_sum(
     Raises
     ------
     InputError
-        If the ids decrease, or the tensor requires a gradient and is no DTensor.
+        If `segment_ids` decrease, or the tensor requires a gradient and is no DTensor.
     """
     if _is_dtensor(local, group):
-        return functions.segment_sum(local, ids=ids, num_segments=num_segments, dim=0, dtype=dtype)
+        return sum_of_segments(
+            local, segment_ids=segment_ids, num_segments=num_segments, dim=0, dtype=dtype
+        )
     own = _plain(local)
     rank, wanted = dist.get_rank(group), result_type(dtype, own.dtype)
-    if ids.shape != own.shape[:1] or bool((ids[1:] < ids[:-1]).any()):
-        raise InputError("ids must have one number for each element, and never decrease")
+    if segment_ids.shape != own.shape[:1] or bool((segment_ids[1:] < segment_ids[:-1]).any()):
+        raise InputError("segment_ids must have one number for each element, and never decrease")
     # The first and the last id of each rank; -1 of those without elements.
-    ends = [int(ids[0]), int(ids[-1])] if ids.shape[0] else [-1, -1]
+    ends = [int(segment_ids[0]), int(segment_ids[-1])] if segment_ids.shape[0] else [-1, -1]
     every = gathered_numbers([*ends, own.shape[0]], own, group)
     known = [(first, last) for first, last, length in every if length]
     if any(last > first for (_, last), (first, _) in pairwise(known)):
-        raise InputError("ids must never decrease from one rank to the next")
+        raise InputError("segment_ids must never decrease from one rank to the next")
     if known and (known[0][0] < 0 or known[-1][1] >= num_segments):
         raise InputError(
-            f"ids must be within 0..{num_segments - 1}; they are from {known[0][0]} to "
+            f"segment_ids must be within 0..{num_segments - 1}; they are from {known[0][0]} to "
             f"{known[-1][1]}"
         )
     # What belongs to a segment that begins on an earlier rank goes there.
     before = [max((last for _, last, _ in every[:each]), default=-1) for each in range(len(every))]
-    head = int((ids == before[rank]).sum())
+    head = int((segment_ids == before[rank]).sum())
     heads = [number for (number,) in gathered_numbers([head], own, group)]
     have = edges_of_lengths([length for _, _, length in every])
     keeps = [length > head for (_, _, length), head in zip(every, heads, strict=True)]
@@ -202,7 +205,7 @@ def segment_sum(
     segments = without_empty(
         [last + 1 if keep else None for last, keep in zip(before, keeps, strict=True)], num_segments
     )
-    values, places = moved(own, have, want, group), moved(ids, have, want, group)
+    values, places = moved(own, have, want, group), moved(segment_ids, have, want, group)
     count = segments[rank + 1] - segments[rank]
     sums = own.new_zeros((count, *own.shape[1:]), dtype=wanted)
     if values.shape[0]:

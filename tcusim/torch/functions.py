@@ -7,7 +7,8 @@ would take longer than the launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import numbers
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -16,6 +17,7 @@ from torch.compiler import is_compiling
 import tcusim
 from tcusim.errors import InputError
 from tcusim.machine.formats import array_name_of
+from tcusim.torch.jagged import along, elements, is_nested
 from tcusim.torch.operators import (
     cumsum_kernel,
     in_forward_mode,
@@ -24,8 +26,6 @@ from tcusim.torch.operators import (
     operator,
     require_summable,
     result_type,
-    segment_cumsum_kernel,
-    segment_sum_kernel,
     sqrt_kernel,
     sum_kernel,
 )
@@ -35,14 +35,16 @@ from tcusim.torch.simulation import arch_for
 __all__ = [
     "cumsum",
     "dims_of",
+    "everywhere",
     "is_simple",
     "matmul",
     "matvec",
+    "put",
     "require_tensor",
-    "segment_cumsum",
-    "segment_sum",
     "sqrt",
     "sum",
+    "sum_type",
+    "tensor_beside",
     "with_whole",
 ]
 
@@ -113,7 +115,7 @@ def with_whole(tensor: Tensor, axes: tuple[int, ...]) -> Tensor:
     return sharded.with_whole(tensor, [axis % tensor.dim() for axis in axes])
 
 
-def _everywhere(numbers: Any) -> Any:
+def everywhere(numbers: Any) -> Any:
     """Return offsets or ids as a tensor that each rank has, if they are a DTensor."""
     return numbers.full_tensor() if hasattr(numbers, "full_tensor") else numbers
 
@@ -126,7 +128,7 @@ def _of_autocast(tensor: Tensor, dtype: Any) -> Any:
     return dtype
 
 
-def _result_type(tensor: Tensor, dtype: Any) -> Any:
+def sum_type(tensor: Tensor, dtype: Any) -> Any:
     """Return the type of a sum's result."""
     require_tensor("input", tensor)
     return result_type(_of_autocast(tensor, dtype), tensor.dtype)
@@ -141,7 +143,7 @@ def dims_of(dim: Any) -> tuple[int, ...] | None:
     return tuple(dim) or None
 
 
-def _put(result: Tensor, out: Tensor | None) -> Tensor:
+def put(result: Tensor, out: Tensor | None) -> Tensor:
     """Write a result where it is wanted; refuse another shape or type, and to lose a gradient."""
     if out is None:
         return result
@@ -155,6 +157,16 @@ def _put(result: Tensor, out: Tensor | None) -> Tensor:
             f"{out.dtype}, {tuple(out.shape)}"
         )
     return out.copy_(result)
+
+
+def tensor_beside(input: Tensor, value: Any) -> Any:
+    """Return a number as a tensor where another is; a tensor, or None, as it is."""
+    if value is None or isinstance(value, torch.Tensor):
+        return value
+    if not isinstance(value, numbers.Real | torch.SymFloat | torch.SymInt):
+        raise InputError(f"initial must be a number or a tensor, got {value!r}")
+    kind = torch.float64 if input.dtype.is_floating_point else torch.int64
+    return torch.full((), value, dtype=kind, device=input.device)
 
 
 def sum(
@@ -206,9 +218,14 @@ def sum(
     if is_simple(input):
         wanted = _of_autocast(input, dtype)
         result = launched(sum_kernel, input, axes, keepdim, wanted, bits)
-        return result if out is None else _put(result, out)
-    wanted = _result_type(input, dtype)
-    return _put(operator("sum")(input, axes, keepdim, wanted, bits), out)
+        return result if out is None else put(result, out)
+    wanted = sum_type(input, dtype)
+    if is_nested(input):
+        if axes is None:
+            return put(sum(elements(input), dtype=dtype, bits=bits), out)
+        call = partial(sum, keepdim=keepdim, dtype=dtype, bits=bits)
+        return put(along(input, axes, keepdim, call), out)
+    return put(operator("sum")(input, axes, keepdim, wanted, bits), out)
 
 
 def cumsum(
@@ -218,6 +235,7 @@ def cumsum(
     dtype: Any = None,
     exclusive: bool = False,
     reverse: bool = False,
+    initial: float | Tensor | None = None,
     bits: Bits = "segment",
     out: Tensor | None = None,
 ) -> Tensor:
@@ -231,6 +249,9 @@ def cumsum(
         Leave each element out of its own prefix.
     reverse : bool
         Sum from the end.
+    initial : number or Tensor, optional
+        What precedes the first element (in reverse, follows the last), and is part of every sum: a
+        number, or a tensor that is broadcast to the shape of `input` without the axis.
     out : Tensor, optional
         Where to put the result; it may be `input` itself.
     input, dtype, bits
@@ -252,218 +273,25 @@ def cumsum(
     >>> tct.cumsum(torch.ones(4, dtype=torch.float16), 0, reverse=True)
     tensor([4., 3., 2., 1.], dtype=torch.float16)
     """
-    simple = is_simple(input)
+    simple = is_simple(input) and initial is None
     if simple and out is None:
         wanted = _of_autocast(input, dtype)
         return launched(cumsum_kernel, input, dim, exclusive, reverse, wanted, bits)
-    wanted = _result_type(input, dtype)
+    wanted = sum_type(input, dtype)
     if simple:
         return tcusim.cumsum(
             input.detach(), axis=dim, dtype=array_name_of(wanted), out=out,
             exclusive=exclusive, reverse=reverse, bits=bits, arch=arch_for(input),
         )  # fmt: skip
-    return _put(operator("cumsum")(input, dim, exclusive, reverse, wanted, bits), out)
+    if is_nested(input):
 
+        def scan(values: Tensor, axes: tuple[int, ...]) -> Tensor:
+            more = {"dtype": dtype, "exclusive": exclusive, "reverse": reverse, "bits": bits}
+            return cumsum(values, axes[0], initial=initial, **more)
 
-def segment_sum(
-    input: Tensor,
-    size: int | None = None,
-    *,
-    offsets: Tensor | None = None,
-    ids: Tensor | None = None,
-    num_segments: int | None = None,
-    dim: int = -1,
-    check: bool = True,
-    dtype: Any = None,
-    bits: Bits = "segment",
-    out: Tensor | None = None,
-) -> Tensor:
-    """Sum every segment of an axis on tensor cores.
-
-    Parameters
-    ----------
-    input : Tensor
-        As in `sum`. Or a nested tensor of the layout jagged: its offsets are taken, and `dim` is
-        that of its ragged axis.
-    size : int, optional
-        Elements of each segment; the last one may be shorter.
-    offsets : Tensor or list of int, shape (segments + 1,), optional
-        Instead of a size: segment i is elements offsets[i] to offsets[i + 1].
-    ids : Tensor or list of int, shape (elements of the axis,), optional
-        Instead of offsets: the number of each element's segment, never decreasing.
-    num_segments : int, optional
-        With `ids`: how many segments there are. By default one more than the last id, which has to
-        be read: on a GPU the call waits, and torch.compile breaks the graph.
-    dim : int
-        The axis that is made of segments. Rows (N, D) of N elements have ``dim=0``.
-    check : bool
-        Whether offsets or ids on a GPU are checked, for which the call waits. Without it, wrong
-        ones give wrong results, but no access outside the tensors.
-    dtype, bits, out
-        As in `sum`.
-
-    Returns
-    -------
-    Tensor
-        Of the shape of `input`, the axis' length replaced by the number of segments.
-
-    Raises
-    ------
-    InputError
-        If an argument cannot be used; the text says which and why.
-
-    Examples
-    --------
-    >>> import tcusim.torch as tct, torch
-    >>> x = torch.arange(5, dtype=torch.float32)
-    >>> tct.segment_sum(x, offsets=torch.tensor([0, 2, 2, 5]))
-    tensor([1., 0., 9.])
-    >>> tct.segment_sum(x, ids=torch.tensor([0, 0, 2, 2, 2]))
-    tensor([1., 0., 9.])
-    """
-    input, offsets, dim = _segments(input, size, offsets, ids, num_segments, dim, check)
-    arguments = size or 0, dim, check, _result_type(input, dtype), bits
-    return _put(_of_segments("segment_sum", segment_sum_kernel, input, offsets, arguments), out)
-
-
-def segment_cumsum(
-    input: Tensor,
-    size: int | None = None,
-    *,
-    offsets: Tensor | None = None,
-    ids: Tensor | None = None,
-    num_segments: int | None = None,
-    dim: int = -1,
-    check: bool = True,
-    exclusive: bool = False,
-    reverse: bool = False,
-    dtype: Any = None,
-    bits: Bits = "segment",
-    out: Tensor | None = None,
-) -> Tensor:
-    """Scan every segment of an axis on tensor cores: prefix sums that begin anew in each.
-
-    Parameters
-    ----------
-    exclusive, reverse : bool
-        As in `cumsum`.
-    input, size, offsets, ids, num_segments, dim, check, dtype, bits, out
-        As in `segment_sum`.
-
-    Returns
-    -------
-    Tensor
-        Of the shape of `input`; of a nested tensor, of its values.
-
-    Raises
-    ------
-    InputError
-        If an argument cannot be used; the text says which and why.
-
-    Examples
-    --------
-    >>> import tcusim.torch as tct, torch
-    >>> tct.segment_cumsum(torch.ones(5), offsets=torch.tensor([0, 2, 5]))
-    tensor([1., 2., 1., 2., 3.])
-    """
-    input, offsets, dim = _segments(input, size, offsets, ids, num_segments, dim, check)
-    wanted = _result_type(input, dtype)
-    arguments = size or 0, dim, check, exclusive, reverse, wanted, bits
-    result = _of_segments("segment_cumsum", segment_cumsum_kernel, input, offsets, arguments)
-    return _put(result, out)
-
-
-def _of_segments(
-    name: str,
-    kernel: Callable[..., Any],
-    input: Tensor,
-    offsets: Tensor | None,
-    arguments: tuple[Any, ...],
-) -> Tensor:
-    """Return an operator's result; that of segments of one size by the way that is kept."""
-    if not is_simple(input, offsets):
-        return operator(name)(input, offsets, *arguments)
-    if offsets is None:
-        return launched(kernel, input, None, *arguments)
-    return kernel(input, offsets, *arguments)
-
-
-def _segments(
-    input: Tensor,
-    size: int | None,
-    offsets: Tensor | None,
-    ids: Tensor | None,
-    num_segments: int | None,
-    dim: int,
-    check: bool,
-) -> tuple[Tensor, Tensor | None, int]:
-    """Return the elements, the offsets if there are any, and the axis."""
-    if getattr(input, "is_nested", False):
-        if size is not None or offsets is not None or ids is not None:
-            raise InputError("a nested tensor has its own segments: leave out size, offsets, ids")
-        if input.layout != torch.jagged:
-            raise InputError(
-                "a nested tensor must have the layout torch.jagged: "
-                "torch.nested.nested_tensor(..., layout=torch.jagged)"
-            )
-        return input.values(), input.offsets(), 0
-    given = [
-        name
-        for name, one in (("size", size), ("offsets", offsets), ("ids", ids))
-        if one is not None
-    ]
-    if len(given) != 1:
-        what = " and ".join(given) or "nothing"
-        raise InputError(f"give one of size, offsets and ids; got {what}")
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        raise InputError(f"size must be an integer from 1 on, got {size!r}")
-    if ids is None:
-        if num_segments is not None:
-            raise InputError("num_segments is for ids; offsets and size say it themselves")
-        return input, _integers("offsets", offsets, input), dim
-    ids = _integers("ids", ids, input)
-    if ids.dim() != 1 or ids.shape[0] != input.shape[dim]:
-        raise InputError(
-            f"ids must have one number for each of the {input.shape[dim]} elements of axis {dim}; "
-            f"their shape is {tuple(ids.shape)}"
-        )
-    if num_segments is None:
-        num_segments = int(ids[-1]) + 1 if ids.shape[0] else 0
-    elif num_segments < 0:
-        raise InputError(f"num_segments must be an integer from 0 on, got {num_segments!r}")
-    if check and not (is_compiling() or ids.is_meta):
-        _require_ids(ids, num_segments)
-    borders = torch.arange(num_segments + 1, device=ids.device, dtype=ids.dtype)
-    return input, torch.searchsorted(ids.contiguous(), borders), dim
-
-
-def _integers(name: str, given: Any, input: Tensor) -> Any:
-    """Return offsets or ids as a tensor of integers, which may be a list; None stays."""
-    if given is None:
-        return None
-    if not isinstance(given, torch.Tensor):
-        require_tensor("input", input)
-        given = torch.as_tensor(given, device=input.device)
-    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
-        raise InputError(f"{name} must be integers, got a tensor of {given.dtype}")
-    return _everywhere(given)
-
-
-def _require_ids(ids: Tensor, num_segments: int) -> None:
-    """Refuse ids that decrease, or that no segment has."""
-    if not ids.shape[0]:
-        return
-    if bool((ids[1:] < ids[:-1]).any()):
-        place = int((ids[1:] < ids[:-1]).nonzero()[0, 0]) + 1
-        raise InputError(
-            f"ids must never decrease, but ids[{place}] is less than the one before. Sort the "
-            "elements by their ids first"
-        )
-    first, last = int(ids[0]), int(ids[-1])
-    if first < 0 or last >= num_segments:
-        raise InputError(
-            f"ids must be within 0..{num_segments - 1}; they are from {first} to {last}"
-        )
+        return put(along(input, dim, True, scan), out)
+    before = tensor_beside(input, initial)
+    return put(operator("cumsum")(input, dim, exclusive, reverse, wanted, bits, before), out)
 
 
 def matmul(a: Tensor, b: Tensor, *, dtype: Any = None, out: Tensor | None = None) -> Tensor:
@@ -498,6 +326,11 @@ def matmul(a: Tensor, b: Tensor, *, dtype: Any = None, out: Tensor | None = None
     tensor([[ 5., 14.],
             [14., 50.]], dtype=torch.float16)
     """
+    if is_nested(a) and not is_nested(b) and b.dim() == 2:
+        # The ragged axis is one of the rows.
+        axis = a.dim() - 1
+        own = {"dtype": dtype}
+        return put(along(a, axis, True, lambda values, axes: matmul(values, b, **own)), out)
     a, b = _operands(a, b, "b")
     if b.dim() == 1:
         return matvec(a, b, dtype=dtype, out=out)
@@ -505,7 +338,7 @@ def matmul(a: Tensor, b: Tensor, *, dtype: Any = None, out: Tensor | None = None
     wanted = result_type(dtype, a.dtype)
     call = matmul_kernel if is_simple(rows, b) else operator("matmul")
     result = call(rows, b, wanted)
-    return _put(result.squeeze(-2) if a.dim() == 1 else result, out)
+    return put(result.squeeze(-2) if a.dim() == 1 else result, out)
 
 
 def matvec(a: Tensor, x: Tensor, *, dtype: Any = None, out: Tensor | None = None) -> Tensor:
@@ -539,7 +372,7 @@ def matvec(a: Tensor, x: Tensor, *, dtype: Any = None, out: Tensor | None = None
     wanted = result_type(dtype, a.dtype)
     call = matvec_kernel if is_simple(rows, x) else operator("matvec")
     result = call(rows, x, wanted)
-    return _put(result.squeeze(-1) if a.dim() == 1 else result, out)
+    return put(result.squeeze(-1) if a.dim() == 1 else result, out)
 
 
 def sqrt(input: Tensor) -> Tensor:
@@ -571,6 +404,8 @@ def sqrt(input: Tensor) -> Tensor:
     require_summable("input", input)
     if not input.dtype.is_floating_point:
         raise InputError(f"sqrt takes float tensors, got {input.dtype}. Cast it: input.float()")
+    if is_nested(input):
+        return along(input, (), True, lambda values, axes: sqrt(values))
     return sqrt_kernel(input) if is_simple(input) else operator("sqrt")(input)
 
 
@@ -579,6 +414,11 @@ def _operands(a: Tensor, b: Tensor, name: str) -> tuple[Tensor, Tensor]:
     require_tensor("a", a)
     require_tensor(name, b)
     for one, told in ((a, "a"), (b, name)):
+        if is_nested(one):
+            raise InputError(
+                f"{told} is nested: a jagged tensor (B, j, k) is multiplied by a matrix (k, n). "
+                "Multiply its values(), or the tensors of unbind() one by one"
+            )
         require_summable(told, one)
     kind = a.device.type
     if _any_autocast() and torch.is_autocast_enabled(kind) and a.dtype != torch.float64:

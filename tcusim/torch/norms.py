@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ import torch
 from tcusim.errors import InputError
 from tcusim.torch.functions import Tensor, dims_of, is_simple, require_tensor, sqrt, with_whole
 from tcusim.torch.functions import sum as tensor_sum
+from tcusim.torch.jagged import along, elements, is_nested
 from tcusim.torch.norm_operators import (
     are_fused,
     asked_of,
@@ -72,9 +74,17 @@ def _by_rows(input: Tensor, axes: tuple[int, ...], compute: Callable[[Tensor], T
     Derivatives have sums of torch's own, along these axes. Of rows that are cut, a collective would
     add them.
     """
+    if is_nested(input):
+        return along(input, axes, True, lambda values, _: compute(values))
     whole = with_whole(input, axes)
     result = compute(whole)
     return result if whole is input else result.redistribute(placements=input.placements)
+
+
+def _from_the_last(input: Tensor, dim: int) -> int:
+    """Return an axis counted from the last, as it is in the values of a nested tensor, too."""
+    axes = axes_of(dim, input.dim())
+    return axes[0] - input.dim() if axes else -1
 
 
 def mean(
@@ -119,6 +129,10 @@ def mean(
     wanted = input.dtype if dtype is None else dtype
     if wanted.is_floating_point and is_simple(input):
         return _mean_at_once(input, dim, keepdim, wide, wanted)
+    if is_nested(input):
+        if dim is None:
+            return mean(elements(input), dtype=dtype)
+        return along(input, dim, keepdim, partial(mean, keepdim=keepdim, dtype=dtype))
     total = tensor_sum(input, dim, keepdim, dtype=wide)
     count = 1
     for axis in axes_of(dim, input.dim()):
@@ -338,7 +352,7 @@ def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
     _require_float("softmax", input)
-    axes_of(dim, input.dim())
+    dim = _from_the_last(input, dim)
     return _by_rows(input, (dim,), lambda rows: _softmax(rows, dim, dtype))
 
 
@@ -372,7 +386,7 @@ def log_softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     tensor([[-1.3863, -1.3863, -1.3863, -1.3863]])
     """
     _require_float("log_softmax", input)
-    axes_of(dim, input.dim())
+    dim = _from_the_last(input, dim)
     return _by_rows(input, (dim,), lambda rows: _log_softmax(rows, dim, dtype))
 
 
@@ -408,7 +422,9 @@ def logsumexp(input: Tensor, dim: int, keepdim: bool = False) -> Tensor:
     tensor([1.3863])
     """
     _require_float("logsumexp", input)
-    axes_of(dim, input.dim())
+    dim = _from_the_last(input, dim)
+    if is_nested(input):
+        return along(input, dim, keepdim, lambda values, axes: logsumexp(values, axes[0], keepdim))
     wide = _wide(with_whole(input, (dim,)))
     largest = _largest(wide, dim)
     total = torch.log(tensor_sum(torch.exp(wide - largest), dim, True)) + largest

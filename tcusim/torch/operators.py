@@ -6,7 +6,7 @@ Operators are defined once, when this module is first imported. Users call the f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ __all__ = [
     "register",
     "require_summable",
     "result_type",
+    "segments_at",
     "sqrt_kernel",
 ]
 
@@ -41,8 +42,8 @@ LIBRARY: Final = torch.library.Library("tcusim", "DEF")
 
 LIBRARY.define("sum(Tensor input, int[]? dim, bool keepdim, ScalarType dtype, str bits) -> Tensor")
 LIBRARY.define(
-    "cumsum(Tensor input, int dim, bool exclusive, bool reverse, ScalarType dtype, str bits)"
-    " -> Tensor"
+    "cumsum(Tensor input, int dim, bool exclusive, bool reverse, ScalarType dtype, str bits,"
+    " Tensor? initial) -> Tensor"
 )
 LIBRARY.define(
     "segment_sum(Tensor input, Tensor? offsets, int size, int dim, bool check, ScalarType dtype,"
@@ -50,7 +51,7 @@ LIBRARY.define(
 )
 LIBRARY.define(
     "segment_cumsum(Tensor input, Tensor? offsets, int size, int dim, bool check, bool exclusive,"
-    " bool reverse, ScalarType dtype, str bits) -> Tensor"
+    " bool reverse, ScalarType dtype, str bits, Tensor? initial) -> Tensor"
 )
 LIBRARY.define(
     "segment_spread(Tensor input, Tensor? offsets, int size, int dim, int length) -> Tensor"
@@ -83,7 +84,7 @@ def result_type(dtype: Any, given: Any) -> Any:
 
 def require_summable(name: str, tensor: Any) -> None:
     """Refuse a tensor whose elements are no real numbers that this package adds."""
-    if tensor.layout != torch.strided:
+    if tensor.layout not in (torch.strided, torch.jagged):
         raise InputError(f"{name} is of layout {tensor.layout}: {name}.to_dense() is summed")
     if tensor.dtype in _SUMMED:
         return
@@ -203,18 +204,41 @@ def sum_kernel(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> An
     return result.contiguous()
 
 
+def _before(initial: Any, input: Any, dtype: Any, bits: Any, shape: Sequence[int]) -> Any:
+    """Return what precedes rows in the type of the sums, of the shape of the sums."""
+    if initial is None:
+        return None
+    wide = torch.float64 if bits == "exact" or torch.float64 in (input.dtype, dtype) else dtype
+    if wide in (torch.float16, torch.bfloat16):
+        wide = torch.float32
+    try:
+        return plain(initial).to(wide).expand(shape).contiguous()
+    except RuntimeError:
+        text = f"initial must be broadcast to the shape {tuple(shape)}, got {tuple(initial.shape)}"
+        raise InputError(text) from None
+
+
 def cumsum_kernel(
-    input: Any, dim: int, exclusive: bool, reverse: bool, dtype: Any, bits: Any
+    input: Any,
+    dim: int,
+    exclusive: bool,
+    reverse: bool,
+    dtype: Any,
+    bits: Any,
+    initial: Any = None,
 ) -> Any:
     """Compute the operator `cumsum`. dtype: as in `sum_kernel`."""
     require_summable("input", input)
     (axis,) = axes_of(dim, max(1, input.dim()))
+    dtype = result_type(dtype, input.dtype)
+    rows = [size for place, size in enumerate(input.shape) if place != axis]
     result = tcusim.cumsum(
         plain(input),
         axis=axis if input.dim() else None,
         exclusive=exclusive,
         reverse=reverse,
-        dtype=array_name_of(result_type(dtype, input.dtype)),
+        initial=_before(initial, input, dtype, bits, rows),
+        dtype=array_name_of(dtype),
         bits=bits,
         arch=arch_for(input),
     )
@@ -250,10 +274,13 @@ def segment_cumsum_kernel(
     reverse: bool,
     dtype: Any,
     bits: Any,
+    initial: Any = None,
 ) -> Any:
     """Compute the operator `segment_cumsum`."""
     require_summable("input", input)
     (dim,) = axes_of(dim, max(1, input.dim()))
+    sums = list(input.shape)
+    sums[dim] = _length(input, offsets, size, dim)
     result = tcusim.segmented_cumsum(
         plain(input),
         size or None,
@@ -262,6 +289,7 @@ def segment_cumsum_kernel(
         axis=dim,
         exclusive=exclusive,
         reverse=reverse,
+        initial=_before(initial, input, dtype, bits, sums),
         dtype=array_name_of(dtype),
         bits=bits,
         arch=arch_for(input),
@@ -269,14 +297,17 @@ def segment_cumsum_kernel(
     return result.contiguous()
 
 
+def segments_at(length: int, offsets: Any, size: int, device: Any) -> Any:
+    """Return the number of each element's segment."""
+    places = torch.arange(length, device=device)
+    if offsets is None:
+        return places // size
+    return torch.bucketize(places, offsets.to(device), right=True) - 1
+
+
 def _segment_spread_kernel(input: Any, offsets: Any, size: int, dim: int, length: int) -> Any:
     """Compute the operator `segment_spread`: at each element what its segment has."""
-    places = torch.arange(length, device=input.device)
-    if offsets is None:
-        segments = places // size
-    else:
-        segments = torch.bucketize(places, offsets.to(input.device), right=True) - 1
-    return plain(input).index_select(dim, segments)
+    return plain(input).index_select(dim, segments_at(length, offsets, size, input.device))
 
 
 def matmul_kernel(a: Any, b: Any, dtype: Any) -> Any:
@@ -314,7 +345,7 @@ def _sum_shape(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> An
 
 
 def _cumsum_shape(
-    input: Any, dim: int, exclusive: bool, reverse: bool, dtype: Any, bits: Any
+    input: Any, dim: int, exclusive: bool, reverse: bool, dtype: Any, bits: Any, initial: Any
 ) -> Any:
     require_summable("input", input)
     axes_of(dim, input.dim())
@@ -330,7 +361,7 @@ def _segment_sum_shape(
 
 
 def _segment_cumsum_shape(input: Any, *more: Any) -> Any:
-    return input.new_empty(input.shape, dtype=more[-2])
+    return input.new_empty(input.shape, dtype=more[-3])
 
 
 def _segment_spread_shape(input: Any, offsets: Any, size: int, dim: int, length: int) -> Any:
@@ -392,21 +423,36 @@ def _sum_jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
 
 
 def _keep_cumsum(ctx: Any, inputs: Any, output: Any) -> None:
-    input, ctx.dim, ctx.exclusive, ctx.reverse, ctx.result, ctx.bits = inputs
+    input, ctx.dim, ctx.exclusive, ctx.reverse, ctx.result, ctx.bits, initial = inputs
+    ctx.save_for_backward(initial)
     ctx.dtype, ctx.placements = input.dtype, placements(input)
 
 
 def _cumsum_backward(ctx: Any, gradient: Any) -> Any:
     # Element i is part of what follows it: the other way round.
     own = operator("cumsum")(
-        gradient, ctx.dim, ctx.exclusive, not ctx.reverse, gradient.dtype, ctx.bits
+        gradient, ctx.dim, ctx.exclusive, not ctx.reverse, gradient.dtype, ctx.bits, None
     )
-    return placed(cast(own, ctx.dtype), ctx.placements), None, None, None, None, None
+    (initial,) = ctx.saved_tensors
+    before = None
+    if initial is not None and ctx.needs_input_grad[-1]:
+        axes = axes_of(ctx.dim, gradient.dim())
+        total = gradient
+        if axes:
+            total = operator("sum")(gradient, axes, False, gradient.dtype, "segment")
+        before = _summed_to(total, initial)
+    return placed(cast(own, ctx.dtype), ctx.placements), *([None] * 5), before
 
 
-def _cumsum_jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
+def _cumsum_jvp(ctx: Any, tangent: Any, *more: Any) -> Any:
     call = operator("cumsum")
-    return call(tangent, ctx.dim, ctx.exclusive, ctx.reverse, ctx.result, ctx.bits)
+    return call(tangent, ctx.dim, ctx.exclusive, ctx.reverse, ctx.result, ctx.bits, more[-1])
+
+
+def _keep_segment_scans(ctx: Any, inputs: Any, output: Any) -> None:
+    *most, initial = inputs
+    _keep_segments(ctx, most, output)
+    ctx.save_for_backward(most[1], initial)
 
 
 def _keep_segments(ctx: Any, inputs: Any, output: Any) -> None:
@@ -424,12 +470,14 @@ def _segment_sum_backward(ctx: Any, gradient: Any) -> Any:
 
 
 def _segment_cumsum_backward(ctx: Any, gradient: Any) -> Any:
-    (offsets,) = ctx.saved_tensors
+    offsets, initial = ctx.saved_tensors
     check, exclusive, reverse, _, bits = ctx.more
-    own = operator("segment_cumsum")(
-        gradient, offsets, ctx.size, ctx.dim, check, exclusive, not reverse, gradient.dtype, bits
-    )
-    return placed(cast(own, ctx.dtype), ctx.placements), *([None] * 8)
+    where, like = (offsets, ctx.size, ctx.dim, check), (gradient.dtype, bits)
+    own = operator("segment_cumsum")(gradient, *where, exclusive, not reverse, *like, None)
+    before = None
+    if initial is not None and ctx.needs_input_grad[-1]:
+        before = _summed_to(operator("segment_sum")(gradient, *where, *like), initial)
+    return placed(cast(own, ctx.dtype), ctx.placements), *([None] * 8), before
 
 
 def _keep_spread(ctx: Any, inputs: Any, output: Any) -> None:
@@ -456,9 +504,9 @@ def _segment_sum_jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
     return operator("segment_sum")(tangent, offsets, ctx.size, ctx.dim, *ctx.more)
 
 
-def _segment_cumsum_jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
-    (offsets,) = ctx.saved_tensors
-    return operator("segment_cumsum")(tangent, offsets, ctx.size, ctx.dim, *ctx.more)
+def _segment_cumsum_jvp(ctx: Any, tangent: Any, *more: Any) -> Any:
+    offsets = ctx.saved_tensors[0]
+    return operator("segment_cumsum")(tangent, offsets, ctx.size, ctx.dim, *ctx.more, more[-1])
 
 
 def _keep_product(ctx: Any, inputs: Any, output: Any) -> None:
@@ -563,10 +611,20 @@ def _sum_vmap(info: Any, places: Any, input: Any, dim: Any, *more: Any) -> Any:
 def _cumsum_vmap(info: Any, places: Any, input: Any, dim: int, *more: Any) -> Any:
     whole = _in_front(input, places[0], info.batch_size)
     axes = axes_of(dim, whole.dim() - 1)
+    before = _before_batch(info, places[-1], more[-1], max(0, whole.dim() - 2))
+    more = *more[:-1], before
     if not axes:
         # Examples without axes: each is its own scan.
         return operator("cumsum")(whole.unsqueeze(1), 1, *more).squeeze(1), 0
     return operator("cumsum")(whole, axes[0] + 1, *more), 0
+
+
+def _before_batch(info: Any, place: int | None, initial: Any, rank: int) -> Any:
+    """Return what precedes each example's rows; rank: of an example's sums."""
+    if initial is None or place is None:
+        return initial
+    whole = initial.movedim(place, 0)
+    return whole.reshape(info.batch_size, *[1] * (rank + 1 - whole.dim()), *whole.shape[1:])
 
 
 def _segments_vmap(call: Any, info: Any, places: Any, arguments: Any) -> Any:
@@ -586,6 +644,9 @@ def _segment_sum_vmap(info: Any, places: Any, *arguments: Any) -> Any:
 
 
 def _segment_cumsum_vmap(info: Any, places: Any, *arguments: Any) -> Any:
+    rank = arguments[0].dim() - (places[0] is not None)
+    before = _before_batch(info, places[-1], arguments[-1], rank)
+    arguments = *arguments[:-1], before
     return _segments_vmap(operator("segment_cumsum"), info, places, arguments)
 
 
@@ -634,7 +695,7 @@ _OPERATORS: Final = {
     ),
     "segment_cumsum": (
         *(segment_cumsum_kernel, _segment_cumsum_shape),
-        *(_keep_segments, _segment_cumsum_backward, _segment_cumsum_jvp, _segment_cumsum_vmap),
+        *(_keep_segment_scans, _segment_cumsum_backward, _segment_cumsum_jvp, _segment_cumsum_vmap),
     ),
     "matmul": (
         *(matmul_kernel, _matmul_shape),

@@ -157,9 +157,19 @@ def _after_sum(placement: Any, axes: Sequence[int], keepdim: bool) -> Any:
     return Shard(placement.dim - sum(axis < placement.dim for axis in axes))
 
 
+def _require_no_initial(initial: Any) -> None:
+    """Refuse what would precede rows that several ranks have."""
+    if initial is not None:
+        raise InputError(
+            "a scan of a DTensor takes no initial=. Scan its to_local() on each rank, or add it to "
+            "the result, which rounds elsewhere"
+        )
+
+
 def _cumsum(
-    input: Tensor, dim: int, exclusive: bool, reverse: bool, dtype: Any, bits: str
+    input: Tensor, dim: int, exclusive: bool, reverse: bool, dtype: Any, bits: str, initial: Any
 ) -> Tensor:
+    _require_no_initial(initial)
     dim = dim % max(1, input.dim())
     wanted, cuts = list(input.placements), _cut_by(input, [dim])
     pieces = bool(cuts) and bits != "exact"
@@ -168,7 +178,7 @@ def _cumsum(
         pieces = input.shape[dim] > ranks * cut_of(input.to_local(), "cumsum")
     if not pieces:
         input = with_whole(input, [dim])
-        result = operator("cumsum")(input.to_local(), dim, exclusive, reverse, dtype, bits)
+        result = operator("cumsum")(input.to_local(), dim, exclusive, reverse, dtype, bits, None)
     else:
         input, place = _with_one_cut(input, dim, [dim])
         edges = _chunks(input.shape[dim], input.device_mesh.size(place))
@@ -254,7 +264,8 @@ def _segment_sum(
 def _segment_cumsum(
     input: Tensor, offsets: Any, size: int, dim: int, check: bool, *more: Any
 ) -> Tensor:
-    dim, wanted, dtype = dim % input.dim(), list(input.placements), more[-2]
+    _require_no_initial(more[-1])
+    dim, wanted, dtype = dim % input.dim(), list(input.placements), more[-3]
     if not _cut_by(input, [dim]):
         result = operator("segment_cumsum")(input.to_local(), offsets, size, dim, check, *more)
         return _made(result, input, wanted, input.shape)

@@ -84,9 +84,9 @@ def test_torch_finds_nothing_wrong(torch: Any, tct: Any) -> None:
     ops, half = torch.ops.tcusim, x.detach().half().requires_grad_()
     for operator, arguments in (
         (ops.sum, (x, [1], False, f32, "segment")),
-        (ops.cumsum, (x, 1, True, False, f32, "segment")),
+        (ops.cumsum, (x, 1, True, False, f32, "segment", None)),
         (ops.segment_sum, (x, offsets, 0, 1, True, f32, "segment")),
-        (ops.segment_cumsum, (x, None, 16, 1, True, False, True, f32, "segment")),
+        (ops.segment_cumsum, (x, None, 16, 1, True, False, True, f32, "segment", None)),
         (ops.matmul, (x, x.detach().mT, f32)),
         (ops.matvec, (x, x.detach()[0], f32)),
         (ops.rms_norm, (half, half.detach()[0], 1e-5)),

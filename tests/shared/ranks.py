@@ -92,7 +92,9 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "cumsum of rows": lambda x: tct.cumsum(x, -1, exclusive=True),
     "segments": lambda x: tct.segment_sum(x, 3, dim=0),
     "segments by offsets": lambda x: tct.segment_sum(x, offsets=offsets(x), dim=0),
-    "segments by ids": lambda x: tct.segment_sum(x, ids=torch.arange(x.shape[0]) // 5, dim=0),
+    "segments by ids": lambda x: tct.segment_sum(
+        x, segment_ids=torch.arange(x.shape[0]) // 5, dim=0
+    ),
     "scans of segments": lambda x: tct.segment_cumsum(x, offsets=offsets(x), dim=0),
     "mean": lambda x: tct.mean(x, 0),
     "rms_norm": lambda x: tct.rms_norm(x, x.shape[-1], weight(x)),

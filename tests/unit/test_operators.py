@@ -22,10 +22,10 @@ OFFSETS = torch.tensor([0, 3, 3, 9])
 CALLS = [
     (OPS.sum, (tensor(2, 9), [1], False, F32, "segment")),
     (OPS.sum, (tensor(2, 9), None, True, torch.float64, "segment")),
-    (OPS.cumsum, (tensor(2, 9), 1, True, False, F32, "segment")),
+    (OPS.cumsum, (tensor(2, 9), 1, True, False, F32, "segment", None)),
     (OPS.segment_sum, (tensor(2, 9), OFFSETS, 0, 1, True, F32, "segment")),
     (OPS.segment_sum, (tensor(9, 2), None, 4, 0, True, F32, "segment")),
-    (OPS.segment_cumsum, (tensor(2, 9), OFFSETS, 0, 1, True, False, True, F32, "segment")),
+    (OPS.segment_cumsum, (tensor(2, 9), OFFSETS, 0, 1, True, False, True, F32, "segment", None)),
     (OPS.matmul, (tensor(2, 3, 4), tensor(4, 2), F32)),
     (OPS.matvec, (tensor(2, 3, 4), tensor(4), F32)),
     (OPS.sqrt, (tensor(2, 9).detach().abs().requires_grad_(),)),

@@ -262,30 +262,6 @@ def test_a_row_has_one_set_of_bits_in_any_batch() -> None:
         assert {name: len(bits) for name, bits in found.items()} == dict.fromkeys(found, 1)
 
 
-def test_ids() -> None:
-    x = torch.arange(6.0)
-    ids = torch.tensor([0, 0, 2, 2, 2, 3])
-    assert tct.segment_sum(x, ids=ids).tolist() == [1.0, 0.0, 9.0, 5.0]
-    assert tct.segment_sum(x, ids=ids, num_segments=6).tolist() == [1.0, 0.0, 9.0, 5.0, 0.0, 0.0]
-    rows = x.reshape(6, 1).expand(6, 2)
-    assert tct.segment_sum(rows, ids=ids, dim=0)[:, 1].tolist() == [1.0, 0.0, 9.0, 5.0]
-    assert tct.segment_cumsum(x, ids=ids).tolist() == [0.0, 1.0, 2.0, 5.0, 9.0, 5.0]
-    none = tct.segment_sum(x[:0], ids=ids[:0], num_segments=2)
-    assert none.tolist() == [0.0, 0.0]
-
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_nested_tensors() -> None:
-    parts = [torch.ones(2, 3), torch.ones(4, 3)]
-    nested = torch.nested.nested_tensor(parts, layout=torch.jagged, requires_grad=True)
-    result = tct.segment_sum(nested)
-    assert result.tolist() == [[2.0] * 3, [4.0] * 3]
-    (2 * result).sum().backward()
-    assert nested.grad.values().tolist() == [[2.0] * 3] * 6
-    with pytest.raises(InputError, match="a nested tensor has its own segments"):
-        tct.segment_sum(nested, 2)
-
-
 def test_autocast() -> None:
     half = torch.ones(4, dtype=torch.bfloat16)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -316,22 +292,6 @@ def test_out() -> None:
     [
         (lambda x: tct.sum(x.tolist()), "input must be a tensor of torch, got list"),
         (lambda x: tct.matmul(x, 3), "b must be a tensor of torch, got int"),
-        (lambda x: tct.segment_sum(x), "give one of size, offsets and ids; got nothing"),
-        (lambda x: tct.segment_sum(x, 2, ids=x), "got size and ids"),
-        (lambda x: tct.segment_sum(x, True), "size must be an integer from 1 on, got True"),
-        (lambda x: tct.segment_sum(x, 2, num_segments=3), "num_segments is for ids"),
-        (
-            lambda x: tct.segment_sum(x, ids=torch.zeros(3, dtype=torch.int64)),
-            "one number for each of the 6 elements of axis -1",
-        ),
-        (
-            lambda x: tct.segment_sum(x, ids=torch.tensor([0, 1, 0, 1, 1, 1])),
-            r"ids must never decrease, but ids\[2\] is less than the one before",
-        ),
-        (
-            lambda x: tct.segment_sum(x, ids=torch.tensor([0, 1, 1, 1, 1, 4]), num_segments=3),
-            r"ids must be within 0..2; they are from 0 to 4",
-        ),
         (lambda x: tct.matmul(x, x.double()), "one float type; they are of torch.float32 and"),
         (lambda x: tct.matvec(x.int(), x.int()), "integers are multiplied by tcusim.matmul"),
         (lambda x: tct.rms_norm(x, 5), r"normalized_shape must be the last axes .* \(5,\)"),
@@ -376,16 +336,6 @@ def test_tcusim_itself_refuses_tangents() -> None:
         assert tcusim.sum(dual.detach()) == 4
     with pytest.raises(InputError, match="a has a tangent of forward mode"):
         torch.func.jvp(lambda one: tcusim.sum(one), (x,), (x,))
-
-
-def test_offsets_and_ids_may_be_lists() -> None:
-    x = torch.arange(6.0)
-    assert tct.segment_sum(x, offsets=[0, 2, 6]).tolist() == [1, 14]
-    assert tct.segment_cumsum(x, ids=np.array([0, 0, 1, 1, 1, 1])).tolist() == [0, 1, 2, 5, 9, 14]
-    with pytest.raises(InputError, match=r"ids must be integers, got a tensor of torch\.float32"):
-        tct.segment_sum(x, ids=x)
-    with pytest.raises(InputError, match="num_segments must be an integer from 0 on, got -1"):
-        tct.segment_sum(x, ids=[0] * 6, num_segments=-1)
 
 
 # --- Kinds of calls, drawn ------------------------------------------------------------------------

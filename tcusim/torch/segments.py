@@ -1,0 +1,495 @@
+"""Sums, means, scans and extremes of the segments of an axis, in torch's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.compiler import is_compiling
+
+from tcusim.errors import InputError
+from tcusim.torch.functions import (
+    Bits,
+    Tensor,
+    everywhere,
+    is_simple,
+    put,
+    require_tensor,
+    sum_type,
+    tensor_beside,
+)
+from tcusim.torch.jagged import is_nested, segments_of
+from tcusim.torch.operators import (
+    axes_of,
+    operator,
+    require_summable,
+    segment_cumsum_kernel,
+    segment_sum_kernel,
+    segments_at,
+)
+from tcusim.torch.repeated import launched
+
+__all__ = ["segment_cumsum", "segment_max", "segment_mean", "segment_min", "segment_sum"]
+
+
+def segment_sum(
+    input: Tensor,
+    segment_size: int | None = None,
+    *,
+    offsets: Tensor | None = None,
+    lengths: Tensor | None = None,
+    segment_ids: Tensor | None = None,
+    num_segments: int | None = None,
+    sort: bool = False,
+    dim: int = -1,
+    check_offsets: bool = True,
+    dtype: Any = None,
+    bits: Bits = "segment",
+    out: Tensor | None = None,
+) -> Tensor:
+    """Sum every segment of an axis on tensor cores.
+
+    Parameters
+    ----------
+    input : Tensor
+        As in `sum`. Or a nested tensor of the layout jagged: its segments are taken, and `dim` is
+        its ragged axis.
+    segment_size : int, optional
+        Elements of each segment; the last one may be shorter.
+    offsets : Tensor or list of int, shape (segments + 1,), optional
+        Instead of a size: segment i is elements offsets[i] to offsets[i + 1].
+    lengths : Tensor or list of int, shape (segments,), optional
+        Instead of offsets: the number of elements of each segment, as in `torch.segment_reduce`.
+    segment_ids : Tensor or list of int, shape (elements of the axis,), optional
+        Instead of offsets: the number of each element's segment, never decreasing.
+    num_segments : int, optional
+        With `segment_ids`: how many segments there are. By default one more than the largest id,
+        which has to be read: on a GPU the call waits, and torch.compile breaks the graph.
+    sort : bool
+        With `segment_ids` in any order: the elements of a segment are added in their order.
+    dim : int
+        The axis that is made of segments. Rows (N, D) of N elements have ``dim=0``.
+    check_offsets : bool
+        Whether offsets, lengths or ids on a GPU are checked, for which the call waits. Without it,
+        wrong ones give wrong results, but no access outside the tensors.
+    dtype, bits, out
+        As in `sum`.
+
+    Returns
+    -------
+    Tensor
+        Of the shape of `input`, the axis' length replaced by the number of segments; of a nested
+        tensor, one row for each of its segments.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; the text says which and why.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> x = torch.arange(5, dtype=torch.float32)
+    >>> tct.segment_sum(x, offsets=torch.tensor([0, 2, 2, 5]))
+    tensor([1., 0., 9.])
+    >>> tct.segment_sum(x, segment_ids=torch.tensor([2, 0, 2, 0, 2]), sort=True)
+    tensor([4., 0., 6.])
+    """
+    given = _segments(
+        input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
+    )
+    arguments = given.size, given.dim, check_offsets, sum_type(given.input, dtype), bits
+    return put(_computed("segment_sum", segment_sum_kernel, given, *arguments), out)
+
+
+def segment_cumsum(
+    input: Tensor,
+    segment_size: int | None = None,
+    *,
+    offsets: Tensor | None = None,
+    lengths: Tensor | None = None,
+    segment_ids: Tensor | None = None,
+    num_segments: int | None = None,
+    sort: bool = False,
+    dim: int = -1,
+    check_offsets: bool = True,
+    exclusive: bool = False,
+    reverse: bool = False,
+    initial: float | Tensor | None = None,
+    dtype: Any = None,
+    bits: Bits = "segment",
+    out: Tensor | None = None,
+) -> Tensor:
+    """Scan every segment of an axis on tensor cores: prefix sums that begin anew in each.
+
+    Parameters
+    ----------
+    exclusive, reverse : bool
+        As in `cumsum`.
+    initial : number or Tensor, optional
+        What precedes the first element of each segment, as in `cumsum`: a number, or a tensor that
+        is broadcast to the shape of `segment_sum`.
+    input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
+        As in `segment_sum`.
+    dtype, bits, out
+        As in `sum`.
+
+    Returns
+    -------
+    Tensor
+        Of the shape of `input`, each sum in the place of its element; of a nested tensor, of its
+        values, the ragged axis first.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; the text says which and why.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> tct.segment_cumsum(torch.ones(5), offsets=torch.tensor([0, 2, 5]))
+    tensor([1., 2., 1., 2., 3.])
+    """
+    given = _segments(
+        input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
+    )
+    wanted = sum_type(given.input, dtype)
+    arguments = given.size, given.dim, check_offsets, exclusive, reverse, wanted, bits
+    before = tensor_beside(given.input, initial)
+    result = _computed("segment_cumsum", segment_cumsum_kernel, given, *arguments, before)
+    if given.order is not None:
+        # Back to where the elements were.
+        result = result.index_select(given.dim, torch.argsort(given.order))
+    return put(result, out)
+
+
+def segment_mean(
+    input: Tensor,
+    segment_size: int | None = None,
+    *,
+    offsets: Tensor | None = None,
+    lengths: Tensor | None = None,
+    segment_ids: Tensor | None = None,
+    num_segments: int | None = None,
+    sort: bool = False,
+    dim: int = -1,
+    check_offsets: bool = True,
+    dtype: Any = None,
+) -> Tensor:
+    """Return the mean of every segment of an axis.
+
+    Parameters
+    ----------
+    input : Tensor
+        Of a float type.
+    segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
+        As in `segment_sum`.
+    dtype : torch.dtype, optional
+        Type of the result; by default that of `input`.
+
+    Returns
+    -------
+    Tensor
+        The sum in float32, or float64, divided by the number of elements; NaN of a segment without
+        any, as in `torch.segment_reduce`.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; the text says which and why.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> tct.segment_mean(torch.arange(5.0), lengths=[2, 3])
+    tensor([0.5000, 3.0000])
+    """
+    given = _segments(
+        input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
+    )
+    kind = given.input.dtype
+    if not kind.is_floating_point:
+        raise InputError(f"segment_mean takes float tensors, got {kind}. Cast it: input.float()")
+    wide = torch.float64 if torch.float64 in (kind, dtype) else torch.float32
+    arguments = given.size, given.dim, check_offsets, wide, "segment"
+    total = _computed("segment_sum", segment_sum_kernel, given, *arguments)
+    counts = given.counts().to(wide).reshape(-1, *[1] * (total.dim() - 1 - given.dim))
+    return (total / counts).to(kind if dtype is None else dtype)
+
+
+def segment_max(
+    input: Tensor,
+    segment_size: int | None = None,
+    *,
+    offsets: Tensor | None = None,
+    lengths: Tensor | None = None,
+    segment_ids: Tensor | None = None,
+    num_segments: int | None = None,
+    sort: bool = False,
+    dim: int = -1,
+    check_offsets: bool = True,
+) -> Tensor:
+    """Return the largest element of every segment of an axis.
+
+    Parameters
+    ----------
+    input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
+        As in `segment_sum`.
+
+    Returns
+    -------
+    Tensor
+        Of the type of `input`: the first of equal elements, which has the gradient, or the first
+        NaN. A segment without elements has -inf, or the least integer.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; the text says which and why.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> tct.segment_max(torch.tensor([3.0, 1.0, 4.0, 1.0]), 2)
+    tensor([3., 4.])
+    """
+    given = _segments(
+        input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
+    )
+    return _extreme(given, "amax")
+
+
+def segment_min(
+    input: Tensor,
+    segment_size: int | None = None,
+    *,
+    offsets: Tensor | None = None,
+    lengths: Tensor | None = None,
+    segment_ids: Tensor | None = None,
+    num_segments: int | None = None,
+    sort: bool = False,
+    dim: int = -1,
+    check_offsets: bool = True,
+) -> Tensor:
+    """Return the least element of every segment of an axis.
+
+    Parameters
+    ----------
+    input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
+        As in `segment_sum`.
+
+    Returns
+    -------
+    Tensor
+        As of `segment_max`; a segment without elements has inf, or the largest integer.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; the text says which and why.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> tct.segment_min(torch.tensor([3.0, 1.0, 4.0, 1.0]), 2)
+    tensor([1., 1.])
+    """
+    given = _segments(
+        input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
+    )
+    return _extreme(given, "amin")
+
+
+# --- The segments of a call -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Segments:
+    """The elements of a call in the order of their segments, which are along axis `dim`.
+
+    size: 0 if there are offsets. order: where each element was, if they were sorted.
+    """
+
+    input: Any
+    dim: int
+    size: int = 0
+    offsets: Any = None
+    order: Any = None
+
+    def counts(self) -> Any:
+        """Return the number of elements of each segment."""
+        if self.offsets is not None:
+            return self.offsets.diff().to(self.input.device)
+        length = self.input.shape[self.dim]
+        starts = torch.arange(0, length, self.size, device=self.input.device)
+        return (length - starts).clamp(max=self.size)
+
+
+def _computed(name: str, kernel: Callable[..., Any], given: _Segments, *arguments: Any) -> Tensor:
+    """Return an operator's result; that of segments of one size by the way that is kept."""
+    input, offsets, initial = given.input, given.offsets, None
+    if name == "segment_cumsum":
+        initial = arguments[-1]
+    if not is_simple(input, offsets, initial):
+        return operator(name)(input, offsets, *arguments)
+    if offsets is None and initial is None:
+        return launched(kernel, input, None, *arguments)
+    return kernel(input, offsets, *arguments)
+
+
+def _extreme(given: _Segments, reduce: str) -> Tensor:
+    """Return the first of each segment's largest or least elements."""
+    input, dim = given.input, given.dim
+    require_summable("input", input)
+    if hasattr(input, "device_mesh"):
+        raise InputError(
+            "segment_max and segment_min take no DTensor: redistribute it to Replicate(), and call "
+            "them with its to_local()"
+        )
+    length, counts = input.shape[dim], given.counts()
+    shape = list(input.shape)
+    shape[dim] = counts.shape[0]
+    segments = segments_at(length, given.offsets, given.size, input.device)
+    behind = [1] * (input.dim() - 1 - dim)
+    owner = segments.reshape(-1, *behind).expand(input.shape)
+    none = _worst(input.dtype, reduce)
+    values = input.detach()
+    best = values.new_full(shape, none).scatter_reduce(dim, owner, values, reduce)
+    found = values == best.gather(dim, owner)
+    if input.dtype.is_floating_point:
+        found = found | values.isnan()
+    places = torch.arange(length, device=input.device).reshape(-1, *behind).expand(input.shape)
+    far = torch.full((), length, dtype=places.dtype, device=input.device)
+    first = places.new_full(shape, length).scatter_reduce(
+        dim, owner, torch.where(found, places, far), "amin"
+    )
+    if not length:
+        return values.new_full(shape, none)
+    chosen = input.gather(dim, first.clamp(max=length - 1))
+    return torch.where(first < length, chosen, chosen.new_full((), none))
+
+
+def _worst(dtype: Any, reduce: str) -> Any:
+    """Return what any element exceeds, or equals."""
+    if dtype.is_floating_point:
+        return float("-inf") if reduce == "amax" else float("inf")
+    if dtype == torch.bool:
+        raise InputError("segment_max and segment_min take no tensor of torch.bool: cast it first")
+    limits = torch.iinfo(dtype)
+    return limits.min if reduce == "amax" else limits.max
+
+
+def _segments(
+    input: Tensor,
+    segment_size: int | None,
+    offsets: Any,
+    lengths: Any,
+    segment_ids: Any,
+    num_segments: int | None,
+    sort: bool,
+    dim: int,
+    check: bool,
+) -> _Segments:
+    """Return the segments of a call; refuse what does not fit together."""
+    ways = {
+        "segment_size": segment_size,
+        "offsets": offsets,
+        "lengths": lengths,
+        "segment_ids": segment_ids,
+    }
+    named = [name for name, one in ways.items() if one is not None]
+    require_tensor("input", input)
+    if is_nested(input):
+        if named:
+            raise InputError(f"a nested tensor has its own segments: leave out {named[0]}")
+        values, own = segments_of(input)
+        return _Segments(values, 0, offsets=own)
+    if len(named) != 1:
+        what = " and ".join(named) or "nothing"
+        raise InputError(f"give one of {', '.join(ways)}; got {what}")
+    if segment_ids is None and (num_segments is not None or sort):
+        given = "sort" if num_segments is None else "num_segments"
+        raise InputError(f"{given} is for segment_ids, not for {named[0]}")
+    if not input.dim():
+        raise InputError("input has no axes, and no segments; reshape it to (1,)")
+    (axis,) = axes_of(dim, input.dim())
+    if segment_size is not None:
+        is_integer = hasattr(segment_size, "__index__") and not isinstance(segment_size, bool)
+        if not is_integer or segment_size < 1:
+            raise InputError(f"segment_size must be an integer from 1 on, got {segment_size!r}")
+        return _Segments(input, axis, size=int(segment_size))
+    if offsets is not None:
+        return _Segments(input, axis, offsets=_integers("offsets", offsets, input))
+    if lengths is not None:
+        counts = _integers("lengths", lengths, input)
+        if check and _has_values(counts) and bool((counts < 0).any()):
+            raise InputError(f"lengths must be from 0 on; the least is {int(counts.min())}")
+        return _Segments(input, axis, offsets=_edges(counts))
+    ids = _integers("segment_ids", segment_ids, input)
+    return _by_ids(input, axis, ids, num_segments, sort, check)
+
+
+def _by_ids(
+    input: Tensor, axis: int, ids: Tensor, num_segments: int | None, sort: bool, check: bool
+) -> _Segments:
+    if ids.dim() != 1 or ids.shape[0] != input.shape[axis]:
+        raise InputError(
+            f"segment_ids must have one number for each of the {input.shape[axis]} elements of "
+            f"axis {axis}; their shape is {tuple(ids.shape)}"
+        )
+    order = None
+    if sort:
+        ids, order = torch.sort(ids, stable=True)
+        order = order.to(input.device)
+        input = input.index_select(axis, order)
+    if num_segments is None:
+        num_segments = int(ids[-1]) + 1 if ids.shape[0] else 0
+    elif num_segments < 0:
+        raise InputError(f"num_segments must be an integer from 0 on, got {num_segments!r}")
+    if check and _has_values(ids):
+        _require_ids(ids, num_segments)
+    borders = torch.arange(num_segments + 1, device=ids.device, dtype=ids.dtype)
+    return _Segments(
+        input, axis, offsets=torch.searchsorted(ids.contiguous(), borders), order=order
+    )
+
+
+def _has_values(numbers: Tensor) -> bool:
+    """Return whether numbers can be looked at."""
+    return not (is_compiling() or numbers.is_meta) and type(numbers) is torch.Tensor
+
+
+def _edges(lengths: Tensor) -> Tensor:
+    """Return the offsets of segments of some lengths."""
+    return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+
+
+def _integers(name: str, given: Any, input: Tensor) -> Any:
+    """Return offsets, lengths or ids as a tensor of integers, which may be a list."""
+    if not isinstance(given, torch.Tensor):
+        given = torch.as_tensor(given, device=input.device)
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        raise InputError(f"{name} must be integers, got a tensor of {given.dtype}")
+    if given.dim() != 1:
+        raise InputError(f"{name} must have one axis; its shape is {tuple(given.shape)}")
+    return everywhere(given)
+
+
+def _require_ids(ids: Tensor, num_segments: int) -> None:
+    """Refuse ids that decrease, or that no segment has."""
+    if not ids.shape[0]:
+        return
+    if bool((ids[1:] < ids[:-1]).any()):
+        place = int((ids[1:] < ids[:-1]).nonzero()[0, 0]) + 1
+        raise InputError(
+            f"segment_ids must never decrease, but segment_ids[{place}] is less than the one "
+            "before. Pass sort=True"
+        )
+    first, last = int(ids[0]), int(ids[-1])
+    if first < 0 or last >= num_segments:
+        raise InputError(
+            f"segment_ids must be within 0..{num_segments - 1}; they are from {first} to {last}"
+        )

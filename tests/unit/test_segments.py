@@ -1,0 +1,289 @@
+"""Segments of tensors by size, offsets, lengths or ids, however torch transforms the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tcusim
+from tcusim.errors import InputError
+
+torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+
+import tcusim.torch as tct  # noqa: E402 - torch is there
+from tcusim.torch.segments import segment_max, segment_mean, segment_min  # noqa: E402
+
+# torch scripts its decompositions, and warns of itself.
+FORWARD_MODE = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "sum": tct.segment_sum,
+    "cumsum": tct.segment_cumsum,
+    "mean": segment_mean,
+    "max": segment_max,
+    "min": segment_min,
+}
+
+
+def test_ids() -> None:
+    x = torch.arange(6.0)
+    ids = torch.tensor([0, 0, 2, 2, 2, 3])
+    assert tct.segment_sum(x, segment_ids=ids).tolist() == [1.0, 0.0, 9.0, 5.0]
+    assert tct.segment_sum(x, segment_ids=ids, num_segments=6).tolist() == [
+        1.0,
+        0.0,
+        9.0,
+        5.0,
+        0.0,
+        0.0,
+    ]
+    rows = x.reshape(6, 1).expand(6, 2)
+    assert tct.segment_sum(rows, segment_ids=ids, dim=0)[:, 1].tolist() == [1.0, 0.0, 9.0, 5.0]
+    assert tct.segment_cumsum(x, segment_ids=ids).tolist() == [0.0, 1.0, 2.0, 5.0, 9.0, 5.0]
+    none = tct.segment_sum(x[:0], segment_ids=ids[:0], num_segments=2)
+    assert none.tolist() == [0.0, 0.0]
+
+
+def test_offsets_and_ids_may_be_lists() -> None:
+    x = torch.arange(6.0)
+    assert tct.segment_sum(x, offsets=[0, 2, 6]).tolist() == [1, 14]
+    assert tct.segment_cumsum(x, segment_ids=np.array([0, 0, 1, 1, 1, 1])).tolist() == [
+        0,
+        1,
+        2,
+        5,
+        9,
+        14,
+    ]
+    with pytest.raises(InputError, match=r"ids must be integers, got a tensor of torch\.float32"):
+        tct.segment_sum(x, segment_ids=x)
+    with pytest.raises(InputError, match="num_segments must be an integer from 0 on, got -1"):
+        tct.segment_sum(x, segment_ids=[0] * 6, num_segments=-1)
+
+
+def by_hand(name: str, x: Any, ids: list[int], count: int, dim: int) -> Any:
+    """Return what a function returns, segment by segment, with torch's own functions."""
+    rows = x.movedim(dim, 0)
+    numbers = torch.tensor(ids, dtype=torch.int64)
+    if name == "cumsum":
+        result = rows.clone()
+        for one in range(count):
+            result[numbers == one] = rows[numbers == one].cumsum(0)
+        return result.movedim(0, dim)
+    parts = []
+    for one in range(count):
+        part = rows[numbers == one]
+        if name in ("max", "min") and not len(part):
+            sign = -1 if name == "max" else 1
+            parts.append(torch.full(rows.shape[1:], sign * float("inf"), dtype=x.dtype))
+        else:
+            parts.append(getattr(torch, {"max": "amax", "min": "amin"}.get(name, name))(part, 0))
+    return torch.stack(parts).movedim(0, dim)
+
+
+@FORWARD_MODE
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(
+    st.sampled_from(sorted(FUNCTIONS)),
+    st.lists(st.integers(0, 4), min_size=1, max_size=12),
+    st.integers(-2, 1),
+    st.sampled_from(["float16", "float32", "float64"]),
+)
+def test_segments_are_those_of_torch(name: str, ids: list[int], dim: int, dtype: str) -> None:
+    """Unsorted and sorted ids, offsets and lengths; recorded, compiled, mapped and derived."""
+    call, generator = FUNCTIONS[name], torch.Generator().manual_seed(len(ids))
+    x = torch.randn(3, len(ids), generator=generator).to(getattr(torch, dtype))
+    x = x if dim % 2 else x.T.contiguous()
+    count = max(ids) + 1
+    got = call(x, segment_ids=ids, sort=True, dim=dim, num_segments=count)
+    expected = by_hand(name, x.double(), ids, count, dim)
+    tolerance = {"rtol": 2e-2, "atol": 2e-2} if dtype == "float16" else {"rtol": 1e-5, "atol": 1e-5}
+    torch.testing.assert_close(got.double(), expected, equal_nan=True, **tolerance)
+    assert got.dtype == x.dtype
+
+    def same(other: Any) -> None:
+        assert torch.equal(other.nan_to_num(7.0), got.nan_to_num(7.0))
+
+    # A segment's bits are its own: those of its elements in their order, however they are named.
+    order = np.argsort(ids, kind="stable")
+    sizes = np.bincount(ids, minlength=count)
+    there = x.index_select(dim, torch.from_numpy(order))
+    edges = [0, *np.cumsum(sizes).tolist()]
+    ways: tuple[dict[str, Any], ...] = (
+        {"segment_ids": torch.tensor(sorted(ids))},
+        {"offsets": edges},
+        {"lengths": sizes.tolist()},
+        {"lengths": torch.from_numpy(sizes).int(), "check_offsets": False},
+    )
+    for way in ways:
+        other = call(there, dim=dim, **way)
+        if name == "cumsum":
+            other = other.index_select(dim, torch.from_numpy(np.argsort(order)))
+        same(other)
+    same(call(x.clone().requires_grad_(), segment_ids=ids, sort=True, dim=dim).detach())
+    batch = torch.stack([x, -x])
+    mapped = torch.vmap(lambda x: call(x, segment_ids=ids, sort=True, dim=dim))(batch)
+    same(mapped[0])
+    meta = call(
+        x.to("meta"), offsets=torch.tensor(edges, device="meta"), dim=dim, check_offsets=False
+    )
+    assert (meta.shape, meta.dtype) == (got.shape, got.dtype)
+    if dtype == "float64" and name != "mean":
+        # Distances between elements that are compared are far beyond the step.
+        ranks = torch.randperm(x.numel(), generator=generator).double().reshape(x.shape)
+        one = ranks.requires_grad_()
+        function = lambda x: call(x, segment_ids=ids, sort=True, dim=dim).nan_to_num(0, 0, 0)  # noqa: E731
+        assert torch.autograd.gradcheck(
+            function, (one,), fast_mode=True, check_forward_ad=True, check_batched_grad=True
+        )
+
+
+def test_a_whole_graph_is_compiled() -> None:
+    x, lengths = torch.randn(6, 2), torch.tensor([1, 0, 3, 2])
+
+    def model(x: Any, lengths: Any) -> Any:
+        parts = [call(x, lengths=lengths, dim=0) for call in FUNCTIONS.values()]
+        first = tct.segment_sum(
+            x, segment_ids=(x[:, 0] > 0).long(), num_segments=2, sort=True, dim=0
+        )
+        return torch.cat([*parts, first])
+
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x, lengths).nan_to_num(7), model(x, lengths).nan_to_num(7))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
+def test_extremes_have_the_bits_of_an_element(dtype: str) -> None:
+    """The first of equal ones: of zeros, too; a NaN is the largest and the least."""
+    kind = getattr(torch, dtype)
+    whole = torch.tensor([3, 1, 3, -5, 2]).to(kind)
+    assert segment_max(whole, 2).tolist() == [3, 3, 2]
+    assert segment_min(whole, 2).tolist() == [1, -5, 2]
+    none = segment_max(whole, offsets=[0, 0, 5])[0].item()
+    assert none == (torch.iinfo(kind).min if dtype == "int32" else float("-inf"))
+    if dtype == "int32":
+        return
+    zeros = torch.tensor([-0.0, 0.0, 0.0, -0.0], dtype=kind)
+    assert torch.signbit(segment_max(zeros, 2)).tolist() == [True, False]
+    odd = torch.tensor([1.0, float("nan"), 2.0, float("-inf")], dtype=kind)
+    assert segment_max(odd, 2).isnan().tolist() == [True, False]
+    assert segment_min(odd, 2)[1] == float("-inf")
+    one = torch.tensor([2.0, 2.0, 1.0]).to(kind).requires_grad_()
+    segment_max(one, 3).sum().backward()
+    assert one.grad.tolist() == [1, 0, 0]
+    assert segment_max(whole[:0], 3).shape == (0,)
+    assert segment_max(whole[:0], lengths=[0, 0]).tolist() == [float("-inf")] * 2
+
+
+def test_means() -> None:
+    x = torch.arange(5.0)
+    assert segment_mean(x, 2).tolist() == [0.5, 2.5, 4.0]
+    assert segment_mean(x.half(), 2, dtype=torch.float64).dtype == torch.float64
+    assert segment_mean(x, lengths=[5, 0]).isnan().tolist() == [False, True]
+
+
+BEFORE: dict[str, Callable[[Any, Any], Any]] = {
+    "cumsum": lambda x, i: tct.cumsum(x, 1, initial=i[:, 0]),
+    "cumsum down": lambda x, i: tct.cumsum(x, 0, reverse=True, initial=i[0, :1]),
+    "sizes": lambda x, i: tct.segment_cumsum(x, 3, initial=i),
+    "offsets": lambda x, i: tct.segment_cumsum(x, offsets=[0, 0, 4, 5], exclusive=True, initial=i),
+    "sorted": lambda x, i: tct.segment_cumsum(
+        x, segment_ids=[1, 0, 1, 2, 0], sort=True, initial=i[0]
+    ),
+}
+
+
+@FORWARD_MODE
+@pytest.mark.parametrize("name", BEFORE)
+def test_what_precedes_is_part_of_every_sum(name: str) -> None:
+    generator, call = torch.Generator().manual_seed(1), BEFORE[name]
+    x = torch.randn(2, 5, generator=generator, dtype=torch.float64)
+    before = torch.randn(2, 2 if name == "sizes" else 3, generator=generator, dtype=torch.float64)
+    got, none = call(x, before), call(x, torch.zeros_like(before))
+    assert not torch.equal(got, none)
+    both = (x.requires_grad_(), before.requires_grad_())
+    assert torch.equal(call(*both).detach(), got)
+    assert torch.autograd.gradcheck(call, both, check_forward_ad=True)
+    x, before = x.detach(), before.detach()
+    for places in ((0, None), (None, 0), (0, 0)):
+        many = tuple(
+            torch.stack([one, 2 * one]) if place == 0 else one
+            for one, place in zip((x, before), places, strict=True)
+        )
+        mapped = torch.vmap(call, places)(*many)
+        for which in (0, 1):
+            each = (
+                one[which] if place == 0 else one for one, place in zip(many, places, strict=True)
+            )
+            assert torch.equal(mapped[which], call(*each))
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x, before), got)
+
+
+def test_what_precedes_has_the_bits_of_numpy_arrays() -> None:
+    x = np.random.default_rng(5).standard_normal((3, 40)).astype(np.float16)
+    there = torch.from_numpy(x)
+    for initial in (2, 0.1, np.arange(3, dtype=np.float32) / 7):
+        own = torch.from_numpy(initial) if isinstance(initial, np.ndarray) else initial
+        expected = tcusim.cumsum(x, axis=1, initial=initial)
+        assert tct.cumsum(there, 1, initial=own).numpy().tobytes() == expected.tobytes()
+    whole = torch.tensor([1, 2, 3])
+    assert tct.cumsum(whole, 0, initial=2**60).tolist() == [2**60 + n for n in (1, 3, 6)]
+    assert tct.cumsum(whole.float(), 0, initial=1, bits="exact").tolist() == [2, 4, 7]
+    out = torch.empty(3)
+    assert tct.cumsum(whole.float(), 0, initial=1, out=out) is out
+    with pytest.raises(
+        InputError, match=r"initial must be broadcast to the shape \(3,\), got \(2,\)"
+    ):
+        tct.cumsum(there, 1, initial=torch.ones(2))
+    with pytest.raises(InputError, match="initial must be a number or a tensor, got '1'"):
+        tct.cumsum(there, 1, initial="1")
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({}, "give one of segment_size, offsets, lengths, segment_ids; got nothing"),
+        ({"segment_size": 2, "segment_ids": [0] * 6}, "got segment_size and segment_ids"),
+        ({"segment_size": True}, "segment_size must be an integer from 1 on, got True"),
+        (
+            {"segment_size": 2, "num_segments": 3},
+            "num_segments is for segment_ids, not for segment",
+        ),
+        ({"offsets": [0, 6], "sort": True}, "sort is for segment_ids, not for offsets"),
+        ({"segment_ids": [0] * 3}, "one number for each of the 6 elements of axis 0"),
+        ({"segment_ids": [[0] * 6]}, r"segment_ids must have one axis; its shape is \(1, 6\)"),
+        (
+            {"segment_ids": [0, 1, 0, 1, 1, 1]},
+            r"never decrease, but segment_ids\[2\] is less than the one before. Pass sort=True",
+        ),
+        (
+            {"segment_ids": [0, 1, 1, 1, 1, 4], "num_segments": 3},
+            r"segment_ids must be within 0..2; they are from 0 to 4",
+        ),
+        ({"segment_ids": [-1] * 6, "sort": True}, "they are from -1 to -1"),
+        ({"lengths": [3, -1, 4]}, "lengths must be from 0 on; the least is -1"),
+        ({"lengths": [3, 4]}, "7"),
+        ({"lengths": [3.0, 3.0]}, r"lengths must be integers, got a tensor of torch\.float32"),
+        ({"segment_size": 2, "dim": 1}, r"dim must be in the range \[-1, 0\], got 1"),
+    ],
+)
+def test_what_is_refused(more: dict[str, Any], text: str) -> None:
+    for call in (tct.segment_sum, tct.segment_cumsum, segment_mean):
+        with pytest.raises(InputError, match=text):
+            call(torch.arange(6.0), **more)
+
+
+def test_what_extremes_refuse() -> None:
+    with pytest.raises(InputError, match=r"segment_mean takes float tensors, got torch\.int64"):
+        segment_mean(torch.arange(3), 2)
+    with pytest.raises(InputError, match=r"take no tensor of torch\.bool"):
+        segment_max(torch.ones(3).bool(), 2)
+    with pytest.raises(InputError, match=r"take input\.real and input\.imag"):
+        segment_min(torch.ones(3) * 1j, 2)
+    with pytest.raises(InputError, match="input has no axes, and no segments"):
+        tct.segment_sum(torch.tensor(2.0), 1)
