@@ -447,10 +447,10 @@ def test_a_piece_that_is_read_too_late() -> None:
 def test_a_piece_that_another_warp_writes() -> None:
     other = Ranges("other", 4)
     late = Copy(in_lines(OUT, TURN, ranges=other), HELD)
-    find = Locate(other, Segments(OFFSETS, 16), (BLOCK * 2 + WARP) * 4 + 1)
+    find = Locate(other, Segments(OFFSETS, 16), (BLOCK * 2 + WARP) * 4 - 1)
     reason = in_place(by_offsets(turns(READ, SYNC, late, SYNC), lines=[find], warps=2))
     assert reason is not None
-    assert reason.startswith("warp 1 reads in[0 of chunk 4], but warp 0 writes out[0 of"), reason
+    assert reason.startswith("warp 0 reads in[0 of chunk 3], but warp 1 writes out[0 of"), reason
 
 
 def test_lines_that_are_written_one_late() -> None:

@@ -166,18 +166,40 @@ def test_gathered_rows_that_every_warp_writes() -> None:
     tcusim.verify(dataclasses.replace(made, steps=(apart, copy)))
 
 
-def test_the_simulator_finds_two_writers_that_no_check_decides() -> None:
-    """Blocks 0 and 40 write one element: more blocks than the sizes of `verify` make."""
+def two_writers_from_block(many: int) -> Program:
+    """Return a program whose blocks 0 and `many` write one element."""
     out = Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT, partial=True)
-    near = When((Bound(BLOCK, Index.of(40)),), (Copy(at(out, BLOCK), at(IN, BLOCK)),))
-    far = When((Bound(Index.of(39), BLOCK),), (Copy(at(out, BLOCK - 40), at(IN, BLOCK)),))
-    made = program(near, far, out=out, blocks=Extent(LENGTH))
-    tcusim.verify(made)
+    near = When((Bound(BLOCK, Index.of(many)),), (Copy(at(out, BLOCK), at(IN, BLOCK)),))
+    bound = Bound(Index.of(many - 1), BLOCK)
+    far = When((bound,), (Copy(at(out, BLOCK - many), at(IN, BLOCK)),))
+    return program(near, far, out=out, blocks=Extent(LENGTH))
+
+
+def test_two_writers_from_some_block_on() -> None:
+    made = two_writers_from_block(40)
+    text = r"writes out\[0\] in warp 40 .*and warp 0 writes it too \(length = 41\)"
+    refused(made, "one_writer", text)
     x = np.arange(41, dtype=np.float32)
-    assert run_numpy(made, {"in": x[:40]})["out"].tolist() == list(range(40))
-    with pytest.raises(VerifyError, match=r"writes out\[0\] in warp 40 .*warp 0 writes it too"):
-        run_numpy(made, {"in": x})
     assert run_numpy(made, {"in": x}, check=False)["out"][0] == 40
+
+
+def test_the_simulator_finds_two_writers_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For sizes that no check tries."""
+    made = two_writers_from_block(40)
+    monkeypatch.setattr("tcusim.simulate.interpreter.verify", lambda _: None)
+    with pytest.raises(VerifyError, match=r"writes out\[0\] in warp 40 .*warp 0 writes it too"):
+        run_numpy(made, {"in": np.arange(41, dtype=np.float32)})
+
+
+def test_two_writers_that_no_check_decides() -> None:
+    """There are more blocks than a check follows; the simulator says so when two warps meet."""
+    many = 1 << 23
+    made = two_writers_from_block(many)
+    found = tcusim.verify(made)
+    assert not found.proven
+    assert found.unproven["one_writer"].startswith("tried for ")
+    x = np.arange(40, dtype=np.float32)
+    assert run_numpy(made, {"in": x})["out"].tolist() == list(range(40))
 
 
 def test_the_simulator_knows_who_wrote_each_element() -> None:

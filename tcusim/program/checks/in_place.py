@@ -5,18 +5,18 @@ No check of `verify`, for most programs may not, and are right: a launcher asks 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
+from tcusim.program.checks.sizes import named_sizes, sizes_to_try
 from tcusim.program.checks.writes import (
     chunk_ranges,
     element_name,
-    named_sizes,
     segments_of,
-    sizes_to_try,
 )
 from tcusim.program.grammar import Locate, Loop, Mma, Program, Sync, View, When
 from tcusim.program.walk import Ints, Mask, Placement, Site, sites, top
@@ -55,7 +55,7 @@ def in_place(program: Program, source: str = "in", target: str = "out") -> str |
         return f"{source} is of type {read.dtype}, but {target} of type {written.dtype}"
     if read.size != written.size:
         return f"{source} has {read.size} elements, but {target} has {written.size}"
-    for scalars in sizes_to_try(program):
+    for scalars in itertools.islice(sizes_to_try(program), 2):
         reason = _Trace(program, scalars, source, target).reason()
         if reason:
             return f"{reason} ({named_sizes(scalars)})"

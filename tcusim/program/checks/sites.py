@@ -17,10 +17,22 @@ class Finding(NamedTuple):
     message: str
 
 
-Check: TypeAlias = Callable[[Program], Iterator[Finding]]
+class Unproven(NamedTuple):
+    """A property that a check can neither prove nor refute: what was tried instead.
+
+    within: under which limit of the data it is proved all the same, "" if under none.
+    """
+
+    tried: str
+    within: str = ""
 
 
-def each_step(rule: Callable[[Program, Site], Iterator[str]]) -> Check:
+Check: TypeAlias = Callable[[Program], Iterator[Finding | Unproven]]
+
+
+def each_step(
+    rule: Callable[[Program, Site], Iterator[str]],
+) -> Callable[[Program], Iterator[Finding]]:
     """Make a check of a rule that yields what is wrong with one step."""
 
     @functools.wraps(rule)

@@ -1,15 +1,18 @@
 """Named checks on a step program, one function each: what CUDA forbids, and what it never tells.
 
-`verify(program)` raises the first problem, `problems(program)` returns them all, and `CHECKS` names
-the rules in the order in which they are tried. A check that cannot decide refuses, unless its text
-says which sizes it tries. `in_place(program)` is no rule: it says why a result may not be written
-over the input.
+`verify(program)` raises the first problem, or returns what is proved and what is not;
+`problems(program)` returns all problems, and `CHECKS` names the rules in the order in which they
+are tried. What is proved holds for all sizes for which there is a block. A check that can neither
+prove nor refute says which sizes it tried. `in_place(program)` is no rule: it says why a result may
+not be written over the input.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 from tcusim.errors import VerifyError
@@ -18,13 +21,22 @@ from tcusim.program.checks.defined import defined_before_use
 from tcusim.program.checks.in_place import in_place
 from tcusim.program.checks.inside import inside_buffer
 from tcusim.program.checks.on_data import private_branch
-from tcusim.program.checks.sites import Check, Finding
+from tcusim.program.checks.sites import Check, Finding, Unproven
 from tcusim.program.checks.tiles import tile_is_aligned
-from tcusim.program.grammar import Program, require_program
+from tcusim.program.grammar import Program, require_program, walk
 from tcusim.program.printer import line
 from tcusim.program.walk import Site
 
-__all__ = ["CHECKS", "Finding", "Site", "in_place", "problems", "tile_is_aligned", "verify"]
+__all__ = [
+    "CHECKS",
+    "Finding",
+    "Site",
+    "Verification",
+    "in_place",
+    "problems",
+    "tile_is_aligned",
+    "verify",
+]
 
 _WELL_FORMED: Final[tuple[Check, ...]] = (
     names.positive_counts,
@@ -57,15 +69,72 @@ _CORRECT: Final[tuple[Check, ...]] = (
 CHECKS: Final[Mapping[str, Check]] = {check.__name__: check for check in _WELL_FORMED + _CORRECT}
 
 
-def verify(program: Program) -> None:
-    """Raise the first problem of a program, if it has one.
+# The properties that are proved for all sizes, or tried, by the checks that do so.
+_PROPERTIES: Final[Mapping[str, str]] = {
+    "inside_buffer": "every access is in bounds",
+    "synced_shared": "no accesses between barriers race",
+    "outputs_written": "every output element is written",
+    "one_writer": "no output element is written by two warps",
+    "published_once": "each status word is published once",
+    "awaits_published": "what a block awaits, an earlier block publishes",
+}
 
-    The answer for a correct program is remembered, so that every run may ask.
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What `verify` found out about a program that breaks no rule; it prints as sentences.
+
+    Attributes
+    ----------
+    program : str
+        The program's name.
+    steps : int
+        How many steps it has.
+    proved : tuple of str
+        Properties that hold for all lengths and other scalars for which the grid has a block.
+    unproven : mapping of str to str
+        The other properties, by the name of their check in `CHECKS`: which sizes were tried, or for
+        which data the property is proved.
+    """
+
+    program: str
+    steps: int
+    proved: tuple[str, ...]
+    unproven: Mapping[str, str]
+    # Of the names in `unproven`, those that hold within a limit that callers keep.
+    limited: frozenset[str] = frozenset()
+
+    @property
+    def proven(self) -> bool:
+        """Whether all properties are proved."""
+        return not self.unproven
+
+    def __str__(self) -> str:
+        """Print what is proved, and what is not."""
+        lines = [f"{self.program}: {self.steps} steps", f"all sizes: {', '.join(self.proved)}"]
+        lines += [f"not proven: {_PROPERTIES[name]}: {x}" for name, x in self.unproven.items()]
+        return "\n".join((f"verified {lines[0]}", *(f"  {one}" for one in lines[1:])))
+
+    __repr__ = __str__
+
+
+def verify(program: Program) -> Verification:
+    """Raise the first problem of a program, or say what is proved of it and what is not.
+
+    What is proved holds for all lengths and other scalars for which the grid has a block, and for
+    all blocks, warps and lanes. A property that can be neither proved nor refuted was tried for the
+    sizes that the result names, and may fail for others. The answer is remembered, so that every
+    run may ask.
 
     Parameters
     ----------
     program : Program
         From `tcusim.build`, or written by hand.
+
+    Returns
+    -------
+    Verification
+        It prints as sentences; `proven` tells whether nothing is left open.
 
     Raises
     ------
@@ -73,29 +142,51 @@ def verify(program: Program) -> None:
         With the name of the check, the step and what to do about it.
     """
     require_program(program)
-    _verify_once(program)
+    return _verify_once(program)
 
 
 def problems(program: Program) -> list[VerifyError]:
     """Return everything that is wrong with a program, in the order of `CHECKS`.
 
     The first group of checks makes sure that the later ones can compute addresses at all; they do
-    not run while it finds anything.
+    not run while it finds anything. An empty list does not say that all is proved; `verify` does.
     """
     require_program(program)
-    found = list(_errors(program, _WELL_FORMED))
-    return found or list(_errors(program, _CORRECT))
+    found = _errors(program, _WELL_FORMED)
+    return found or _errors(program, _CORRECT)
+
+
+def _errors(program: Program, checks: tuple[Check, ...]) -> list[VerifyError]:
+    return [one for _, one in _results(program, checks) if isinstance(one, VerifyError)]
 
 
 @lru_cache(maxsize=256)
-def _verify_once(program: Program) -> None:
-    for error in _errors(program, _WELL_FORMED + _CORRECT):
-        raise error
+def _verify_once(program: Program) -> Verification:
+    unproven: dict[str, Unproven] = {}
+    for name, result in _results(program, _WELL_FORMED + _CORRECT):
+        if isinstance(result, VerifyError):
+            raise result
+        unproven.setdefault(name, result)
+    about_status = set() if program.status else {"published_once", "awaits_published"}
+    names = [name for name in _PROPERTIES if name not in about_status]
+    return Verification(
+        program.name,
+        sum(1 for _ in walk(program.steps)),
+        tuple(_PROPERTIES[name] for name in names if name not in unproven),
+        MappingProxyType({name: one.within or one.tried for name, one in unproven.items()}),
+        frozenset(name for name, one in unproven.items() if one.within),
+    )
 
 
-def _errors(program: Program, checks: tuple[Check, ...]) -> Iterator[VerifyError]:
+def _results(
+    program: Program, checks: tuple[Check, ...]
+) -> Iterator[tuple[str, VerifyError | Unproven]]:
     for check in checks:
-        for site, message in check(program):
+        for result in check(program):
+            if isinstance(result, Unproven):
+                yield check.__name__, result
+                continue
+            site, message = result
             path = site.path if site else ""
             text = line(site.step) if site else ""
-            yield VerifyError(check.__name__, program.name, path, text, message)
+            yield check.__name__, VerifyError(check.__name__, program.name, path, text, message)

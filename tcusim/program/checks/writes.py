@@ -15,10 +15,13 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 
 from tcusim.program.checks.affine import Region, Regions
+from tcusim.program.checks.coverage import all_published, all_written, current_locate
 from tcusim.program.checks.regions import bound_symbols
-from tcusim.program.checks.sites import Finding
+from tcusim.program.checks.sites import Finding, Unproven
+from tcusim.program.checks.sizes import named_sizes, sizes_to_try
 from tcusim.program.grammar import (
     Buffer,
+    Extent,
     Gathered,
     Index,
     Locate,
@@ -26,35 +29,34 @@ from tcusim.program.grammar import (
     Segments,
     View,
 )
-from tcusim.program.index import with_derived
 from tcusim.program.walk import Ints, Placement, Site, grid_symbols, sites, span
 
 _IDENTITY: Final = ("block", "block_row", "block_col", "warp", "warp_row", "warp_col")
 # The addresses that a chunk takes in a trace: more than any chunk has elements.
 _CHUNK: Final = 1 << 32
-# Elements of one view that are followed to find an example, and to see that all are written.
-_MOST_ELEMENTS: Final = 1 << 21
-_MOST_COVERED: Final = 1 << 16
+# Elements that one check follows, for all the sizes that it tries.
+_MOST_ELEMENTS: Final = 1 << 22
+# Sizes that a text names.
+_MOST_NAMED: Final = 12
 
 
 # --- Outputs ----------------------------------------------------------------------------------
 
 
-def one_writer(program: Program) -> Iterator[Finding]:
+def one_writer(program: Program) -> Iterator[Finding | Unproven]:
     """Require that no two warps of the grid write one element of an output.
 
-    That they do not is proved for all sizes, from how far apart blocks and warps are; where that is
-    not enough, an example is looked for with two sizes: of one block and of three, the last one not
-    full where it need not be. An access that is neither proved nor refuted is accepted: the
-    simulator then says so when two warps meet. Chunks of segments have no element in common, as
-    long as the offsets ascend.
+    That they do not is proved for all sizes, from how far apart blocks and warps are. Where that is
+    not enough, an example is looked for with some sizes; the simulator says so, too, when two warps
+    meet. Chunks of segments have no element in common, as long as the offsets ascend.
     Source: writes of two threads to one element are in no order [CPG sec. 7.5].
     """
     for buffer in () if has_one_writer(program) else program.outputs:
         writes = _accesses(program, buffer, written=True)
         rules = {segments_of(program, view) for _, view in writes}
+        tried = _Tried()
         for scalars in sizes_to_try(program) if len(rules) == 1 else ():
-            traced = _traced(program, writes, scalars)
+            traced = tried.traced(program, writes, scalars)
             pair = traced and traced.pair(of_two_warps=True)
             if traced and pair:
                 earlier, later = pair
@@ -67,6 +69,8 @@ def one_writer(program: Program) -> Iterator[Finding]:
                     f"with When.",
                 )
                 break
+        else:
+            yield Unproven(tried.text)
 
 
 @lru_cache(maxsize=256)
@@ -75,7 +79,7 @@ def has_one_writer(program: Program) -> bool:
     regions = Regions(program)
     for buffer in program.outputs:
         writes = _accesses(program, buffer, written=True)
-        places = [_place(program, view) for _, view in writes]
+        places = [_place(program, site, view) for site, view in writes]
         if None in places or len({segments_of(program, view) for _, view in writes}) > 1:
             return False
         reaches: list[tuple[Region, Index]] = []
@@ -90,12 +94,12 @@ def has_one_writer(program: Program) -> bool:
     return True
 
 
-def outputs_written(program: Program) -> Iterator[Finding]:
+def outputs_written(program: Program) -> Iterator[Finding | Unproven]:
     """Require that some step writes an output, and all of it unless it is declared as partial.
 
-    That all is written is tried for two sizes, of one block and of three, the last one not full
-    where it need not be, if blocks are small enough to follow. Where the data decide what is
-    written, as in ranges that Locate finds, all may be.
+    That all is written is proved for all sizes for which the grid has a block, or tried for some.
+    In ranges that Locate finds, all elements of segments are. Where a chunk is a whole segment,
+    they are proved for segments up to a length alone: nothing in a program says how long they are.
     Source: the grammar; on a GPU such an element holds what was in the memory before.
     """
     for buffer in program.outputs:
@@ -107,71 +111,105 @@ def outputs_written(program: Program) -> Iterator[Finding]:
                 None, f"nothing writes the output {buffer.name!r}. Write it, or leave it out."
             )
             continue
-        gathered = any(view.ranges for _, view in writes)
-        for scalars in () if gathered else sizes_to_try(program):
-            traced = _traced(program, writes, scalars, _MOST_COVERED)
+        if all_written(program, buffer, writes):
+            continue
+        rules = {segments_of(program, view) for _, view in writes}
+        (rule,) = rules if len(rules) == 1 else (None,)
+        if rule is not None and rule.chunk is None:
+            yield _of_whole_segments(program, buffer, writes)
+            continue
+        tried = _Tried()
+        for scalars in sizes_to_try(program) if len(rules) == 1 else ():
+            traced = tried.traced(program, writes, scalars)
             if traced is None:
                 continue
-            unwritten = np.ones(buffer.size.evaluate(scalars), bool)
-            unwritten[traced.element] = False
-            missing = np.flatnonzero(unwritten)
+            missing = traced.missing(buffer, rule, scalars)
             if missing.size:
+                element = element_name(missing[0], gathered=rule is not None)
                 yield Finding(
                     None,
-                    f"nothing writes {buffer.name}[{missing[0]}] ({missing.size} such elements; "
+                    f"nothing writes {buffer.name}[{element}] ({missing.size} such elements; "
                     f"{named_sizes(scalars)}). Correct the offsets and bounds of what writes "
                     f"{buffer.name!r}, or its size, or declare it as partial.",
                 )
                 break
+        else:
+            yield Unproven(tried.text)
+
+
+def _of_whole_segments(program: Program, buffer: Buffer, writes: list[_Access]) -> Unproven:
+    """Return up to which length segments are proved to be written, whose chunks have no limit."""
+    longest = 0
+    for site, view in writes:
+        counts = {loop.var: loop.count.constant or 1 for loop in site.loops}
+        counts |= {"row": view.rows, "col": view.cols}
+        box = {name: (0, count - 1) for name, count in counts.items()}
+        if view.address.symbols <= box.keys():
+            longest = max(longest, span(view.address, box)[1] + 1)
+    if longest and all_written(program, buffer, writes, longest):
+        return Unproven("", f"proved of segments of at most {longest} elements")
+    return Unproven("tried for no size: segments of any length are written as a whole")
 
 
 # --- Status words -----------------------------------------------------------------------------
 
 
-def published_once(program: Program) -> Iterator[Finding]:
+def published_once(program: Program) -> Iterator[Finding | Unproven]:
     """Require that each status word is published once.
 
-    Tried for two sizes: of one block and of three, the last one not full where it need not be.
+    Proved for all sizes of a single step that publishes; else tried for some.
     Source: the grammar; a block that awaits it would get the one value or the other.
     """
-    for scalars, buffer in itertools.product(sizes_to_try(program), program.status):
+    for buffer in program.status:
         writes = _accesses(program, buffer, written=True)
-        traced = _traced(program, writes, scalars)
-        pair = traced and traced.pair(of_two_warps=False)
-        if traced and pair:
-            yield Finding(
-                writes[traced.access[pair[1]]][0],
-                f"publishes {buffer.name}[{traced.element[pair[1]]}] more than once "
-                f"({named_sizes(scalars)}). Give each block its own, and let one warp publish it.",
-            )
-            return
+        if len(writes) < 2 and all(_is_written_once(program, *one) for one in writes):
+            continue
+        tried = _Tried()
+        for scalars in sizes_to_try(program):
+            traced = tried.traced(program, writes, scalars)
+            pair = traced and traced.pair(of_two_warps=False)
+            if traced and pair:
+                yield Finding(
+                    writes[traced.access[pair[1]]][0],
+                    f"publishes {buffer.name}[{traced.element[pair[1]]}] more than once "
+                    f"({named_sizes(scalars)}). Give each block its own, and let one warp publish "
+                    f"it.",
+                )
+                return
+        yield Unproven(tried.text)
 
 
-def awaits_published(program: Program) -> Iterator[Finding]:
+def awaits_published(program: Program) -> Iterator[Finding | Unproven]:
     """Require that an earlier block publishes what a block awaits.
 
-    Tried for two sizes: of one block and of three, the last one not full where it need not be.
+    Proved for all sizes where the word's number says which block that is; else tried for some.
     Source: the grammar; on a GPU the launch would never end.
     """
-    for scalars, buffer in itertools.product(sizes_to_try(program), program.status):
+    for buffer in program.status:
         awaits = _accesses(program, buffer, written=False)
-        published = _traced(program, _accesses(program, buffer, written=True), scalars)
-        awaited = _traced(program, awaits, scalars)
-        if published is None or awaited is None:
-            return
-        publisher = np.full(buffer.size.evaluate(scalars), np.iinfo(np.int64).max)
-        np.minimum.at(publisher, published.element, published.warp // program.warps)
-        blocks = awaited.warp // program.warps
-        missing = np.flatnonzero(publisher[awaited.element] >= blocks)
-        if missing.size:
-            at = missing[0]
-            yield Finding(
-                awaits[awaited.access[at]][0],
-                f"waits for {buffer.name}[{awaited.element[at]}] in block {blocks[at]}, which no "
-                f"earlier block publishes ({named_sizes(scalars)}). Publish it there, before the "
-                f"block itself waits, or bound the view.",
-            )
-            return
+        publishes = _accesses(program, buffer, written=True)
+        if all_published(program, awaits, publishes):
+            continue
+        tried = _Tried()
+        for scalars in sizes_to_try(program):
+            published = tried.traced(program, publishes, scalars)
+            awaited = tried.traced(program, awaits, scalars)
+            if published is None or awaited is None:
+                continue
+            publisher = np.full(buffer.size.evaluate(scalars), np.iinfo(np.int64).max)
+            np.minimum.at(publisher, published.element, published.warp // program.warps)
+            blocks = awaited.warp // program.warps
+            missing = np.flatnonzero(publisher[awaited.element] >= blocks)
+            if missing.size:
+                at = missing[0]
+                yield Finding(
+                    awaits[awaited.access[at]][0],
+                    f"waits for {buffer.name}[{awaited.element[at]}] in block {blocks[at]}, which "
+                    f"no earlier block publishes ({named_sizes(scalars)}). Publish it there, "
+                    f"before the block itself waits, or bound the view.",
+                )
+                return
+        yield Unproven(tried.text)
 
 
 # --- Elements that are touched, for given sizes -------------------------------------------------
@@ -188,6 +226,22 @@ class _Traced(NamedTuple):
     warp: Ints
     access: Ints
 
+    def missing(self, buffer: Buffer, rule: Segments | None, scalars: Mapping[str, int]) -> Ints:
+        """Return the elements of a buffer that are not there; of segments, those of all chunks."""
+        if rule is None:
+            unwritten = np.ones(buffer.size.evaluate(scalars), bool)
+            unwritten[self.element] = False
+            return np.flatnonzero(unwritten)
+        data = buffer.size if rule.limit is None else Extent(rule.limit)
+        segments, chunk = rule.offsets.size.evaluate(scalars) - 1, rule.chunk or 1
+        numbers = max(0, segments - 1 - (-data.evaluate(scalars) // chunk)) if segments else 0
+        number, place = np.divmod(self.element, _CHUNK)
+        unwritten = np.ones((numbers, chunk), bool)
+        known = number < numbers
+        unwritten[number[known], place[known]] = False
+        number, place = np.nonzero(unwritten)
+        return number * _CHUNK + place
+
     def pair(self, *, of_two_warps: bool) -> tuple[int, int] | None:
         """Return two entries for one element, if there are any."""
         order = np.argsort(self.element, kind="stable")
@@ -197,27 +251,34 @@ class _Traced(NamedTuple):
         return (int(one[found[0]]), int(two[found[0]])) if found.size else None
 
 
-def sizes_to_try(program: Program) -> Iterator[dict[str, int]]:
-    """Yield two sizes to try: of one block that is not full, and of two full ones and one element.
+class _Tried:
+    """The sizes for which something was tried, and how many elements may still be followed."""
 
-    A scalar that must be a multiple is one and three of it. Segments are so many that their chunks
-    take a few blocks as well, not very many.
-    """
-    per = program.blocks.per
-    for whole, partial in ((1, per - 1), (3, 2 * per + 1)):
-        sizes = {
-            scalar.name: whole * scalar.multiple_of if scalar.multiple_of > 1 else max(1, partial)
-            for scalar in program.scalars
-        }
-        for step in _locates(program).values():
-            for name in step.segments.offsets.size.index.symbols:
-                sizes[name] = max(1, partial // (step.segments.chunk or 1))
-        yield with_derived(program.scalars, sizes)
+    def __init__(self) -> None:
+        self.left = _MOST_ELEMENTS
+        self.sizes: list[Mapping[str, int]] = []
 
+    def traced(
+        self, program: Program, touching: list[_Access], scalars: Mapping[str, int]
+    ) -> _Traced | None:
+        """Return the elements that steps touch; None if that is not known, or they are too many."""
+        count = sum(_followed(program, access, scalars) for access in touching)
+        traced = _traced(program, touching, scalars) if count <= self.left else None
+        if traced is not None:
+            self.left -= count
+            if scalars not in self.sizes:
+                self.sizes.append(scalars)
+        return traced
 
-def named_sizes(scalars: Mapping[str, int]) -> str:
-    """Return what messages call the sizes that were tried."""
-    return ", ".join(f"{name} = {value}" for name, value in scalars.items())
+    @property
+    def text(self) -> str:
+        """The sizes, as messages name them."""
+        if not self.sizes:
+            return "tried for no size: there are too many elements, or data decide on them"
+        some = "; ".join(named_sizes(scalars) for scalars in self.sizes[:_MOST_NAMED])
+        more = len(self.sizes) - _MOST_NAMED
+        sizes = f"{len(self.sizes)} size{'s' * (len(self.sizes) > 1)}"
+        return f"tried for {sizes}: {some}{'; ...' if more > 0 else ''}"
 
 
 def element_name(index: int, *, gathered: bool) -> str:
@@ -233,6 +294,16 @@ def chunk_ranges(step: Locate, placement: Placement) -> tuple[Ints, Ints]:
     return begin, begin + (step.segments.chunk or _CHUNK)
 
 
+def _is_written_once(program: Program, site: Site, view: View) -> bool:
+    """Return whether it is proved that a step writes each element once, in one warp."""
+    regions = [one for one in Regions(program).around(site, view) if not one.empty]
+    places = _IDENTITY + tuple(loop.var for loop in site.loops) + ("row", "col")
+    pairs = itertools.combinations_with_replacement(regions, 2)
+    return view.ranges is None and all(
+        _same_warp(one, view.address, two, view.address, places) for one, two in pairs
+    )
+
+
 def _accesses(program: Program, buffer: Buffer, *, written: bool) -> list[_Access]:
     """Return what writes, or what reads, a buffer."""
     found = []
@@ -244,41 +315,49 @@ def _accesses(program: Program, buffer: Buffer, *, written: bool) -> list[_Acces
 
 
 def _traced(
-    program: Program,
-    touching: list[_Access],
-    scalars: Mapping[str, int],
-    most: int = _MOST_ELEMENTS,
+    program: Program, touching: list[_Access], scalars: Mapping[str, int]
 ) -> _Traced | None:
-    """Return the elements that steps touch; None if that is not known, or they are too many."""
+    """Return the elements that steps touch; None if that is not known."""
     parts = [(np.arange(0),) * 3]
     for number, access in enumerate(touching):
-        traced = _trace(program, access, scalars, most)
+        traced = _trace(program, access, scalars)
         if traced is None:
             return None
         parts.append((*traced, np.full(traced[0].size, number)))
     return _Traced(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _trace(
-    program: Program, access: _Access, scalars: Mapping[str, int], most: int
-) -> tuple[Ints, Ints] | None:
-    """Return the elements in a buffer that a step touches, and the warps that do."""
+def _counts(program: Program, access: _Access, scalars: Mapping[str, int]) -> dict[str, int]:
+    """Return how many values to follow of each symbol that matters, the warps first."""
     site, view = access
     locate = None if view.ranges is None else _locates(program).get(view.ranges.name)
     bounds = (*view.bounds, *(bound for guard in site.guards for bound in guard.bounds))
     named = view.offset.symbols | bound_symbols(bounds)
     if locate is not None:
         named |= locate.first.symbols
-    axes: dict[str, Ints] = {"warp": np.arange(program.grid(scalars) * program.warps)}
+    counts = {"warp": program.grid(scalars) * program.warps}
     for loop in site.loops:
         turns = loop.count.evaluate(scalars)
         if turns < 1:
-            axes["warp"] = np.arange(0)
+            counts["warp"] = 0
         elif loop.var in named:
-            axes[loop.var] = np.arange(turns)
-    count = math.prod(values.size for values in axes.values())
-    if count * view.rows * view.cols > most:
-        return None
+            counts[loop.var] = turns
+    return counts
+
+
+def _followed(program: Program, access: _Access, scalars: Mapping[str, int]) -> int:
+    """Return how many elements are followed of an access."""
+    _, view = access
+    return math.prod(_counts(program, access, scalars).values()) * view.rows * view.cols
+
+
+def _trace(
+    program: Program, access: _Access, scalars: Mapping[str, int]
+) -> tuple[Ints, Ints] | None:
+    """Return the elements in a buffer that a step touches, and the warps that do."""
+    site, view = access
+    locate = None if view.ranges is None else _locates(program).get(view.ranges.name)
+    axes = {name: np.arange(n) for name, n in _counts(program, access, scalars).items()}
     placement = Placement.over(axes, scalars)
     warps = placement.symbols["warp"]
     placement.symbols |= grid_symbols(program, warps)
@@ -311,18 +390,20 @@ def segments_of(program: Program, view: View) -> Segments | None:
     return None if step is None else step.segments
 
 
-def _place(program: Program, view: View) -> Index | None:
+def _place(program: Program, site: Site, view: View) -> Index | None:
     """Return what tells elements apart: an address, or the number of a chunk of some segments."""
     if view.ranges is None:
         return view.address
-    step = _locates(program).get(view.ranges.name)
+    step = current_locate(program, site, view)
     if step is None:
         return None
     return step.first + Index.symbol("row" if isinstance(view.row_axis, Gathered) else "col")
 
 
-def _same_warp(first: Region, one: Index, second: Region, two: Index) -> bool:
-    """Return whether equal addresses are proved to be of the same warp.
+def _same_warp(
+    first: Region, one: Index, second: Region, two: Index, places: tuple[str, ...] = _IDENTITY
+) -> bool:
+    """Return whether equal addresses are proved to be of the same warp, or of other places.
 
     If all other symbols together move the address by less than one symbol's factor, that symbol has
     one value where two addresses are equal. It can then be left out, and the next one looked for.
@@ -331,7 +412,7 @@ def _same_warp(first: Region, one: Index, second: Region, two: Index) -> bool:
     for name in {*one.symbols, *two.symbols} - first.scalars:
         if _is_point(name, first, second):
             one, two = (index.substitute({name: first.box[name][0]}) for index in (one, two))
-    there = [name for name in _IDENTITY if name in first.box]
+    there = [name for name in places if name in first.box]
     unknown = {name for name in there if not _is_fixed(name, first, second)}
     while unknown:
         for name, factor in sorted(one.terms, key=lambda term: -abs(term[1])):
@@ -347,7 +428,8 @@ def _same_warp(first: Region, one: Index, second: Region, two: Index) -> bool:
                 unknown.discard(name)
                 break
         else:
-            return False
+            # They may be apart altogether.
+            return _within(first, one, second, two, 0) or _within(second, two, first, one, 0)
     return True
 
 

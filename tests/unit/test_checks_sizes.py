@@ -1,0 +1,74 @@
+"""The sizes that are tried where nothing is proved."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from tcusim.machine.shapes import shape_of
+from tcusim.program.checks.sizes import named_sizes, numbers_of, sizes_to_try
+from tcusim.program.grammar import (
+    BLOCK,
+    Bound,
+    Buffer,
+    BufferRole,
+    Copy,
+    Extent,
+    Index,
+    Program,
+    Scalar,
+    View,
+    When,
+)
+
+IN: Final = Buffer("in", "f32", Extent(Index.symbol("length")), BufferRole.INPUT)
+OUT: Final = Buffer("out", "f32", Extent.of(1), BufferRole.OUTPUT)
+
+
+def program(*scalars: Scalar, per: int = 8, last: int = 100) -> Program:
+    """Return a program in which something changes at a block's number."""
+    one = View.strided(IN, Index.of(0), 1, 1, 1, 1)
+    when = When(
+        (Bound(BLOCK, Index.of(last)),), (Copy(View.strided(OUT, Index(), 1, 1, 1, 1), one),)
+    )
+    index = Index.symbol(scalars[0].name)
+    return Program(
+        name="sizes",
+        shape=shape_of("16x16x16"),
+        ab="f16",
+        acc="f32",
+        scalars=scalars,
+        buffers=(IN, OUT),
+        blocks=Extent(index, per),
+        warps=1,
+        steps=(when,),
+    )
+
+
+def test_grids_of_one_to_five_blocks_and_all_remainders() -> None:
+    sizes = list(sizes_to_try(program(Scalar("length"))))
+    grids = {-(-one["length"] // 8) for one in sizes}
+    assert {1, 2, 3, 4, 5} <= grids
+    assert {one["length"] % 8 for one in sizes} == set(range(8))
+    assert sizes[:2] == [{"length": 7}, {"length": 17}]
+
+
+@pytest.mark.parametrize("last", [3, 5, 7])
+def test_the_block_at_which_something_changes(last: int) -> None:
+    sizes = sizes_to_try(program(Scalar("length"), last=last))
+    assert {last * 8 + 1, last * 8 + 9} <= {one["length"] for one in sizes}
+    assert last in numbers_of(program(Scalar("length"), last=last))
+
+
+def test_scalars_differ_and_keep_to_their_multiples() -> None:
+    made = program(Scalar("length", 16), Scalar("other", 3))
+    sizes = list(sizes_to_try(made))
+    assert all(one["length"] % 16 == 0 and one["other"] % 3 == 0 for one in sizes)
+    assert any(one["length"] < one["other"] for one in sizes)
+    assert any(one["length"] > 2 * one["other"] for one in sizes)
+    assert len({tuple(one.values()) for one in sizes}) == len(sizes)
+
+
+def test_what_messages_call_them() -> None:
+    assert named_sizes({"length": 3, "other": 5}) == "length = 3, other = 5"
