@@ -277,9 +277,12 @@ class CupyArray:
     def __init__(self, gpus: Gpus, device: int, values: NDArray[Any]) -> None:
         self.array, self.gpus = Array(gpus, device, values), gpus
         self.shape, self.dtype = values.shape, values.dtype
-        self.strides = values.strides
         self.data = SimpleNamespace(ptr=self.array.address, device_id=device)
         self.flags = SimpleNamespace(c_contiguous=True)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return self.values.strides
 
     @property
     def values(self) -> NDArray[Any]:
