@@ -89,7 +89,8 @@ def mma(
         Left operand; leading dimensions broadcast as in `numpy.matmul`. Where k is more than the
         tiles of a unit of the user's own have, one mma of a tile follows the other. bf16, e4m3 and
         e5m2 arrays are those of ``ml_dtypes``, or float32 arrays of values that the type holds. A
-        tf32 array is float32 and cut to 10 fraction bits: libraries round before, as `predict_matmul` does.
+        tf32 array is float32 and cut to 10 fraction bits: libraries round before, as
+        `predict_matmul` does.
     b : array_like (..., k, n), ab
         Right operand.
     c : array_like (..., m, n), acc, optional

@@ -42,6 +42,8 @@ def area_proxy(m: int, n: int, k: int, rule: Rule) -> float | None:
     if not isinstance(how, Fused):
         return None
     significand = format_of(rule.ab).fraction_bits + 1
-    width = how.fraction_bits + 2 + math.ceil(math.log2(how.length + 1))
+    # A tile of k products has no step of more.
+    length = min(how.length, k)
+    width = how.fraction_bits + 2 + math.ceil(math.log2(length + 1))
     align_and_add = width * (math.ceil(math.log2(width)) + 1)
-    return m * n * k * (significand**2 + align_and_add * (1 + 1 / how.length))
+    return m * n * k * (significand**2 + align_and_add * (1 + 1 / length))

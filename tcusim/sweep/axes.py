@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -236,19 +236,27 @@ class Grid:
             )
         return grid
 
-    def _axes(self) -> tuple[tuple[Any, ...], ...]:
-        names = (*list(AXES)[len(_SIZES) :],)
-        return (self.tiles, *(getattr(self, name) for name in names))
+    def _axes(self, k: int) -> tuple[tuple[Any, ...], ...]:
+        """Return the values of each axis but the tile's: no step sums more products than k."""
+        own = self if max(self.fused_length) <= k else replace(self, fused_length=self._capped(k))
+        return tuple(getattr(own, name) for name in list(AXES)[len(_SIZES) :])
+
+    def _capped(self, k: int) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(min(k, length) for length in self.fused_length))
 
     def __len__(self) -> int:
-        """Return how many units there are."""
-        return math.prod(map(len, self._axes())) + len(self._named())
+        """Return how many units there are; those that are equal are one."""
+        invented = sum(math.prod(map(len, self._axes(k))) for _, _, k in self.tiles)
+        return invented + len(self._named())
 
     def points(self) -> Iterator[Point]:
-        """Yield every combination, the last axis fastest; then the units that are named."""
-        for (m, n, k), *values in itertools.product(*self._axes()):
-            ab, acc, length, bits, output, alignment = values
-            yield Point(m, n, k, ab, acc, length, bits, output, alignment)
+        """Yield every combination, the last axis fastest; then the units that are named.
+
+        Of steps that are longer than a tile's k, one stands for all: that of k products.
+        """
+        for m, n, k in self.tiles:
+            for ab, acc, length, bits, output, alignment in itertools.product(*self._axes(k)):
+                yield Point(m, n, k, ab, acc, length, bits, output, alignment)
         yield from self._named()
 
     def _named(self) -> list[Point]:

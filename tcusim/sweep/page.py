@@ -16,6 +16,8 @@ __all__ = ["MOST_ROWS", "page_of", "plots_of"]
 # Lines of a chart, which have as many looks; charts and rows of a page that one can still read.
 _MOST_LINES: Final = 16
 _MOST_CHARTS: Final = 12
+# Units of a front that have their names in the legend, the best by the y axis last.
+_MOST_NAMES: Final = 12
 MOST_ROWS: Final = 200
 _NOWRAP: Final = ".tcusim-shown td { white-space: nowrap }"
 # A waste is drawn as a share, all else over decades.
@@ -120,5 +122,7 @@ def _pair_chart(rows: Sequence[Row], one: str, other: str) -> str:
         line("no other is better in both", best, joined=len(best) > 1),
         line("invented units", tuple(row for row in rows if not row.point.unit)),
         line("units that exist", named),
+        *(line(row.name, (row,)) for row in best[:_MOST_NAMES]),
     )
-    return draw(Plot(title, lines, METRICS[other], METRICS[one], log=log, linear=True))
+    linear = other in _SHARES
+    return draw(Plot(title, lines, METRICS[other], METRICS[one], log=log, linear=linear))

@@ -13,7 +13,7 @@ __all__ = ["PAIRS", "ordered", "pairs_of", "pareto"]
 
 # What makes a unit one of the best: no other is better in one of two and as good in the other.
 PAIRS: Final = (
-    ("error", "area"),
+    ("error", "area_each"),
     ("sums_mma", "area"),
     ("scans_mma", "area"),
     ("sums_waste", "scans_waste"),
@@ -26,12 +26,13 @@ def pareto(rows: Sequence[Row], one: str, other: str) -> tuple[Row, ...]:
     """Return the rows that no other beats in two of `METRICS`, by the first of them.
 
     A row is beaten by one that is less in one metric and no more in the other. Rows that lack
-    either are left out, and of equal ones all are kept.
+    either are left out, and of equal ones all are kept. Errors are compared by two digits, of which
+    a prediction knows the first: what is better in the third is not.
     """
     known = [
         (x, y, number)
         for number, row in enumerate(rows)
-        if (x := _value(row, one)) is not None and (y := _value(row, other)) is not None
+        if (x := _told(row, one)) is not None and (y := _told(row, other)) is not None
     ]
     best: list[tuple[float, float, int]] = []
     for x, y, number in sorted(known):
@@ -60,6 +61,12 @@ def ordered(rows: Sequence[Row], by: str) -> tuple[Row, ...]:
         return value is None, math.inf if value is None else value, number
 
     return tuple(row for _, row in sorted(enumerate(rows), key=key))
+
+
+def _told(row: Row, metric: str) -> float | None:
+    """Return a metric as it is compared."""
+    value = _value(row, metric)
+    return float(f"{value:.2g}") if metric == "error" and value is not None else value
 
 
 def _value(row: Row, metric: str) -> float | None:

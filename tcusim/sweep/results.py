@@ -22,7 +22,7 @@ __all__ = ["HEADER", "Exploration"]
 
 # The columns of the table for people.
 HEADER: Final = (
-    *("unit", "tile", "types", "L", "F", "rounding", "error", "measured", "area"),
+    *("unit", "tile", "types", "L", "F", "rounding", "error", "measured", "area", "each"),
     *("sum: waste", "by", "seconds", "scan: waste", "by", "seconds", "best in"),
 )
 # Lines of reasons in a text.
@@ -52,7 +52,7 @@ class Exploration:
         """The rows that have no reason against them."""
         return tuple(row for row in self.rows if not row.reason)
 
-    def pareto(self, one: str = "error", other: str = "area") -> tuple[Row, ...]:
+    def pareto(self, one: str = "error", other: str = "area_each") -> tuple[Row, ...]:
         """Return the rows that no other beats in two of `METRICS`, by the first of them.
 
         A row is beaten by one that is less in one metric and no more in the other. Rows that lack
@@ -86,7 +86,7 @@ class Exploration:
             if row.reason:
                 found.setdefault(row.reason, []).append(row)
         lines = [
-            f"{len(rows)} not possible, such as {_name(rows[0])}: {why}"
+            f"{len(rows)} not possible, such as {rows[0].name}: {why}"
             for why, rows in itertools.islice(found.items(), _MOST_REASONS)
         ]
         if len(found) > _MOST_REASONS:
@@ -99,7 +99,7 @@ class Exploration:
         for row in self.rows:
             for note in row.notes:
                 name, _, text = note.partition(": ")
-                found.setdefault(name, []).append(f"{_name(row)}: {text}")
+                found.setdefault(name, []).append(f"{row.name}: {text}")
         return [f"{len(texts)} with {name}, such as {texts[0]}" for name, texts in found.items()]
 
     def summary(self) -> str:
@@ -164,6 +164,7 @@ def _cells(row: Row, best: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         _text(row.error),
         _text(row.measured),
         _text(row.area),
+        _text(row.value("area_each")),
         *(text for done in (row.sums, row.scans) for text in _done(done)),
         ", ".join("/".join(pair) for pair in best),
     )
@@ -178,10 +179,3 @@ def _done(done: Done | None) -> tuple[str, str, str]:
 
 def _text(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def _name(row: Row) -> str:
-    point = row.point
-    if point.unit:
-        return f"{point.unit} {point.tile}"
-    return f"{point.tile} F={point.fraction_bits} L={point.fused_length}"

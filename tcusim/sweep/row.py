@@ -69,6 +69,14 @@ class Row:
     scans: Done | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """The unit in a few words."""
+        point = self.point
+        if point.unit:
+            return f"{point.unit} {point.tile}"
+        return f"{point.tile} F={point.fraction_bits} L={point.fused_length}"
+
     def value(self, metric: str) -> float | None:
         """Return a metric of `METRICS`."""
         value: float | None = self.as_json()[metric]
@@ -79,6 +87,9 @@ class Row:
         found: dict[str, Any] = {name: getattr(self.point, name) for name in _OF_POINT}
         found["tile"] = self.point.tile
         found |= {name: getattr(self, name) for name in ("error", "measured", "area")}
+        found["area_each"] = None
+        if self.area is not None:
+            found["area_each"] = self.area / (self.point.m * self.point.n * self.point.k)
         for task in _TASKS:
             done = getattr(self, task)
             found |= {f"{task}_{name}": getattr(done, name, None) for name in _OF_DONE}
@@ -92,12 +103,19 @@ _TASKS: Final = ("sums", "scans")
 # The names of a flat row, in order.
 COLUMNS: Final = (
     *("unit", "tile", *(name for name in _OF_POINT if name != "unit"), "error", "measured"),
-    *("area", *(f"{task}_{name}" for task in _TASKS for name in _OF_DONE), "reason", "notes"),
+    *(
+        "area",
+        "area_each",
+        *(f"{task}_{name}" for task in _TASKS for name in _OF_DONE),
+        "reason",
+        "notes",
+    ),
 )
 # What units are compared by, less being better: the column, and what it is.
 METRICS: Final[Mapping[str, str]] = {
     "error": "error of a sum",
     "area": "area proxy, full adders",
+    "area_each": "area of a multiply-add, full adders",
     "sums_mma": "mma an element of a long sum",
     "scans_mma": "mma an element of a long scan",
     "sums_waste": "wasted share of a long sum",

@@ -14,8 +14,13 @@ def rule(length: int, fraction_bits: int, ab: str = "f16") -> Rule:
 
 def test_it_is_the_formula() -> None:
     # f16 has 11 bits of significand; 10 + 2 + 2 bits hold a sum of 3 terms; log2 of 14 is 4.
-    assert area_proxy(1, 1, 1, rule(2, 10)) == pytest.approx(121 + 14 * 5 * 1.5)
+    assert area_proxy(1, 1, 2, rule(2, 10)) == pytest.approx(2 * (121 + 14 * 5 * 1.5))
     assert area_proxy(16, 8, 4, rule(2, 10)) == pytest.approx(512 * (121 + 14 * 5 * 1.5))
+
+
+def test_a_step_has_no_more_products_than_the_tile() -> None:
+    for k in (1, 4, 8):
+        assert area_proxy(4, 4, k, rule(16, 20)) == area_proxy(4, 4, k, rule(k, 20))
 
 
 def test_more_bits_cost_more_and_shared_rounding_less() -> None:

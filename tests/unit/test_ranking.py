@@ -38,5 +38,10 @@ def test_rows_without_a_metric_come_last() -> None:
 
 
 def test_pairs_are_those_in_which_rows_differ() -> None:
-    assert pairs_of([row(1.0, 1.0), row(2.0, 3.0)]) == [("error", "area")]
+    assert pairs_of([row(1.0, 1.0), row(2.0, 3.0)]) == [("error", "area_each")]
     assert pairs_of([row(1.0, None), row(None, 1.0), row(1.0, 2.0)]) == []
+
+
+def test_the_third_digit_of_an_error_decides_nothing() -> None:
+    rows = [row(2.077e-7, 1.0), row(2.076e-7, 2.0), row(2.074e-7, 3.0), row(1.0e-7, 4.0)]
+    assert pareto(rows, "error", "area") == (rows[3], rows[0])

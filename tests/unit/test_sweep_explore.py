@@ -27,7 +27,7 @@ def found() -> Exploration:
 
 def test_there_is_a_row_for_each_unit_in_the_order_of_the_grid(found: Exploration) -> None:
     assert [row.point for row in found.rows] == list(tcusim.Grid.of(**GRID).points())
-    assert len(found.rows) == len(found.evaluated) == 20
+    assert len(found.rows) == len(found.evaluated) == 15
 
 
 def test_more_fraction_bits_have_less_error(found: Exploration) -> None:
@@ -41,15 +41,15 @@ def test_several_processes_and_a_file_give_the_same(found: Exploration, tmp_path
     seen: list[tuple[int, int]] = []
     two = explore(GRID, jobs=2, file=path, progress=lambda *now: seen.append(now), **FEW)
     assert two == found
-    assert seen[0] == (0, 20)
-    assert seen[-1] == (20, 20)
+    assert seen[0] == (0, 15)
+    assert seen[-1] == (15, 15)
     # Cut short: what is lost is evaluated again, and nothing else.
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:9]) + lines[9][:40])
     seen.clear()
     again = explore(GRID, jobs=1, file=path, progress=lambda *now: seen.append(now), **FEW)
     assert again == found
-    assert seen[0] == (8, 20)
+    assert seen[0] == (8, 15)
     assert sorted(path.read_bytes().splitlines()) == sorted(b"".join(lines).splitlines())
 
 
