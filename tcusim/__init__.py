@@ -42,6 +42,7 @@ from tcusim.simulate.interpreter import Event, interpret
 if TYPE_CHECKING:
     from tcusim.accuracy.accuracy import Accuracy, accuracy_of
     from tcusim.arrays.partial import carries, combine, cut_size, partials
+    from tcusim.arrays.segments import segmented_max, segmented_mean, segmented_min
     from tcusim.check.report import ShapeReport
     from tcusim.check.validation import validate_shape
     from tcusim.machine.accounts.explanation import Explanation, explain
@@ -120,6 +121,9 @@ __all__ = [
     "register_unit",
     "run",
     "segmented_cumsum",
+    "segmented_max",
+    "segmented_mean",
+    "segmented_min",
     "segmented_sum",
     "shape_of",
     "sum",
@@ -159,6 +163,9 @@ _LATER = {
     "partials": "tcusim.arrays.partial",
     "predict_matmul": "tcusim.machine.gemm_orders",
     "probe_unit": "tcusim.machine.probing",
+    "segmented_max": "tcusim.arrays.segments",
+    "segmented_mean": "tcusim.arrays.segments",
+    "segmented_min": "tcusim.arrays.segments",
     "trace": "tcusim.simulate.trace",
     "validate": "tcusim.verdict.verdict",
     "validate_shape": "tcusim.check.validation",

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tcusim.algorithms.builder import adds_rows
 from tcusim.arrays.dtypes import TypeRule, numpy_type
-from tcusim.arrays.fixed_point import FixedPoint, Integers, Numeral, Place, nan_of
+from tcusim.arrays.fixed_point import FixedPoint, Integers, Numeral, Place, few_sums, nan_of
 from tcusim.arrays.libraries import Array
 from tcusim.arrays.offsets import edges_of_rows
 from tcusim.arrays.problem import (
@@ -31,7 +31,7 @@ from tcusim.arrays.problem import (
 )
 from tcusim.machine import format_of, split_values
 
-__all__ = ["Stage", "Work", "batch", "stages_of", "through"]
+__all__ = ["Stage", "Work", "batch", "few_summed", "stages_of", "through"]
 
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -47,6 +47,8 @@ _PART: Final = 2**12
 _FINER: Final = 16
 _COARSE: Final = 2.0 ** (127 - _FINER)
 _MAY_BE_FINE: Final = 2.0**-109
+# Elements whose exact sum takes Python less time than a launch.
+_FEW: Final = 2**10
 # Empty segments that are worth another plan.
 _MANY_EMPTY: Final = 2**12
 
@@ -102,6 +104,14 @@ def through(work: Work, stages: Sequence[Stage]) -> Steps:
     except StopIteration as end:
         result: Array = end.value
         return result
+
+
+def few_summed(work: Work, result: np.dtype[Any]) -> Array | None:
+    """Return exact sums of a few elements, for which no launch is worth its time; else None."""
+    p = work.problem
+    if not isinstance(p, Problem | RaggedProblem) or p.kind != "reduction" or p.algorithm:
+        return None
+    return few_sums(work.arrays["in"], _edges(work), result) if p.length <= _FEW else None
 
 
 def stages_of(rule: TypeRule, *, product: bool) -> tuple[Stage, ...]:

@@ -6,7 +6,9 @@ digits from the binary point on, sums are integers too: exact in any order and a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -16,7 +18,7 @@ from tcusim.arrays.libraries import Array
 from tcusim.machine import canonical_nan, from_values
 from tcusim.machine.formats import BY_ARRAY_NAME, Float64, array_name_of, round_values
 
-__all__ = ["FixedPoint", "Integers", "Numeral", "Place", "nan_of"]
+__all__ = ["FixedPoint", "Integers", "Numeral", "Place", "few_sums", "nan_of"]
 
 Bools: TypeAlias = NDArray[np.bool_]
 Digits: TypeAlias = NDArray[np.int8]
@@ -188,6 +190,38 @@ class FixedPoint:
         signed = np.where(negative, -value, value)
         rounded: Array = round_values(signed, BY_ARRAY_NAME[self.result.name]).astype(self.result)
         return rounded
+
+
+def few_sums(x: Array, edges: Iterable[int], result: np.dtype[Any]) -> Array | None:
+    """Return sums of a few numbers, rounded once, in Python; None if something is not finite.
+
+    They have the bits of sums of digits, whose launches take longer for so few.
+    """
+    values: list[Any] = x.tolist() if x.dtype.kind in "biu" else x.astype(np.float64).tolist()
+    narrow, sums = result != np.float64, []
+    try:
+        for begin, end in itertools.pairwise(edges):
+            row = values[begin:end]
+            if x.dtype.kind in "biu":
+                whole = sum(row)
+                total = float(whole)
+                rest: float = whole - int(total)
+            else:
+                total = math.fsum(row)
+                rest = math.fsum([*row, -total]) if narrow else 0
+            if narrow and rest and not np.float64(total).view(np.int64) & 1:
+                # Rounded to odd: the rounding that follows is then as if it were the only one.
+                total = math.nextafter(total, math.copysign(math.inf, rest))
+            sums.append(total + 0.0)
+    except (OverflowError, ValueError):
+        return None
+    found = np.array(sums)
+    if not np.isfinite(found).all():
+        return None
+    if narrow:
+        found = round_values(found, BY_ARRAY_NAME[result.name])
+    typed: Array = found.astype(result)
+    return typed
 
 
 def nan_of(dtype: np.dtype[Any]) -> Array:

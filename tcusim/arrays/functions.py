@@ -23,7 +23,15 @@ from numpy.typing import DTypeLike
 
 from tcusim.arrays.calls import run_ready
 from tcusim.arrays.dtypes import Bits
-from tcusim.arrays.libraries import Array, HostArray, Kind, compressed_rows
+from tcusim.arrays.libraries import (
+    Array,
+    HostArray,
+    Kind,
+    compressed_rows,
+    is_foreign,
+    like_array,
+)
+from tcusim.arrays.offsets import sorted_by_ids
 from tcusim.arrays.prepare import prepare_product, prepare_segments
 from tcusim.arrays.problem import Shape
 from tcusim.arrays.report import Report
@@ -86,6 +94,7 @@ class SegmentKeywords(SumKeywords, total=False):
     check_offsets: bool
     segment_ids: Any
     num_segments: int | None
+    sort: bool
 
 
 class SegmentScanKeywords(SegmentKeywords, total=False):
@@ -361,6 +370,7 @@ def segmented_sum(
     check_offsets: bool = True,
     segment_ids: Any = None,
     num_segments: int | None = None,
+    sort: bool = False,
     axis: int = -1,
     dtype: DTypeLike | None = None,
     out: Any = None,
@@ -397,10 +407,14 @@ def segmented_sum(
         saves.
     segment_ids : array_like of int, shape (axis' length,), optional
         Instead of offsets: the number of each element's segment, as in `jax.ops.segment_sum`. They
-        never decrease; a segment without elements has the sum 0. Those in GPU memory are checked
-        there, for which the call waits, and offsets are made of them.
+        never decrease, unless `sort` is given; a segment without elements has the sum 0. Those in
+        GPU memory are checked there, for which the call waits, and offsets are made of them. Keys
+        of other kinds, such as times, are numbered by ``np.unique(keys, return_inverse=True)``.
     num_segments : int, optional
         With `segment_ids`: how many segments there are. By default one more than the last id.
+    sort : bool
+        With `segment_ids` in any order: sort the elements by them first, those of a segment in
+        their order, which is that of the additions. Not in GPU memory.
     axis : int
         The axis that is made of segments.
     a, dtype, out, backend, tile, arch, acc, algorithm, bits, report, progress, stream
@@ -429,6 +443,9 @@ def segmented_sum(
         rows = compressed_rows(a, axis)
         if rows is not None:
             (a, offsets), axis = rows, -1
+    given = a
+    if sort:
+        a, segment_ids, *_ = sorted_by_ids(a, segment_ids, axis)
     request = SegmentRequest("segmented_sum", axis, segment_size, dtype)
     asked = (
         request,
@@ -437,7 +454,8 @@ def segmented_sum(
         type(segment_size),
     )
     call = Call(out, stream, report, progress, offsets, check_offsets, segment_ids, num_segments)
-    return run_ready(asked, (a,), call, prepare_segments)
+    sums = run_ready(asked, (a,), call, prepare_segments)
+    return like_array(given, sums) if sort and out is None and is_foreign(given) else sums
 
 
 @overload
@@ -456,6 +474,7 @@ def segmented_cumsum(
     check_offsets: bool = True,
     segment_ids: Any = None,
     num_segments: int | None = None,
+    sort: bool = False,
     axis: int = -1,
     exclusive: bool = False,
     include_initial: bool = False,
@@ -486,8 +505,8 @@ def segmented_cumsum(
     initial : number or array_like, optional
         What precedes the first element of each segment, as in `cumsum`: a number, or one for each
         segment, of the shape of `segmented_sum`, or broadcast to it.
-    segment_size, offsets, check_offsets, segment_ids, num_segments, axis
-        As in `segmented_sum`.
+    segment_size, offsets, check_offsets, segment_ids, num_segments, sort, axis
+        As in `segmented_sum`. With `sort`, results lie where their elements do.
     out : array, optional
         As in `sum`, but it may be `a` itself, which is then scanned in place.
     a, dtype, backend, tile, arch, acc, algorithm, bits, report, progress, stream
@@ -512,6 +531,12 @@ def segmented_cumsum(
     >>> tcusim.segmented_cumsum(np.ones(6, np.float16), 3, reverse=True)
     array([3., 2., 1., 3., 2., 1.], dtype=float16)
     """
+    in_order = sorted_by_ids(a, segment_ids, axis) if sort else None
+    if in_order is not None and include_initial:
+        raise InputError(
+            "include_initial goes with segments that lie side by side, and sort with others; leave "
+            "one of them out"
+        )
     request = SegmentRequest(
         "segmented_cumsum", axis, segment_size, dtype, False, exclusive, reverse, include_initial
     )
@@ -524,7 +549,10 @@ def segmented_cumsum(
     call = Call(
         out, stream, report, progress, offsets, check_offsets, segment_ids, num_segments, initial
     )
-    return run_ready(asked, (a,), call, prepare_segments)
+    if in_order is None:
+        return run_ready(asked, (a,), call, prepare_segments)
+    call = call._replace(out=None, segment_ids=in_order.ids)
+    return in_order.restored(run_ready(asked, (in_order.a,), call, prepare_segments), out, a)
 
 
 @overload

@@ -3,21 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.arrays.dtypes import TypeRule, numpy_type
-from tcusim.arrays.libraries import Home, Host, addend_of, as_numpy, is_on_device, name_of_kind
+from tcusim.arrays.libraries import (
+    Array,
+    Home,
+    Host,
+    addend_of,
+    as_numpy,
+    is_foreign,
+    is_on_device,
+    like_array,
+    name_of_kind,
+)
 from tcusim.arrays.request import Call, Layout, count_of
 from tcusim.backends import DeviceBackend, IntegerFacts, OffsetsBackend
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine.formats import format_of
 
-__all__ = ["Offsets", "edges_of", "edges_of_rows", "initial_of", "offsets_of", "require_longest"]
+__all__ = [
+    "Offsets",
+    "Sorted",
+    "edges_of",
+    "edges_of_rows",
+    "initial_of",
+    "offsets_of",
+    "require_longest",
+    "sorted_by_ids",
+]
 
 Ints = NDArray[np.int64]
+
+# Segments that sorted ids may speak of by default, however few elements there are, and for each of
+# these; and by a number that the user gives.
+_MOST_SEGMENTS = 2**25
+_MOST_PER_ELEMENT = 16
+_MOST_NAMED = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +108,7 @@ def _of_ids(home: Home, a: Any, call: Call, length: int, rows: int) -> Offsets:
         if isinstance(there, OffsetsBackend):
             given = there.describe(ids)
             _require_ids_of(tuple(given.shape), given.dtype, length)
-            segments = _segments_of(there.facts_of_integers(ids), call.num_segments)
+            segments = _segments_of(there.facts_of_integers(ids), call.num_segments, length)
             offsets = there.offsets_of_ids(ids, segments)
             facts = there.facts_of_integers(offsets)
             return Offsets(_for_rows(there, offsets, facts, rows), segments, facts)
@@ -170,12 +195,18 @@ def _require_ids_of(shape: tuple[int, ...], dtype: Any, length: int) -> None:
         )
 
 
-def _segments_of(facts: IntegerFacts, num_segments: Any) -> int:
+def _segments_of(facts: IntegerFacts, num_segments: Any, length: int) -> int:
     """Return how many segments ids speak of, which are some; refuse what is no number of one."""
-    _require_sorted("segment_ids", facts, "; sort the elements by them first")
-    number = facts.last + 1
+    _require_sorted("segment_ids", facts, "; sort the elements by them first, or give sort=True")
+    number, most = facts.last + 1, max(_MOST_SEGMENTS, _MOST_PER_ELEMENT * length)
     if num_segments is not None:
-        number = count_of("num_segments", num_segments)
+        number, most = count_of("num_segments", num_segments), max(_MOST_NAMED, most)
+    if number > most:
+        raise InputError(
+            f"there would be {number} segments, nearly all of them empty, for {length} elements. "
+            "Number those that there are: keys, ids = np.unique(segment_ids, return_inverse=True); "
+            "ids are the segment_ids then, and keys[i] is what segment i is of"
+        )
     for at, value, out in (
         (0, facts.first, facts.first < 0),
         (-1, facts.last, facts.last >= number),
@@ -230,10 +261,60 @@ def _edges_of_ids(ids: Any, num_segments: Any, length: int) -> Ints:
     ids = as_numpy("segment_ids", ids)
     _require_ids_of(ids.shape, ids.dtype, length)
     if length:
-        number = _segments_of(_facts_of(ids), num_segments)
+        number = _segments_of(_facts_of(ids), num_segments, length)
     else:
         number = 0 if num_segments is None else count_of("num_segments", num_segments)
-    return np.searchsorted(ids, np.arange(number + 1)).astype(np.int64)
+    counts = np.bincount(ids.astype(np.int64), minlength=number)
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+
+
+class Sorted(NamedTuple):
+    """An array whose elements are sorted by the ids of their segments, those of one in their order.
+
+    order: which element of the given array each one is; None if they were sorted. axis: of them.
+    """
+
+    a: Any
+    ids: Any
+    order: Ints | None
+    axis: Any
+
+    def restored(self, scans: Array, out: Any, given: Any) -> Any:
+        """Return scans with each where its element was given, or fill `out`."""
+        if self.order is not None:
+            place = [slice(None)] * scans.ndim
+            place[self.axis] = self.order
+            sorted_scans, scans = scans, np.empty_like(scans)
+            scans[tuple(place)] = sorted_scans
+        if out is None:
+            return like_array(given, scans) if is_foreign(given) else scans
+        target = as_numpy("out", out)
+        if (target.shape, target.dtype) != (scans.shape, scans.dtype):
+            raise InputError(
+                f"out must be an array of {scans.dtype}, shape {scans.shape}; got {target.dtype}, "
+                f"{target.shape}"
+            )
+        target[...] = scans
+        return out
+
+
+def sorted_by_ids(a: Any, ids: Any, axis: Any) -> Sorted:
+    """Sort the elements of an axis by the ids of their segments, if they are not yet sorted."""
+    if ids is None:
+        raise InputError("sort goes with segment_ids; leave it out")
+    if is_on_device(a) or is_on_device(ids):
+        raise Unsupported(
+            "sort=True goes with arrays in the computer's memory. In GPU memory, sort the elements "
+            "by their ids first, with a stable sort of their library, and pass what is sorted"
+        )
+    values, numbers = as_numpy("a", a), as_numpy("segment_ids", ids)
+    known = isinstance(axis, (int, np.integer)) and -values.ndim <= axis < values.ndim
+    if known:
+        _require_ids_of(numbers.shape, numbers.dtype, values.shape[axis])
+    if not known or (numbers[1:] >= numbers[:-1]).all():
+        return Sorted(values, numbers, None, axis)
+    order = np.argsort(numbers, kind="stable")
+    return Sorted(np.take(values, order, axis), numbers[order], order, axis)
 
 
 def edges_of_rows(edges: Ints, rows: int) -> Ints:

@@ -12,7 +12,6 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE = {
     "tcusim.algorithms.options": "test_registry.py",
     "tcusim.algorithms.registry": "test_registry.py",
-    "tcusim.arrays.exact": "test_exact.py",
     "tcusim.arrays.report": "test_functions.py",
     "tcusim.cli.explain": "test_explain.py",
     "tcusim.cli.options": "test_options.py",

@@ -285,7 +285,7 @@ def test_what_rounds_on_the_way_is_refused() -> None:
         tcusim.sum(x, bits="exact", dtype="int64")
     with pytest.raises(UnknownName, match=r"unknown bits 'exakt'. Did you mean 'exact'\?"):
         UNTYPED.sum(x, bits="exakt")
-    with pytest.raises(InputError, match="bits must be a name, got None"):
+    with pytest.raises(InputError, match="unknown bits None"):
         UNTYPED.plan("sum", length=3, bits=None)
     assert tcusim.sum(x, bits="exact", algorithm="reduction_tn") == 300
 
@@ -383,3 +383,20 @@ def test_exact_sums_take_little_memory(dtype: str, name: str) -> None:
     finally:
         tracemalloc.stop()
     assert peak - result.nbytes <= 4 * x.nbytes
+
+
+@examples
+@given(cut_floats(), st.sampled_from(list(FLOATS)))
+def test_few_numbers_have_the_bits_of_launches(
+    case: tuple[NDArray[Any], list[int]], result: str
+) -> None:
+    x, edges = case
+    more: Any = {"dtype": TYPES[result], "bits": "exact"}
+    with np.errstate(over="ignore", invalid="ignore"):
+        for given_by, at_once in (
+            ({"offsets": edges}, tcusim.segmented_sum(x, offsets=edges, **more)),
+            ({"segment_size": 1}, tcusim.segmented_sum(x, 1, **more)),
+            ({"segment_size": x.size}, tcusim.segmented_sum(x, x.size, **more)),
+        ):
+            launched: Any = UNTYPED.segmented_sum(x, **given_by, **more, backend="numpy")
+            assert bits(at_once) == bits(launched)
