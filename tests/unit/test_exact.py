@@ -346,10 +346,10 @@ SQUARE = np.ones((2, 2), np.float16)
     [
         (lambda: UNTYPED.sum(SQUARE, backend=["numpy"]), "backend must be a name, got ['numpy']"),
         (lambda: UNTYPED.sum(SQUARE, acc=[1]), "acc must be a name, got [1]"),
-        (lambda: UNTYPED.sum(SQUARE, acc=None), "acc must be a name, got None"),
+        (lambda: UNTYPED.sum(SQUARE, acc=None), "unknown accumulator None"),
         (lambda: UNTYPED.sum(SQUARE, algorithm={}), "algorithm must be a name, got {}"),
         (lambda: UNTYPED.matmul(SQUARE, SQUARE, arch=7), "arch must be a name, got 7"),
-        (lambda: UNTYPED.plan(["sum"], length=5), "unknown operation ['sum']"),
+        (lambda: UNTYPED.plan(["sum"], length=5), "operation must be a name, got ['sum']"),
         (lambda: UNTYPED.plan_product(["matmul"], rows=1, inner=1), "unknown operation ['matmul']"),
         (lambda: UNTYPED.sum(SQUARE, tile="8x8x16"), "tiles of 8x8x16 do not do: reduction_"),
         (lambda: UNTYPED.matmul(SQUARE, SQUARE, tile="8x8x16"), "tiles of 8x8x16 do not do: gemm"),
