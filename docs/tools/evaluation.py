@@ -14,6 +14,7 @@ from records import DATA
 from tables import table
 
 from tcusim import line_charts
+from tcusim.algorithms import algorithms
 from tcusim.line_charts import Line, Plot
 from tcusim_bench.report import OURS, Report, Row
 
@@ -25,6 +26,13 @@ _GIGA, _TERA = "10⁹ elements a second", "10¹² operations a second"
 _V100_LIMITS = {"sum": 450.0, "scan": 225.0}
 # Peak of the V100's tensor cores in the paper, in 10¹² operations a second.
 _V100_PEAK = 113.0
+# What the algorithm says of its source, if it is not the paper.
+_OF_OTHERS = {
+    name
+    for row in algorithms()
+    if not row.source.startswith("[DAKKAK19")
+    for name in (row.name, row.alias)
+}
 # Segment sizes in the authors' labels, and those of which they give a share of the limit.
 _SIZE_IN_LABEL = re.compile(r"SEGMENT_SIZE (\d+) ")
 _FIRST, _LAST = 2**4, 2**24
@@ -121,12 +129,16 @@ def _pico(row: Row) -> float | None:
 
 def _is_papers(row: Row) -> bool:
     """Return whether it is one of the paper's programs, as printed."""
-    return row.best.who.startswith(f"{OURS} ")
+    who = row.best.who
+    return who.startswith(f"{OURS} ") and who.split()[1].rstrip(",") not in _OF_OTHERS
 
 
 def _by_algorithm(row: Row) -> str:
-    """Name the paper's programs, of whichever tile, by the algorithm."""
-    return f"paper: {row.best.who.split()[1].rstrip(',')}" if _is_papers(row) else row.best.who
+    """Name programs, of whichever tile, by the algorithm, and say which are the paper's."""
+    if not row.best.who.startswith(f"{OURS} "):
+        return row.best.who
+    name = row.best.who.split()[1].rstrip(",")
+    return f"paper: {name}" if _is_papers(row) else f"{OURS}: {name}"
 
 
 def _as_one(row: Row) -> str:
@@ -512,17 +524,29 @@ def _v100_gemm(folder: Path) -> str:
 
 
 def _gemm_ratio(folder: Path) -> str:
+    """Compare products of the largest size at which cuBLAS was measured in both ways."""
     report = records.figure("2", folder)
     parts = []
     for name, acc in (("HGEMM", "f16"), ("MGEMM", "f32")):
-        best: dict[str, float] = {}
-        for row in report.rows if report else ():
-            number = _tera(row)
-            if number and row.best.acc == acc:
-                best[row.best.who] = max(number, best.get(row.best.who, 0.0))
-        fast, slow = best.get("cuBLAS"), best.get("cuBLAS without tensor cores")
-        if fast and slow:
-            text = f"{name} {fast:.0f} TFLOP/s, {fast / slow:.1f} times"
-            ours = max((best[who] for who in best if who.startswith(OURS)), default=None)
-            parts.append(text + (f"; tcusim {ours:.0f} TFLOP/s" if ours else ""))
+        wanted = _of_types(acc)
+        fast = _products(report, wanted, "cuBLAS".__eq__)
+        slow = _products(report, wanted, "cuBLAS without tensor cores".__eq__)
+        ours = _products(report, wanted, lambda who: who.startswith(OURS))
+        ratios = _ratios(fast, slow)
+        if ratios:
+            size = max(ratios)
+            text = f"{name} {fast[size]:.3g} TFLOP/s, {ratios[size]:.2g} times, at n = {size:,}"
+            parts.append(text + (f"; tcusim {ours[size]:.3g} TFLOP/s" if size in ours else ""))
     return "; ".join(parts) or _NOT
+
+
+def _products(
+    report: Report | None, wanted: _Name, is_theirs: Callable[[str], bool]
+) -> dict[float, float]:
+    """Return the most TFLOP/s of each size, of the rows that have a name and are of some program."""
+    best: dict[float, float] = {}
+    for row in report.rows if report else ():
+        number = _tera(row)
+        if number and is_theirs(row.best.who) and wanted(row) is not None:
+            best[row.segment_size] = max(number, best.get(row.segment_size, 0.0))
+    return best

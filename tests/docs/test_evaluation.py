@@ -118,14 +118,26 @@ def test_power_and_products(tools: Any, folder: Path) -> None:
     record(folder, "figure-power", {case: tried})
     square = Case("figure 2", "matmul", 1024, 2**20)
     fast, slow = attempt("cuBLAS", 0.01, "f16"), attempt("cuBLAS without tensor cores", 0.1, "f16")
-    record(folder, "figure-2", {square: [fast, slow, attempt(f"{OURS} gemm", 0.02, "f16")]})
+    # Of other sizes there is one way alone: no ratio is of two sizes.
+    small = {Case("figure 2", "matmul", 256, 2**16): [attempt(slow.who, 0.001, "f16")]}
+    large = {Case("figure 2", "matmul", 4096, 2**24): [attempt("cuBLAS", 0.1, "f16")]}
+    middle = {square: [fast, slow, attempt(f"{OURS} gemm", 0.02, "f16")]}
+    record(folder, "figure-2", small | middle | large)
+    vector = Case("figure 3", "matvec", 4096, 2**24)
+    programs = [
+        attempt(f"{OURS} gemv 16x16x16", 0.2),
+        attempt(f"{OURS} gemv_reduction 8x32x16", 0.1),
+    ]
+    record(folder, "figure-3", {vector: programs})
     evaluation = tools("evaluation")
     lines = evaluation.claims(folder).splitlines()
     assert "power +20% of CUB's; energy an element -40% of CUB's" in lines[5]
-    assert "HGEMM 215 TFLOP/s, 10.0 times; tcusim 107 TFLOP/s" in lines[-1]
+    assert "HGEMM 215 TFLOP/s, 10 times, at n = 1,024; tcusim 107 TFLOP/s" in lines[-1]
     watts, energy, *_ = drawn(evaluation.figure("power", folder))
     assert names_of(watts) == names_of(energy) == ["paper: reduction_256n", "CUB"]
-    assert names_of(drawn(evaluation.figure("2", folder))[1])[0] == "paper: gemm"
+    assert "paper: gemm" in names_of(drawn(evaluation.figure("2", folder))[1])
+    shown = names_of(drawn(evaluation.figure("3", folder))[-1])
+    assert set(shown) == {"paper: gemv", f"{OURS}: gemv_reduction"}
 
 
 def test_blocks_and_whole_arrays(tools: Any, folder: Path) -> None:

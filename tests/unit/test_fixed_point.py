@@ -61,7 +61,7 @@ def prefixes(x: NDArray[Any], name: str) -> list[float]:
 
 @pytest.mark.parametrize("name", FLOATS)
 def test_a_sum_of_any_number_of_bits_is_rounded_once(name: str) -> None:
-    """A rounding to float64 on the way would round twice from 54 bits on: at ties, and near them."""
+    """A rounding to float64 on the way would round twice from 54 bits on, at ties and near them."""
     digits, rows = FLOATS[name][0], []
     for bits in range(max(digits, 24) + 1, 80):
         for middle in ([], [digits], [digits + 1], [digits, digits + 1], [digits - 1, digits]):
