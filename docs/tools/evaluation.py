@@ -543,7 +543,7 @@ def _gemm_ratio(folder: Path) -> str:
 def _products(
     report: Report | None, wanted: _Name, is_theirs: Callable[[str], bool]
 ) -> dict[float, float]:
-    """Return the most TFLOP/s of each size, of the rows that have a name and are of some program."""
+    """Return the most TFLOP/s of each size, of rows that have a name and are of a program."""
     best: dict[float, float] = {}
     for row in report.rows if report else ():
         number = _tera(row)

@@ -64,6 +64,7 @@ __all__ = [
 
 RECORDED = Path(__file__).resolve().parents[2] / "tests" / "recorded"
 MMASIM = Path(__file__).resolve().parents[1] / "data" / "mmasim.json"
+MMAEMU = Path(__file__).resolve().parents[1] / "data" / "mmaemu.json"
 
 # Element types, by the names of the recorded sets: operands and accumulator.
 TILE_TYPES = {
@@ -163,6 +164,24 @@ def mmasim_table(path: Path = MMASIM) -> str:
         rows.append((*key, shapes, f"{outputs:,}", f"{differ:,}", kinds))
     head = ("architecture", "instruction", "types", "shapes", "outputs", "differ", "operands")
     return table(head, rows)
+
+
+def mmaemu_table(path: Path = MMAEMU) -> str:
+    """Return what was compared with mmaemu: a row for each of its rules and type."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    together: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in record["rows"]:
+        together.setdefault((row["preset"], row["ab"]), []).append(row)
+    rows = []
+    for (preset, ab), alike in together.items():
+        outputs, differ = (sum(row[name] for row in alike) for name in ("outputs", "differ"))
+        lengths = ", ".join(map(str, sorted({row["k"] for row in alike})))
+        kinds = ", ".join(dict.fromkeys(row["kind"] for row in alike))
+        rows.append((f"`{preset}`", ab, lengths, kinds, f"{outputs:,}", f"{differ:,}"))
+    total = sum(row["outputs"] for row in record["rows"])
+    version = record["versions"]["mmaemu"]
+    head = ("mmaemu's rule", "type", "k", "operands", "outputs", "differ")
+    return f"{table(head, rows)}\n\nTogether {total:,} outputs, with mmaemu {version}."
 
 
 def gpu_table() -> str:

@@ -48,6 +48,34 @@ def test_the_sentence_in_the_readme(tables: ModuleType) -> None:
     assert set(named.split(", ")) == set(gpus)
 
 
+def test_how_the_recorded_outputs_are_shared(tables: ModuleType) -> None:
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    by_gpu: dict[str, int] = {}
+    for gpu, _, count, *_ in tables.evidence():
+        name = gpu.split(",")[0]
+        by_gpu[name] = by_gpu.get(name, 0) + count
+    most = by_gpu.pop("H200")
+    least, other = min(by_gpu.values()), max(by_gpu.values())
+    assert f"{most:,} are the H200's; each other GPU has {least} to {other}." in readme
+
+
+def test_no_output_of_mmaemu_differs() -> None:
+    rows = json.loads((ROOT / "docs" / "data" / "mmaemu.json").read_text(encoding="utf-8"))["rows"]
+    assert {(row["preset"], row["ab"]) for row in rows if row["differ"]} == set()
+    total = sum(row["outputs"] for row in rows)
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert total > 10**7
+    assert f"{total:,} outputs beside another emulator, of which none differs" in readme
+
+
+@pytest.mark.parametrize("preset", ["ada", "hopper"])
+def test_mmaemu_where_it_is_installed(preset: str) -> None:
+    pytest.importorskip("mmaemu", exc_type=ImportError)
+    compare = tool("compare_mmaemu")
+    for kind in compare.KINDS:
+        assert compare.compare(preset, "e4m3", kind, 64, side=40) == (1600, 0)
+
+
 # How many operand types an architecture has beside MMA-Sim, which knows no integers.
 MMASIM_ROWS = {"hopper": 13, "blackwell": 13, "ampere": 5}
 
