@@ -86,7 +86,9 @@ def _roots(input: Any, columns: int, eps: float) -> Any:
 _program = lru_cache(maxsize=256)(rms_norm)
 
 
-@lru_cache(maxsize=256)
+# One for each size of a batch, of which a server has hundreds: it takes some KB here, and nothing
+# on a GPU, since its one launch has no memory of its own.
+@lru_cache(maxsize=1024)
 def _session(program: Program, sizes: tuple[tuple[str, int], ...], backend: str) -> Session:
     home = get_backend(backend)
     assert isinstance(home, DeviceBackend)

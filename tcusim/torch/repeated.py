@@ -15,7 +15,7 @@ from tcusim.torch.operators import plain
 
 __all__ = ["found", "keep", "launched"]
 
-_MOST: Final = 256
+_MOST: Final = 1024
 # By what was asked for, the operator and its arguments, and of what tensors.
 _LANES: Final[dict[Hashable, Lane]] = {}
 

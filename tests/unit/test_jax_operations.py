@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -257,3 +258,30 @@ def test_without_a_piece(
 @pytest.mark.usefixtures("xla")
 def test_with_all_pieces() -> None:
     assert tcusim.jax.why_on_host() is None
+
+
+@pytest.fixture
+def two_kinds(standing_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Have JAX see a GPU of Turing, and one of Hopper."""
+    kinds = [SimpleNamespace(compute_capability=one) for one in ("7.5", "9.0")]
+    monkeypatch.setattr(jax, "local_devices", lambda backend: kinds)
+    return standing_in
+
+
+def test_gpus_of_two_kinds(two_kinds: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert operations.gpu_archs() == ("turing", "hopper")
+    x = array("float16", 3, 40)
+    # What both take alike is launched, with the bits of the GPU on which it is.
+    same(tj.sum(x, 1), tcusim.sum(x, axis=1))
+    assert two_kinds.launches == 1
+    same(tj.sum(x, 1, arch="hopper"), tcusim.sum(x, axis=1))
+    assert two_kinds.launches == 2
+    # Another architecture's bits are computed on the host.
+    same(tj.sum(x, 1, arch="volta"), tcusim.sum(x, axis=1, arch="volta"))
+    # Turing has no bfloat16, of which products of float32 are made.
+    y = array("float32", 3, 40)
+    same(tj.matmul(y, y.T, arch="hopper"), tcusim.matmul(y, y.T))
+    launches = two_kinds.launches
+    with pytest.raises(Exception, match="matmul of float32, float32: the GPUs are of several arch"):
+        jax.block_until_ready(tj.matmul(y, y.T))
+    assert two_kinds.launches == launches

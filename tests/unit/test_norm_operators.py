@@ -9,14 +9,16 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
 import tcusim.torch as tct  # noqa: E402 - torch is there
-from tcusim.algorithms.norm import most_columns  # noqa: E402
-from tcusim.torch import operators, repeated  # noqa: E402
+from device_standin import StandIn  # noqa: E402
+from tcusim.algorithms.norm import most_columns, rms_norm  # noqa: E402
+from tcusim.torch import norm_operators, operators, repeated  # noqa: E402
 from tcusim.torch.norm_operators import (  # noqa: E402
     are_fused,
     asked_of,
     rms_norm_again,
     rms_norm_kernel,
 )
+from tcusim_cuda.prepared import PreparedPlan  # noqa: E402
 
 F = torch.nn.functional
 
@@ -171,3 +173,15 @@ def test_no_rows_and_gaps() -> None:
     assert torch.ops.tcusim.rms_scales(rows(0, 8), 1.0).shape == (0,)
     x = rows(6, 40)
     assert torch.equal(tct.rms_norm(x[::2, :32], 32), tct.rms_norm(x[::2, :32].clone(), 32))
+
+
+def test_a_server_of_many_sizes_of_batches_makes_each_ready_once(device: StandIn) -> None:
+    program = rms_norm(64, "f16", eps=0.5, weight=None)
+    for _ in range(2):
+        for batch in range(1, 301):
+            norm_operators._session(program, (("in", 64 * batch),), device.name)
+    assert len(device.prepared) == 300
+    # They keep no memory of a GPU.
+    prepared = PreparedPlan(device.prepared[-1], None)
+    assert not device.prepared[-1].temporaries
+    assert [step.status_bytes for step in prepared.steps] == [0]
