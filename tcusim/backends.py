@@ -423,7 +423,7 @@ def run(
     require_inputs(program, inputs)
     for name, array in inputs.items():
         require_unmasked(name, array)
-    runner = _runner(backend)
+    runner: Backend = _runner(backend)
     sizes = {name: _size_of(name, a, runner) for name, a in inputs.items()}
     plan = LaunchPlan.of_program(program, sizes)
     return runner.run(plan, inputs, arch=arch, **options)

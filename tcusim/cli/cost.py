@@ -38,11 +38,12 @@ class _Length(click.ParamType):  # type: ignore[type-arg]
         try:
             base, _, power = text.partition("**")
             number = int(base) ** int(power) if power else float(text)
-        except ValueError:
+            whole = int(number)
+        except (ValueError, OverflowError):
             self.fail(f"{text!r} is no number; write 1048576, 1e6 or 2**20", param, ctx)
-        if number != int(number) or number < 1:
+        if number != whole or number < 1:
             self.fail(f"{text} is not a whole number above zero", param, ctx)
-        return int(number)
+        return whole
 
 
 @click.command(

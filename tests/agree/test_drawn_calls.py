@@ -7,12 +7,15 @@ function, others in each run; an ordinary run takes a few of each, the same ones
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drawn import OTHERS, check, other_calls, product_calls, segment_calls
+from drawn_commands import COMMANDS, check_command, command_lines, folder
 
 CASES = int(os.environ.get("TCUSIM_DRAWN_CASES", "0"))
 
@@ -31,21 +34,37 @@ def cases(usual: int) -> settings:
 @pytest.mark.parametrize(
     "name", ["sum", "cumsum", "cumulative_sum", "segmented_sum", "segmented_cumsum"]
 )
-@cases(80)
+@cases(40)
 @given(data=st.data())
 def test_sums_and_scans(name: str, data: st.DataObject) -> None:
     check(data.draw(segment_calls(name)))
 
 
 @pytest.mark.parametrize("name", ["matmul", "matvec"])
-@cases(60)
+@cases(30)
 @given(data=st.data())
 def test_products(name: str, data: st.DataObject) -> None:
     check(data.draw(product_calls(name)))
 
 
 @pytest.mark.parametrize("name", OTHERS)
-@cases(25)
+@cases(10)
 @given(data=st.data())
 def test_every_other_function(name: str, data: st.DataObject) -> None:
     check(data.draw(other_calls(name)))
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Work in a folder with files to read."""
+    before = Path.cwd()
+    os.chdir(folder(tmp_path_factory.mktemp("files")))
+    yield
+    os.chdir(before)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@cases(8)
+@given(data=st.data())
+def test_command_lines(there: None, name: str, data: st.DataObject) -> None:
+    check_command(data.draw(command_lines(name)))
