@@ -6,7 +6,9 @@ value is a `HostCall` or a `DeviceCall`, which only moves arrays and launches.
 
 from __future__ import annotations
 
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -60,6 +62,11 @@ Arrangement: TypeAlias = tuple[tuple[int, ...], str]
 
 class Computation(Protocol):
     """What a call needs of the plan that it launches. Plans are made above, and make calls."""
+
+    @property
+    def operation(self) -> str:
+        """The name of the function."""
+        ...
 
     @property
     def problem(self) -> AnyProblem:
@@ -214,7 +221,8 @@ class HostCall:
                 whole = flat["in"].reshape(rows.rows, rows.length)
                 flat["in"] = np.pad(whole, ((0, 0), (0, rows.missing))).reshape(-1)
             result = self.plan.compute({**flat, **self.extra}, call, self.stages)
-            warn_of_overflow(result, (*flat.values(), *self.extra.values()))
+            inputs = (*flat.values(), *self.extra.values())
+            warn_of_overflow(self.plan.operation, result, inputs)
             result = (result if rows is None else rows.unfilled(result)).reshape(self.shape)
         if rows is not None and rows.back is not None:
             result = HOST.restored(result, rows.back)
@@ -228,13 +236,29 @@ def _require_report(report: Any) -> None:
         )
 
 
-def warn_of_overflow(result: Array, inputs: Any) -> None:
+def warn_of_overflow(operation: str, result: Array, inputs: Any) -> None:
     """Warn as NumPy does if finite numbers have infinite results, or as `numpy.errstate` says."""
     if result.dtype.kind in "biu" or not np.isinf(result).any():
         return
-    if all(x.dtype.kind in "biu" or np.isfinite(x).all() for x in inputs):
-        # NumPy's own overflow: the settings of the caller decide what it comes to.
-        np.multiply(np.float32(2.0**127), np.float32(2))
+    if not all(x.dtype.kind in "biu" or np.isfinite(x).all() for x in inputs):
+        return
+    text = f"overflow encountered in tcusim.{operation}: beyond the range of {result.dtype}"
+    match np.geterr()["over"]:
+        case "warn":
+            warnings.warn(text, RuntimeWarning, stacklevel=_frames_to_user())
+        case "raise":
+            raise FloatingPointError(text)
+        case _:
+            # NumPy's own overflow, for what else the caller's settings say.
+            np.multiply(np.float32(2.0**127), np.float32(2))
+
+
+def _frames_to_user() -> int:
+    """Return the number of frames from the caller up to the first that is not tcusim's."""
+    frame, count = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("tcusim."):
+        frame, count = frame.f_back, count + 1
+    return count
 
 
 def _delivered(result: Array, out: Any, a: Any) -> Any:
@@ -244,7 +268,9 @@ def _delivered(result: Array, out: Any, a: Any) -> Any:
     require_out(out, result)
     if isinstance(a, np.ndarray) and not _same(a, out) and np.shares_memory(a, out):
         raise InputError(
-            "out overlaps a in memory. Give a itself, to compute in place, or an array of its own."
+            "out overlaps a in memory. Give "
+            + ("a itself, to compute in place, or " if a.shape == out.shape else "")
+            + "an array of its own."
         )
     out[...] = result
     return out
@@ -253,13 +279,15 @@ def _delivered(result: Array, out: Any, a: Any) -> Any:
 def require_out(out: Any, result: Array) -> None:
     """Refuse what cannot take a result."""
     if not isinstance(out, np.ndarray) or out.shape != result.shape or out.dtype != result.dtype:
-        kind = type(out).__name__
+        kind, remedy = type(out).__name__, ""
         if is_on_device(out):
             kind = f"{name_of_kind(out)}, which is in GPU memory"
         elif isinstance(out, np.ndarray):
             kind = f"{out.dtype}, {out.shape}"
+            if out.shape == result.shape:
+                remedy = ". Give such an array, or dtype=out.dtype to compute in that type"
         raise InputError(
-            f"out must be an array of {result.dtype}, shape {result.shape}; got {kind}"
+            f"out must be an array of {result.dtype}, shape {result.shape}; got {kind}{remedy}"
         )
     if not out.flags.writeable:
         raise InputError("out is read-only. Give an array to write to.")

@@ -30,6 +30,7 @@ from tcusim.arrays.libraries import (
     compressed_rows,
     is_foreign,
     like_array,
+    only_where,
 )
 from tcusim.arrays.offsets import sorted_by_ids
 from tcusim.arrays.prepare import prepare_product, prepare_segments
@@ -79,7 +80,6 @@ class SumKeywords(Keywords, total=False):
 class CumsumKeywords(SumKeywords, total=False):
     """Those of scans."""
 
-    axis: int | None
     exclusive: bool
     include_initial: bool
     reverse: bool
@@ -109,38 +109,39 @@ class SegmentScanKeywords(SegmentKeywords, total=False):
 @overload
 def sum(
     a: HostArray,
-    *,
     axis: None = None,
+    *,
     keepdims: Literal[False] = False,
     **more: Unpack[SumKeywords],
 ) -> np.number[Any]: ...
 @overload
 def sum(
     a: HostArray,
-    *,
     axis: int | tuple[int, ...],
+    *,
     keepdims: bool = False,
     **more: Unpack[SumKeywords],
 ) -> Array: ...
 @overload
 def sum(
-    a: HostArray, *, axis: Axes = None, keepdims: Literal[True], **more: Unpack[SumKeywords]
+    a: HostArray, axis: Axes = None, *, keepdims: Literal[True], **more: Unpack[SumKeywords]
 ) -> Array: ...
 @overload
 def sum(
-    a: HostArray, *, axis: Axes = None, keepdims: bool = False, **more: Unpack[SumKeywords]
+    a: HostArray, axis: Axes = None, *, keepdims: bool = False, **more: Unpack[SumKeywords]
 ) -> np.number[Any] | Array: ...
 @overload
 def sum(
-    a: Kind, *, axis: Axes = None, keepdims: bool = False, **more: Unpack[SumKeywords]
+    a: Kind, axis: Axes = None, *, keepdims: bool = False, **more: Unpack[SumKeywords]
 ) -> Kind: ...
 def sum(
     a: Any,
-    *,
     axis: Axes = None,
     dtype: DTypeLike | None = None,
     out: Any = None,
+    *,
     keepdims: bool = False,
+    where: Any = None,
     backend: str | None = None,
     tile: Shape | None = None,
     arch: str | None = None,
@@ -176,6 +177,9 @@ def sum(
         does not overlap `a`.
     keepdims : bool
         Keep summed axes with length 1.
+    where : array_like of bool, optional
+        Which elements to sum, broadcast to the shape of `a`; the others count as 0. Not in GPU
+        memory.
     backend : str, optional
         Who runs the programs. Default: "numpy", the simulator; for an array in GPU memory "cupy" or
         "pycuda" if it is of that library, else "cuda" or what is available.
@@ -223,6 +227,8 @@ def sum(
     >>> float(tcusim.sum(np.arange(100, dtype=np.float16), dtype=np.float32))
     4950.0
     """
+    if where is not None:
+        a = only_where(a, where)
     request = SegmentRequest("sum", axis, None, dtype, keepdims)
     asked = (request, Options(backend, tile, arch, acc, algorithm, bits), type(axis), None)
     call = Call(out, stream, report, progress)
@@ -230,15 +236,15 @@ def sum(
 
 
 @overload
-def cumsum(a: HostArray, **more: Unpack[CumsumKeywords]) -> Array: ...
+def cumsum(a: HostArray, axis: int | None = None, **more: Unpack[CumsumKeywords]) -> Array: ...
 @overload
-def cumsum(a: Kind, **more: Unpack[CumsumKeywords]) -> Kind: ...
+def cumsum(a: Kind, axis: int | None = None, **more: Unpack[CumsumKeywords]) -> Kind: ...
 def cumsum(
     a: Any,
-    *,
     axis: int | None = None,
     dtype: DTypeLike | None = None,
     out: Any = None,
+    *,
     exclusive: bool = False,
     include_initial: bool = False,
     reverse: bool = False,
@@ -312,9 +318,11 @@ def cumsum(
 
 
 @overload
-def cumulative_sum(a: HostArray, **more: Unpack[CumsumKeywords]) -> Array: ...
+def cumulative_sum(
+    a: HostArray, *, axis: int | None = None, **more: Unpack[CumsumKeywords]
+) -> Array: ...
 @overload
-def cumulative_sum(a: Kind, **more: Unpack[CumsumKeywords]) -> Kind: ...
+def cumulative_sum(a: Kind, *, axis: int | None = None, **more: Unpack[CumsumKeywords]) -> Kind: ...
 def cumulative_sum(a: Any, *, axis: int | None = None, **more: Any) -> Any:
     """Scan an array, as `numpy.cumulative_sum` and the array API standard do.
 

@@ -40,6 +40,7 @@ __all__ = [
     "is_on_device",
     "like_array",
     "name_of_kind",
+    "only_where",
     "signature",
 ]
 
@@ -201,8 +202,10 @@ def require_plain(name: str, a: Any) -> None:
     require_unmasked(name, a)
     if hasattr(a, "tocsr"):
         raise InputError(
-            f"{name} is a sparse matrix. Sum its rows: "
-            f"tcusim.segmented_sum({name}.tocsr(), axis=1); or make it dense: {name}.toarray()"
+            f"{name} is a sparse matrix. In CSR, {name}.tocsr(), its rows are segments of what it "
+            f"holds: pass {name}.data and offsets={name}.indptr (for a product with a vector x, "
+            f"tcusim.segmented_sum({name}.data * x[{name}.indices], offsets={name}.indptr)); or "
+            f"make it dense: {name}.toarray()"
         )
     if not _is_torch(a):
         return
@@ -251,6 +254,11 @@ def as_numpy(name: str, a: Any) -> Array:
     """Return an array, or what NumPy makes one of, as a NumPy array of real numbers."""
     require_plain(name, a)
     array = _of_dlpack(name, a) if is_foreign(a) else _of_numpy(name, a)
+    if array.dtype.names:
+        raise InputError(
+            f"{name} holds records; take one of their fields, for example "
+            f"{name}[{array.dtype.names[0]!r}]"
+        )
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
         raise InputError(
             f"{name} must hold real numbers (float16, float32, float64, bfloat16, integers or "
@@ -285,6 +293,27 @@ def _of_dlpack(name: str, a: Any) -> Array:
             f"{name} is a {name_of_kind(a)} that NumPy cannot take: {error}. Copy it to a NumPy "
             "array first"
         ) from error
+
+
+def only_where(a: Any, where: Any) -> Any:
+    """Return the array with zeros where a condition does not hold."""
+    if is_on_device(a) or is_on_device(where):
+        raise InputError(
+            "where goes with arrays in the computer's memory; in GPU memory, put zeros where it "
+            "does not hold"
+        )
+    values, condition = as_numpy("a", a), as_numpy("where", where)
+    if condition.dtype != np.bool_:
+        raise InputError(f"where must be of bool, got {condition.dtype}")
+    try:
+        condition = np.broadcast_to(condition, values.shape)
+    except ValueError:
+        raise InputError(
+            f"where must have the shape {values.shape}, or be broadcast to it; got "
+            f"{condition.shape}"
+        ) from None
+    taken = np.where(condition, values, values.dtype.type(0))
+    return like_array(a, taken) if is_foreign(a) else taken
 
 
 def like_array(a: Any, result: Any) -> Any:
@@ -390,6 +419,8 @@ def addend_of(
                 f"{name} holds fractions, which a result of {result} would lose. Give an integer "
                 f"{name}, or a float dtype"
             )
+        if type(c) is int and not -(2**63) <= c < 2**64:
+            raise InputError(f"{name} = {c} does not fit an integer of 64 bits")
         array = np.asarray(c % 2**64, np.uint64) if type(c) is int else as_numpy(name, c)
         array = array.astype(np.uint64).astype(result)
     else:

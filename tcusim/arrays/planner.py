@@ -386,7 +386,16 @@ def _launch_named(draft: Draft[Problem]) -> None:
             f"{p.algorithm!r} adds values of the accumulator's type, {p.types.acc}; it combines "
             f"the partial sums of other algorithms, and does not take {p.types.source} arrays"
         )
-    _add_one(draft, p.algorithm, f"algorithm={p.algorithm!r} was asked for: one launch")
+    try:
+        _add_one(draft, p.algorithm, f"algorithm={p.algorithm!r} was asked for: one launch")
+    except Unsupported as error:
+        if not p.as_printed or "combine='add'" not in str(error):
+            raise
+        raise Unsupported(
+            f"{p.algorithm!r} is run as the paper prints it, and its partial sums cannot be "
+            f"operands of {p.types.ab} where the array is of {p.types.dtype}. Take "
+            f"algorithm={row.name!r}, which adds them, or leave algorithm out"
+        ) from error
 
 
 def _short_name(p: Problem) -> str:

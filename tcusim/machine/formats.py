@@ -209,14 +209,19 @@ def format_of(name: str | Format) -> Format:
 def array_name_of(dtype: Any) -> str:
     """Return NumPy's name of an array type: one of NumPy, ml_dtypes or torch, or just its name.
 
+    Types of elements have the names that tables have, too: "f16" is float16.
+
     Examples
     --------
-    >>> array_name_of(np.float16), array_name_of("bfloat16"), array_name_of("torch.float32")
+    >>> array_name_of(np.float16), array_name_of("bf16"), array_name_of("torch.float32")
     ('float16', 'bfloat16', 'float32')
     """
     name = str(dtype).removeprefix("torch.")
     if name in BY_ARRAY_NAME:
         return name
+    own = FORMATS.get(name) if isinstance(dtype, str) else None
+    if own is not None and BY_ARRAY_NAME.get(own.array_name) is own:
+        return own.array_name
     try:
         # A type of torch is one of NumPy by its name alone.
         return str(np.dtype(name if type(dtype).__module__ == "torch" else dtype).name)

@@ -522,3 +522,106 @@ def test_the_array_apis_name_of_a_scan() -> None:
     assert tcusim.cumulative_sum([1, 2], include_initial=True).tolist() == [0, 1, 3]
     with pytest.raises(InputError, match="cumulative_sum needs an axis for an array of 2 axes"):
         tcusim.cumulative_sum(x)
+
+
+# --- As NumPy is called ---------------------------------------------------------------------------
+
+
+def test_arguments_by_their_place_are_numpy_s() -> None:
+    x = np.arange(6, dtype=np.int8).reshape(2, 3)
+    untyped: Any = tcusim
+    for name in ("sum", "cumsum"):
+        own, numpy = getattr(untyped, name), getattr(np, name)
+        np.testing.assert_array_equal(own(x, 1), numpy(x, 1))
+        assert own(x, 1, "int16").dtype == np.int16
+        out = np.empty_like(numpy(x, 0, np.float32))
+        assert own(x, 0, np.float32, out) is out
+        np.testing.assert_array_equal(out, numpy(x, 0, np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "uint8", "bool"])
+def test_a_sum_of_some_elements(dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.integers(0, 9, (3, 50)).astype(dtype)
+    for where in (x > 4, rng.random(50) < 0.5, True):
+        for axis in (None, 0, 1):
+            found = tcusim.sum(x, axis, where=where)
+            np.testing.assert_array_equal(found, np.sum(x, axis, where=where))
+            assert np.result_type(found) == np.sum(x, axis).dtype
+    y = np.array([1, np.nan, np.inf, 2], np.float32)
+    assert tcusim.sum(y, where=np.isfinite(y)) == 3
+    with pytest.raises(InputError, match="where must be of bool, got int64"):
+        tcusim.sum(x, where=np.ones(50, int))
+    with pytest.raises(InputError, match=r"where must have the shape \(3, 50\), or be broadcast"):
+        tcusim.sum(x, where=np.ones(7, bool))
+
+
+def test_types_by_the_names_of_the_tables() -> None:
+    x = np.ones(3, np.float32)
+    for name, dtype in (("f16", "float16"), ("f64", "float64"), ("bf16", "bfloat16")):
+        assert tcusim.sum(x, dtype=name).dtype.name == dtype
+    assert tcusim.plan("sum", length=3, dtype="s8").dtype == "int8"
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            lambda: tcusim.sum(np.zeros(3, [("x", "f4"), ("y", "i4")])),
+            "a holds records; take one of their fields, for example a['x']",
+        ),
+        (
+            lambda: tcusim.cumsum(np.arange(3), initial=2**70),
+            "initial = 1180591620717411303424 does not fit an integer of 64 bits",
+        ),
+        (
+            lambda: tcusim.cumsum(np.arange(3), initial=-(2**63) - 1),
+            "does not fit an integer of 64 bits",
+        ),
+        (
+            lambda: tcusim.cumsum(np.ones(8, bool), out=np.zeros(8, np.uint32)),
+            "out must be an array of int64, shape (8,); got uint32, (8,). Give such an array, or "
+            "dtype=out.dtype",
+        ),
+        (
+            lambda: (lambda x: tcusim.sum(x, axis=0, out=x[0]))(np.ones((2, 3), np.float32)),
+            "out overlaps a in memory. Give an array of its own.",
+        ),
+        (
+            lambda: tcusim.cumsum(np.ones(300, np.float32), algorithm="scan_256n"),
+            "Take algorithm='scan_tn', which adds them, or leave algorithm out",
+        ),
+    ],
+)
+def test_advice_can_be_followed(call: Callable[[], Any], text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        call()
+    assert text in str(caught.value)
+
+
+def test_an_initial_value_of_64_bits_is_numpy_s() -> None:
+    for x, initial in (
+        (np.arange(3), 2**63 - 1),
+        (np.arange(3, dtype=np.uint8), 2**64 - 1),
+        (np.arange(3), -1),
+    ):
+        kind = x.sum().dtype
+        before = np.array([initial % 2**64], np.uint64).astype(kind)
+        expected = np.cumsum(np.concatenate([before, x.astype(kind)]))[1:]
+        np.testing.assert_array_equal(tcusim.cumsum(x, initial=initial), expected)
+
+
+def test_an_overflow_warns_at_the_caller_s_line() -> None:
+    x = np.full(10, 60000, np.float16)
+    for call, name in (
+        (lambda: tcusim.sum(x), "sum"),
+        (lambda: tcusim.cumulative_sum(x), "cumsum"),
+        (lambda: tcusim.matmul(x[None], x[:, None]), "matmul"),
+        (lambda: tcusim.plan("sum", length=10)(x), "sum"),
+    ):
+        text = f"overflow encountered in tcusim.{name}: beyond the range of float16"
+        with pytest.warns(RuntimeWarning, match=text) as caught:
+            call()
+        assert [one.filename for one in caught] == [__file__]
+        with np.errstate(over="raise"), pytest.raises(FloatingPointError, match=text):
+            call()

@@ -128,7 +128,8 @@ def test_errors_of_names_are_value_errors_too() -> None:
             "cumsum",
             (SINGLE,),
             {"algorithm": "scan_256n"},
-            "a f32 tile is several bf16 parts, which combine='mma' cannot scan; use combine='add'",
+            "its partial sums cannot be operands of bf16 where the array is of float32. Take "
+            "algorithm='scan_tn'",
         ),
     ],
 )
