@@ -117,11 +117,6 @@ def _raise(error: Exception, _out: Array) -> Run:
     raise error
 
 
-def _dotted(version: int) -> str:
-    """Print CCCL's 3001002 as 3.1.2."""
-    return f"{version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}"
-
-
 # --- CuPy and PyTorch -------------------------------------------------------------------------
 
 

@@ -79,11 +79,6 @@ class Subject:
         """The name of its arithmetic."""
         return self.unit.arch.name
 
-    @property
-    def invented_tile(self) -> bool:
-        """Whether it is a tile alone, of which nobody has said how it computes."""
-        return self.arch == "exact"
-
     def rule_of(self, tile: MmaShape) -> Rule:
         """Return how a tile computes."""
         return rule_of(self.unit.arch, self.ab, self.acc, tile.family(self.ab, self.acc))

@@ -127,6 +127,13 @@ def test_mma_sims_step_without_the_two_causes_is_the_same(
 def test_citations_become_links(tables: ModuleType) -> None:
     linked = tables.linked
     assert linked("so says [PTX].", "api/core.md") == "so says [[PTX]](../references.md#PTX)."
+    shown = linked(
+        "<figure>\n<p>Source: [PTX sec. 9]; documented.</p>\n</figure>\n\n[PTX]", "a/b.md"
+    )
+    html, _, prose = shown.partition("\n\n")
+    assert '<a href="../references.html#PTX">[PTX sec. 9]</a>; documented.' in html
+    assert "](" not in html
+    assert prose == "[[PTX]](../references.md#PTX)"
     assert linked("[CPG sec. 10.24.1]") == "[[CPG sec. 10.24.1]](references.md#CPG)"
     for stays in ("`[KHATTAK25]`", "[H200](x.md)", "```\n[H200]\n```", "[U|1]", "[a page][H200]"):
         assert linked(stays) == stays

@@ -6,6 +6,7 @@ import html.parser
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,7 @@ def test_the_site(site: Path) -> None:
     check_that_tables_are_filled(site)
     check_that_search_finds_titles(site)
     check_that_lessons_step(site)
+    check_that_no_markdown_is_left(site)
 
 
 def check_that_pages_load_nothing_from_elsewhere(site: Path) -> None:
@@ -91,6 +93,14 @@ def check_that_pages_load_nothing_from_elsewhere(site: Path) -> None:
         parser.feed(page.read_text(encoding="utf-8"))
         away = [url for url in parser.found if url.startswith(("http:", "https:", "//"))]
         assert not away, f"{page.name} loads {away}"
+
+
+def check_that_no_markdown_is_left(site: Path) -> None:
+    code = re.compile(r"<(pre|code|script|style|iframe)\b.*?</\1>", re.DOTALL)
+    for page in site.rglob("*.html"):
+        shown = code.sub("", page.read_text(encoding="utf-8"))
+        left = re.findall(r".{0,60}\]\(.{0,40}", shown)
+        assert not left, f"{page.name} shows {left[:3]}"
 
 
 def check_that_lessons_have_their_output(site: Path) -> None:
