@@ -1,7 +1,8 @@
 """What was measured on a GPU, as tables: from docs/data/, or a sentence that nothing is recorded.
 
 agreement_h200.json is what the command `agree` writes with `--json -o`, or an object with
-several of these as "runs", and "gpu", "driver", "cuda" and "date" beside them. What the benchmark
+several of these as "runs", and "gpu", "driver", "cuda" and "date" beside them.
+agreement_backends.json has the totals of such runs for each GPU and backend. What the benchmark
 recorded, `records` reads.
 """
 
@@ -23,6 +24,7 @@ from tcusim_bench.throughput import ROUNDED
 
 __all__ = [
     "agreement",
+    "agreement_by_backend",
     "benchmark",
     "charts",
     "energy",
@@ -106,6 +108,24 @@ def agreement(folder: Path = DATA) -> str:
         parts.append(f"Recorded on: {', '.join(where)}.")
     parts.extend(_agreement_run(run) for run in record.get("runs", [record]))
     return "\n\n".join(parts)
+
+
+def agreement_by_backend(folder: Path = DATA) -> str:
+    """Return the totals of the comparison for each GPU and backend."""
+    record = records.read("agreement_backends.json", folder)
+    if record is None:
+        return none("`tcusim agree --backend` for each backend")
+    rows = [
+        (
+            " ".join(filter(None, (run["gpu"], run["number"] and f"(GPU {run['number']})"))),
+            f"`{run['backend']}`",
+            *(f"{run[name]:,}" for name in ("cases", "outputs", "differ", "failed", "not_run")),
+        )
+        for run in record["runs"]
+    ]
+    heads = ("GPU", "backend", "cases", "outputs compared", "differ", "cases failed", "not run")
+    how = f"driver {record['driver']}, CUDA {record['cuda']}"
+    return f"Recorded on {record['date']}, {how}:\n\n{table(heads, rows)}"
 
 
 def _agreement_run(run: dict[str, Any]) -> str:

@@ -152,3 +152,13 @@ def test_formulas_equal_counts(tables: ModuleType) -> None:
             m, n = (n, m) if on_the_right else (m, n)
             assert elements % k == 0
             assert steps == row.mma_steps(m, n, k, N=row.repeats), (row.name, shape)
+
+
+def test_the_pages_name_every_gpu_that_ran_the_kernels() -> None:
+    runs = json.loads((ROOT / "docs/data/agreement_backends.json").read_text())["runs"]
+    assert {run["backend"] for run in runs} == {"cuda", "cupy", "pycuda"}
+    assert all(run["differ"] == run["failed"] == 0 < run["outputs"] for run in runs)
+    names = sorted({run["gpu"].split()[1] for run in runs})
+    for page in ("README.md", "docs/gpu.md", "docs/index.md"):
+        text = " ".join((ROOT / page).read_text().split())
+        assert f"the {' and the '.join(names)}" in text, page

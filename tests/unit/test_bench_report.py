@@ -197,6 +197,7 @@ def test_pages_without_a_recorded_run(pages: Any, tmp_path: Path) -> None:
     )
     assert "No run of the benchmark with sums on a GPU" in pages.benchmark("sum", tmp_path)
     assert "No run of `tcusim agree`" in pages.agreement(tmp_path)
+    assert "`tcusim agree --backend`" in pages.agreement_by_backend(tmp_path)
 
 
 def test_the_page_of_a_benchmark(pages: Any, tmp_path: Path, report: Report) -> None:
