@@ -23,7 +23,16 @@ from tcusim.accuracy.limits import (
 from tcusim.accuracy.measure import BLOCK, measured_errors
 from tcusim.accuracy.prediction import predicted_error
 from tcusim.accuracy.splitting import Splitting, splitting_of
-from tcusim.machine import Arch, Integer, Rule, Unit, format_of, rule_for, unit_of
+from tcusim.machine import (
+    Arch,
+    Integer,
+    Rule,
+    Unit,
+    format_of,
+    rule_for,
+    unit_of,
+    usual_types,
+)
 
 __all__ = ["PROMISED", "Accuracy", "Error", "accuracy_of"]
 
@@ -290,8 +299,8 @@ def _percent(error: float) -> str:
 def accuracy_of(
     unit: str | Path | Unit | Arch,
     *,
-    ab: str = "f16",
-    acc: str = "f32",
+    ab: str | None = None,
+    acc: str | None = None,
     k: int | None = None,
     full: bool = False,
     share: Callable[[float], object] | None = None,
@@ -302,8 +311,9 @@ def accuracy_of(
     ----------
     unit : str, Path, Unit or Arch
         Anything that `unit_of` takes.
-    ab, acc : str
-        Element types of the operands and of the accumulator.
+    ab, acc : str, optional
+        Element types of the operands and of the accumulator. Default: f16 in f32, or the first
+        that the unit has.
     k : int, optional
         Terms of one mma; by default that of the unit's first tile that takes the types.
     full : bool
@@ -328,6 +338,7 @@ def accuracy_of(
     'USELESS for sums'
     """
     found = unit_of(unit)
+    ab, acc = usual_types(found.arch, ab, acc)
     tiles = [tile for tile in found.shapes if tile.supports(ab, acc)]
     family = tiles[0].family(ab, acc) if tiles else ""
     rule = _rule(found, ab, acc, family)

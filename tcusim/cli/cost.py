@@ -9,9 +9,19 @@ import click
 
 import tcusim
 from tcusim.cli import files
-from tcusim.cli.options import JSON, OneOf, OutputFile, ProgramCommand, build, tiles_of
+from tcusim.cli.options import (
+    ARRAY_TYPES,
+    JSON,
+    OneOf,
+    OutputFile,
+    ProgramCommand,
+    array_type_of,
+    build,
+    tiles_of,
+    types_of,
+)
 from tcusim.cli.output import examples, print_json, show
-from tcusim.machine import FORMATS, format_of, unit_of
+from tcusim.machine import FORMATS, format_of, unit_of, usual_types
 
 if TYPE_CHECKING:
     from tcusim.timing.cost import Cost
@@ -21,7 +31,9 @@ __all__ = ["cost_command"]
 
 _SUMS: Final = ("sum", "cumsum", "segmented-sum", "segmented-cumsum")
 _PRODUCTS: Final = ("matmul", "matvec")
-_TYPES: Final = tuple(row.name for row in FORMATS.values() if row.array_name)
+_TYPES: Final = tuple(
+    row.name for row in FORMATS.values() if row.array_name and row.name not in ("e4m3", "e5m2")
+)
 # What of a program's options an operation takes, too.
 _OF_OPERATIONS: Final = ("tile", "acc")
 _SIZES: Final = tuple(2**power for power in range(4, 21, 2))
@@ -66,7 +78,11 @@ class _Length(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--unit", default="h200", show_default=True, metavar="NAME|FILE", help="On which unit."
 )
-@click.option("--input-type", type=OneOf("type", _TYPES), help="Of an operation. Default: f16.")
+@click.option(
+    "--input-type",
+    type=OneOf("type", ARRAY_TYPES),
+    help="Of an operation. Default: f16, or the first that the unit takes.",
+)
 @click.option("--result-type", type=OneOf("type", _TYPES), help="Of an operation's results.")
 @click.option(
     "--cached/--not-cached",
@@ -85,7 +101,14 @@ def cost_command(what: str, unit: str, as_json: bool, **options: Any) -> None:
     from tcusim.timing.cost import cost
 
     # A unit brings its tiles, and what a block may have of its memory.
-    options |= tiles_of(where := unit_of(unit), options)
+    where = unit_of(unit)
+    options |= tiles_of(where, options)
+    if what not in (*_SUMS, *_PRODUCTS):
+        options |= types_of(where, options)
+    elif options["input_type"] is None:
+        options["input_type"] = array_type_of(where.arch, options["build_acc"])
+        if usual_types(where.arch, options["input_type"]) == ("f16", "f16"):
+            options["build_acc"] = "f16"
     options["arch"] = where.name
     if options["sweep"]:
         _sweep(what, unit, as_json, options)

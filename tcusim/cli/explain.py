@@ -17,7 +17,7 @@ from tcusim import errors
 from tcusim.cli import files
 from tcusim.cli.options import JSON, OutputFile, arithmetic, in_words_of_the_command
 from tcusim.cli.output import examples
-from tcusim.machine import Format, Values, format_of, round_values
+from tcusim.machine import Format, Values, arch_of, format_of, round_values, usual_types
 from tcusim.machine.bits import from_bits, hex_bits, to_bits
 
 __all__ = ["explain_command"]
@@ -43,11 +43,9 @@ _REPEATED: Final = re.compile(r"(?P<number>.+?)\*(?P<count>[1-9]\d{0,5})")
 @arithmetic("Whose arithmetic; may be repeated, to compare.", default="hopper", several=True)
 @click.option(
     "--ab",
-    default="f16",
-    show_default=True,
-    help="Type of the factors; of two 8-bit floats e5m2.e4m3.",
+    help="Type of the factors; of two 8-bit floats e5m2.e4m3. Default: f16, or the unit's first.",
 )
-@click.option("--acc", default="f32", show_default=True, help="Type they add up in.")
+@click.option("--acc", help="Type they add up in. Default: f32, or the unit's for --ab.")
 @click.option("--family", default="", help="Instruction, where they differ: wmma, mma.sync, ...")
 @click.option("--cell", metavar="ROW,COLUMN", help="Output to explain, of matrices in files.")
 @JSON
@@ -69,9 +67,11 @@ def explain_command(
     0x3c00*8 is eight times the same. Or they are a .npy, .csv or .txt file. With --ab tf32 they
     are float32, which the instruction cuts.
     """
+    types = usual_types(arch_of(archs[0]), options["ab"], options["acc"])
+    options["ab"], options["acc"] = types
     left, _, right = options["ab"].partition(".")
-    types = {"a": left, "b": right or left, "c": options["acc"]}
-    for name, fmt in ((name, format_of(one)) for name, one in types.items()):
+    each = {"a": left, "b": right or left, "c": options["acc"]}
+    for name, fmt in ((name, format_of(one)) for name, one in each.items()):
         options[name] = _numbers(options[name], fmt, f"--{name}")
     if options["c"].shape == (1,):
         options["c"] = options["c"][0]

@@ -18,11 +18,12 @@ import tcusim
 from tcusim import errors
 from tcusim.algorithms import Option, algorithm_of, algorithms, options_of
 from tcusim.cli import files
-from tcusim.machine import Unit, fused_unit, register_unit, unit_of
+from tcusim.machine import Arch, Unit, fused_unit, register_unit, unit_of, usual_types
 from tcusim.machine.formats import Rounding
 from tcusim.machine.shapes import shape_of
 
 __all__ = [
+    "ARRAY_TYPES",
     "JSON",
     "MEMBER",
     "OneOf",
@@ -30,9 +31,11 @@ __all__ = [
     "ProgramCommand",
     "Tile",
     "arithmetic",
+    "array_type_of",
     "build",
     "in_words_of_the_command",
     "tiles_of",
+    "types_of",
 ]
 
 
@@ -114,6 +117,8 @@ MEMBER: Final = click.option("--member", metavar="NAME", help="Array to take fro
 
 # --- Whose arithmetic -------------------------------------------------------------------------
 
+# Types of arrays that functions on arrays take.
+ARRAY_TYPES: Final = ("f16", "bf16", "f32", "f64", "s8", "u8", "s32")
 _UNIT_HELP: Final = "Instead of --arch: a unit, by its name or as a TOML file."
 _UNIT_WORDS: Final = ("units", "fraction_bits", "fused_length", "output_rounding")
 
@@ -175,7 +180,7 @@ def arithmetic(
             given |= {"archs": names} if several else {"arch": next(iter(names), None)}
             for unit in units:
                 try:
-                    given |= tiles_of(unit, given)
+                    given |= tiles_of(unit, given) | types_of(unit, given)
                 except errors.InputError as error:
                     own = unit.arch.name == unit.name
                     hint = "" if own else f" For its arithmetic alone: --arch {unit.arch.name}."
@@ -220,6 +225,35 @@ def tiles_of(unit: Unit, given: Mapping[str, Any]) -> dict[str, Any]:
         if key in given:
             return {} if _USUAL_TILE in tiles else {key: unit.shapes[0]}
     return {}
+
+
+def types_of(unit: Unit, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the types that a program is given: those named, or the unit's usual ones."""
+    keys = [f"{_PREFIX}{name}" for name in ("ab", "acc")]
+    if not given.keys() >= set(keys):
+        return {}
+    return dict(zip(keys, usual_types(unit.arch, *(given[key] for key in keys)), strict=True))
+
+
+def array_type_of(arch: Arch, acc: str | None = None) -> str | None:
+    """Return the type of arrays that an architecture takes first; None for f16, or what is usual.
+
+    Raises
+    ------
+    Unsupported
+        If functions on arrays take none of its types.
+    """
+    if (usual := usual_types(arch, acc=acc)[0]) == "f16":
+        return None
+    own = dict.fromkeys(rule.ab for rule in arch.rows)
+    for name in (usual, *own):
+        if name in ARRAY_TYPES:
+            return name
+    raise errors.Unsupported(
+        f"{arch.name} takes {', '.join(own)}, and functions on arrays take "
+        f"{', '.join(ARRAY_TYPES)}. Name an algorithm, such as reduction_tn, whose program takes "
+        f"the unit's types"
+    )
 
 
 # --- What build takes -------------------------------------------------------------------------

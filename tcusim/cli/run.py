@@ -19,16 +19,18 @@ from tcusim.arrays.dtypes import Bits
 from tcusim.arrays.functions import Report
 from tcusim.cli import files
 from tcusim.cli.options import (
+    ARRAY_TYPES,
     JSON,
     MEMBER,
     OneOf,
     OutputFile,
     Tile,
     arithmetic,
+    array_type_of,
     in_words_of_the_command,
 )
 from tcusim.cli.output import examples, print_json, progress, show
-from tcusim.machine import FORMATS
+from tcusim.machine import FORMATS, Arch, arch_of, format_of
 from tcusim.program.grammar import Program
 
 __all__ = ["run_command"]
@@ -41,7 +43,6 @@ _PATIENCE_SECONDS: Final = 0.5
 _OPERATIONS: Final = ("sum", "cumsum", "segmented-sum", "segmented-cumsum")
 # The options that say which sums a scan has.
 _ORDER: Final = ("exclusive", "include_initial", "reverse", "initial")
-_INPUT_TYPES: Final = ("f16", "bf16", "f32", "f64", "s8", "u8", "s32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ def _check(operation: str, given: Mapping[str, Any]) -> None:
 @MEMBER
 @click.option(
     "--input-type",
-    type=OneOf("type", _INPUT_TYPES),
+    type=OneOf("type", ARRAY_TYPES),
     help="Cast the file's numbers first; the summary says what rounding did.",
 )
 @click.option("--dtype", metavar="TYPE", help="Type of the result, such as f32 or float64.")
@@ -226,6 +227,8 @@ def run_command(operation: str, input_file: str, **given: Any) -> None:
     _check(operation, given)
     output, as_json = given["output"], given["as_json"]
     array = files.read_array(input_file, member=given["member"])
+    if given["input_type"] is None and given["arch"] is not None:
+        given["input_type"] = _type_for(arch_of(given["arch"]), array)
     cast = None
     if given["input_type"] is not None:
         cast = files.cast_array(array, given["input_type"], name=input_file)
@@ -261,6 +264,12 @@ def run_command(operation: str, input_file: str, **given: Any) -> None:
     else:
         # Without a file for the result, it is part of the answer.
         print_json(summary if output is not None else {**summary, "result": result.tolist()})
+
+
+def _type_for(arch: Arch, array: Array) -> str | None:
+    """Return the type to cast an array to: the first that is taken, if not the array's own."""
+    taken = {format_of(rule.ab).array_name for rule in arch.rows}
+    return None if array.dtype.name in taken else array_type_of(arch)
 
 
 def _dtype(name: str | None) -> Any:

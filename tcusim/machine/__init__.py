@@ -23,6 +23,7 @@ from tcusim.machine.registry import (
     registered_units,
     rule_for,
     rule_of,
+    usual_types,
 )
 from tcusim.machine.rules import Arch, Exact, Fused, Integer, Refusal, Rule, Sequential
 from tcusim.machine.unit_file import read_unit, unit_toml
@@ -64,6 +65,7 @@ __all__ = [
     "unit_of",
     "unit_toml",
     "units",
+    "usual_types",
 ]
 
 
@@ -73,8 +75,8 @@ def mma(
     c: ArrayLike | None = None,
     *,
     arch: str = "hopper",
-    ab: str = "f16",
-    acc: str = "f32",
+    ab: str | None = None,
+    acc: str | None = None,
     family: str = "",
 ) -> Values:
     """Multiply-accumulate tiles, d = a @ b + c, with the bits that a GPU's tensor core returns.
@@ -98,11 +100,13 @@ def mma(
     arch : str
         volta, turing, ampere, ada, hopper, blackwell, blackwell_rtx, ieee, exact, one
         that is registered, or a GPU such as ``"sm_80"``, ``"h200"`` or ``"RTX 4090"``.
-    ab : str
-        Element type of a and b: f16, bf16, tf32, f64, s8, u8, e4m3 or e5m2; ieee and exact also
+    ab : str, optional
+        Element type of a and b, by default f16, or the first that `arch` takes: f16, bf16, tf32,
+        f64, s8, u8, e4m3 or e5m2; ieee and exact also
         take f32. Of 8-bit floats of two types ``"e5m2.e4m3"``, a's and b's.
-    acc : str
-        Element type of c and d: f32, f16, f64 (for f64) or s32 (for s8 and u8).
+    acc : str, optional
+        Element type of c and d, by default f32, or what it accumulates `ab` in: f32, f16, f64
+        (for f64) or s32 (for s8 and u8).
     family : {"", "wmma", "mma.sync", "wgmma", "tcgen05"}
         The instruction, where those of one architecture differ (tf32 and 8-bit floats); ``""`` is
         the first of these that takes the types.
@@ -134,7 +138,7 @@ def mma(
     hopper 32768.0
     exact 40000.0
     """
-    rule = rule_for(arch, ab, acc, family)
+    rule = rule_for(arch, *usual_types(arch_of(arch), ab, acc), family)
     left = as_values(a, rule.ab, name="a")
     right = as_values(b, rule.right, name="b")
     addend = None if c is None else as_values(c, rule.acc, name="c")

@@ -32,6 +32,7 @@ __all__ = [
     "rule_for",
     "rule_of",
     "spelled",
+    "usual_types",
 ]
 
 
@@ -193,6 +194,27 @@ def rule_of(arch: Arch, ab: str, acc: str, family: str = "") -> Rule:
         return (own + others)[0]
     why = _why(arch, ab, acc, family)
     raise Unsupported(f"{arch.name} ({arch.title}), ab={ab!r}, acc={acc!r}: {why}")
+
+
+def usual_types(arch: Arch, ab: str | None = None, acc: str | None = None) -> tuple[str, str]:
+    """Return the types that are meant where not both are said: f16 in f32, or an arch's first.
+
+    What it does not take, or refuses with words of its own, is left to be refused.
+
+    Examples
+    --------
+    >>> usual_types(arch_of("hopper")), usual_types(arch_of("hopper"), "s8")
+    (('f16', 'f32'), ('s8', 's32'))
+    """
+    usual = ab or "f16", acc or _WIDE.get(ab or "", "f32")
+    rows = [(row.ab, row.acc) for row in arch.rows]
+    refused = any(one.ab in ("", usual[0]) and one.acc in ("", usual[1]) for one in arch.refusals)
+    fitting = [one for one in rows if ab in (None, one[0]) and acc in (None, one[1])]
+    return usual if usual in rows or refused or not fitting else fitting[0]
+
+
+# What operands accumulate in, where that is not f32.
+_WIDE: Final = {"f64": "f64", "s8": "s32", "u8": "s32"}
 
 
 def _mixed(arch: Arch, ab: str, b: str, acc: str, family: str) -> Rule:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from tcusim import errors
 from tcusim.errors import InputError
-from tcusim.machine import FORMATS, Fused, Unit, rule_of, unit_of, unit_toml
+from tcusim.machine import FORMATS, Fused, Unit, rule_of, unit_of, unit_toml, usual_types
 from tcusim.machine.shapes import shape_of
 
 __all__ = ["AXES", "Axis", "Grid", "Point"]
@@ -218,6 +218,9 @@ class Grid:
         values: dict[str, Any] = {
             name: axis.values(name, axes.get(name, axis.default)) for name, axis in AXES.items()
         }
+        if units and not axes.keys() & {"ab", "acc"}:
+            own = usual_types(unit_of(units[0]).arch)
+            values |= {name: (one,) for name, one in zip(("ab", "acc"), own, strict=True)}
         sizes = tuple(itertools.product(*(values.pop(name) for name in _SIZES)))
         if tile is not None:
             doubled = [name for name in _SIZES if name in axes]

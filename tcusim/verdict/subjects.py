@@ -21,7 +21,7 @@ from tcusim.machine import (
     rule_of,
     unit_of,
 )
-from tcusim.machine.rules import Refusal
+from tcusim.machine.registry import usual_types
 from tcusim.machine.shapes import MmaShape, shape_of
 
 __all__ = [
@@ -89,19 +89,9 @@ def judged_types(named: Named, ab: str | None, acc: str | None) -> tuple[str, st
 
     A tile alone takes every type. What the unit does not have is refused later, by its reason.
     """
-    wide = "f32" if ab is None else {"f64": "f64", "s8": "s32", "u8": "s32"}.get(ab, "f32")
-    usual = ab or "f16", acc or wide
     if not isinstance(named, Path | Unit | Arch) and not _names_unit(named):
-        return usual
-    known = unit_of(named).arch
-    rows = [(row.ab, row.acc) for row in known.rows]
-    rows += [one for one in [usual] if any(_is_of(refusal, one) for refusal in known.refusals)]
-    fitting = [one for one in rows if ab in (None, one[0]) and acc in (None, one[1])]
-    return usual if usual in rows or not fitting else fitting[0]
-
-
-def _is_of(refusal: Refusal, types: tuple[str, str]) -> bool:
-    return refusal.ab in ("", types[0]) and refusal.acc in ("", types[1])
+        return usual_types(arch_of("exact"), ab, acc)
+    return usual_types(unit_of(named).arch, ab, acc)
 
 
 def subject_of(

@@ -91,7 +91,7 @@ def test_a_unit_brings_its_tile_and_its_arithmetic(tmp_path: Path) -> None:
     path.write_text('tiles = "64x8x16"\nfraction_bits = 20\n')
     done = run("sum", "--length", "1e6", "--unit", str(path))
     assert "latency of 64x8x16 f16 -> f32" in done.output
-    refused = run("sum", "--length", "1e6", "--unit", "amx")
+    refused = run("sum", "--length", "1e6", "--unit", "amx", "--input-type", "f16")
     assert "this architecture takes s8, u8" in refused.stderr
     assert refused.exit_code == 1
 

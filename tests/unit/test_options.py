@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tcusim
-from command_line import fails, succeeds
+from command_line import fails, succeeds, tcusim_command
 from tcusim.algorithms import Algorithm, algorithms, reduce, register_algorithm
 from tcusim.algorithms.builder import Builder, Work
+from tcusim.machine import usual_types
 
 
 def test_every_option_of_every_algorithm_can_be_said() -> None:
@@ -180,3 +182,53 @@ def test_units_that_are_refused(tmp_path: Path) -> None:
     assert "error: bad.toml: tiles must be a text or a list of texts, got 3" in bad
     saved = ["--load", "a.trace", "--fraction-bits", "3"]
     assert "--fraction-bits does not go with --load" in fails(2, "step", *saved)
+
+
+OF_THEIR_OWN_TYPES = {
+    "whole": 'tiles = "8x8x8"\nab = "s8"\nkind = "integer"\n',
+    "bytes": 'tiles = "8x8x8"\nab = ["e4m3", "e5m2"]\nkind = "exact"\n',
+    "brain": 'tiles = "8x8x8"\nab = "bf16"\nkind = "sequential"\n',
+    "halves": 'tiles = "8x8x8"\nacc = "f16"\nkind = "sequential"\n',
+}
+COMMANDS = {
+    "step": ("reduction_k", "--plain", "--only", "mma"),
+    "cost": ("reduction_k", "--length", "4096"),
+    "explain": ("--a", "1,1", "--b", "1,2"),
+    "explore": ("--algorithm", "reduction_k", "--length", "64", "--jobs", "1"),
+    "cost sum": ("--length", "1000"),
+    "run sum": ("{array}",),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", OF_THEIR_OWN_TYPES)
+def test_every_command_takes_the_types_that_a_unit_has(
+    name: str, command: str, tmp_path: Path
+) -> None:
+    """A unit without f16 in f32 is asked for what it has; or a sentence says what to do."""
+    unit, array = tmp_path / f"{name}.toml", tmp_path / "x.npy"
+    unit.write_text(OF_THEIR_OWN_TYPES[name])
+    np.save(array, np.arange(40.0) % 7)
+    given = [word.format(array=array) for word in COMMANDS[command]]
+    words = [*command.split(), *given, "--unit", str(unit)]
+    if name == "bytes" and command in ("cost sum", "run sum"):
+        said = fails(1, *words)
+        assert "takes e4m3, e5m2, and functions on arrays take f16, bf16" in said
+        assert "Name an algorithm, such as reduction_tn" in said
+        return
+    if (name, command) == ("whole", "run sum"):
+        assert "equal to NumPy's float64" in succeeds(*words)
+    assert tcusim_command(*words).exit_code == 0
+
+
+def test_functions_take_the_types_that_a_unit_has(tmp_path: Path) -> None:
+    for name, text in OF_THEIR_OWN_TYPES.items():
+        path = tmp_path / f"{name}.toml"
+        path.write_text(text)
+        unit = tcusim.unit_of(path)
+        rule = unit.arch.rows[0]
+        d = tcusim.mma(np.ones((2, 3)), np.ones((3, 2)), arch=unit.name)
+        assert d.dtype == tcusim.machine.format_of(rule.acc).dtype
+        assert (d == 3).all()
+        assert len(tcusim.explain([1, 1], [1, 1], arch=unit.name).accounts) == 1
+        assert usual_types(unit.arch) == (rule.ab, rule.acc)

@@ -17,7 +17,7 @@ from tcusim.machine.accounts.recorder import accounts_of
 from tcusim.machine.accounts.text import text_of
 from tcusim.machine.convert import as_values
 from tcusim.machine.formats import Values
-from tcusim.machine.registry import arch_of, rule_for
+from tcusim.machine.registry import arch_of, rule_for, usual_types
 from tcusim.machine.rules import FAMILIES, require_int
 
 __all__ = ["Explanation", "explain"]
@@ -86,8 +86,8 @@ def explain(
     c: ArrayLike = 0.0,
     *,
     arch: str | Sequence[str] = "hopper",
-    ab: str = "f16",
-    acc: str = "f32",
+    ab: str | None = None,
+    acc: str | None = None,
     family: str = "",
     cell: tuple[int, int] | None = None,
 ) -> Explanation:
@@ -107,8 +107,9 @@ def explain(
         Addend; with `cell` also a matrix (m, n).
     arch : str or sequence of str
         Whose arithmetic, as for `mma`; several are compared.
-    ab, acc, family : str
-        Types, and the instruction where those of one architecture differ, as for `mma`.
+    ab, acc, family : str, optional
+        Types, by default f16 in f32, or the first that the first architecture takes; and the
+        instruction where those of one architecture differ, as for `mma`.
     cell : (int, int), optional
         Row and column of the output in a product of matrices.
 
@@ -141,9 +142,11 @@ def explain(
     names = names_of("arch", arch)
     if not names:
         raise InputError("arch names no architecture; give one or more, such as arch='hopper'")
-    require_names(family=family, ab=ab, acc=acc)
+    require_names(family=family)
     if family not in ("", *FAMILIES):
         raise unknown_name("family", family, FAMILIES)
+    ab, acc = usual_types(arch_of(names[0]), ab, acc)
+    require_names(ab=ab, acc=acc)
     rules = [(rule_for(name, ab, acc, family), arch_of(name)) for name in names]
     types = [rules[0][0].ab, rules[0][0].right]
     # Float32 operands, before the low bits are lost that tf32 has not.
