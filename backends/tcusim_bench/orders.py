@@ -75,7 +75,7 @@ _SLOW: Final = tcusim.GemmOrder(every=128)
 # Rows and columns of which outputs are kept.
 _KEPT: Final = 16
 # Of the orders that give all of these, so many are tried on the whole product.
-_LIKELY: Final = 8
+_LIKELY: Final = 64
 # Ends of the ranges of k in the table.
 _RANGES: Final = (64, 256, 1024, 4096, 16384)
 _FORMAT: Final = "tcusim products 1"
@@ -236,13 +236,15 @@ class Explained:
     """How the bytes of a call are known.
 
     how: "default", by the call that the documentation names; "found", by an order that
-    `explain_matmul` found; "unknown". arch, order: of what gives them or, of those kept, most.
-    equal, count: of the outputs that were kept. refused: why there is nothing to say.
+    `explain_matmul` found; "unknown". arch, family, order: of what gives them or, of those kept,
+    most; "ieee" is the arithmetic of a core without a tensor core. equal, count: of the outputs
+    that were kept. refused: why there is nothing to say.
     """
 
     call: Call
     how: str
     arch: str = ""
+    family: str = ""
     order: str = ""
     equal: int = 0
     count: int = 0
@@ -446,22 +448,24 @@ def _explained(product: Captured, arch: str) -> Explained:
     a, b = (from_values(x, fmt) for x, fmt in zip(product.again(), (call.a, call.b), strict=True))
     rows, columns = places(call)
     left, right = a[rows], b[:, columns]
-    plain = {"dtype": format_of(call.result).array_name}
+    dtype = format_of(call.result).array_name
 
-    def gives_all(arch: str, order: tcusim.GemmOrder) -> bool:
-        whole = tcusim.predict_matmul(a, b, arch=arch, order=order, **plain)
+    def gives_all(arch: str, order: tcusim.GemmOrder, **types: Any) -> bool:
+        whole = tcusim.predict_matmul(a, b, arch=arch, order=order, dtype=dtype, **types)
         return hashlib.sha256(whole.tobytes()).hexdigest() == product.digest
 
-    default = tcusim.predict_matmul(left, right, arch=arch, order=call.order, **plain)
+    default = tcusim.predict_matmul(left, right, arch=arch, order=call.order, dtype=dtype)
     if default.tobytes() == got.tobytes() and gives_all(arch, call.order):
-        return Explained(call, "default", arch, str(call.order), got.size, got.size)
-    found = tcusim.explain_matmul(got, left, right, arch=arch)
-    if not found.exact:
-        # Kernels for the other units of a core add product by product.
-        other = tcusim.explain_matmul(got, left, right, arch="ieee", orders=_WITHOUT)
-        found = max(found, other, key=lambda each: each.best.equal)
+        return Explained(call, "default", arch, "", str(call.order), got.size, got.size)
+    found, types = tcusim.explain_matmul(got, left, right, arch=arch), {}
+    if not found.exact and not call.has_8_bits:
+        # Kernels for the other units of a core add product by product, float32 as it is.
+        other = tcusim.explain_matmul(got, left, right, arch="ieee", orders=_WITHOUT, ab=call.a)
+        if other.best.equal > found.best.equal:
+            found, types = other, {"ab": call.a}
+    how, best = "unknown", found.best
     for match in found.exact[:_LIKELY]:
-        if gives_all(match.arch, match.order):
-            return Explained(call, "found", match.arch, str(match.order), got.size, got.size)
-    best = found.best
-    return Explained(call, "unknown", best.arch, str(best.order), best.equal, best.count)
+        if gives_all(match.arch, match.order, family=match.family, **types):
+            how, best = "found", match
+            break
+    return Explained(call, how, best.arch, best.family, str(best.order), best.equal, best.count)

@@ -52,45 +52,48 @@ _APART = (*_MAIN.values(), "exact", "energy")
 
 
 def orders(folder: Path = DATA) -> str:
-    """Return in which orders a library's products are added, by operands and by k."""
-    record = records.read("h200/orders.json", folder)
+    """Return how a library's products are known, by their operands."""
+    record = records.read("h100/orders.json", folder)
     if record is None:
         return none("`tcusim bench orders`")
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[str, list[str]] = {}
     for row in record["rows"]:
         call = row["call"]
-        aligned = call["n"] % 8 == call["k"] % 8 == 0
-        operands = (
-            "float32, as tf32"
-            if call["dtype"] == "float32"
-            else "16 bits, n and k multiples of 8"
-            if aligned
-            else "16 bits, other n or k"
-        )
-        most = next(text for end, text in _ORDERS_TO if call["k"] <= end)
-        found.setdefault((operands, most), []).append(_kind_of_order(row))
-    rows = [[*key, str(len(kinds)), *_counts(kinds)] for key, kinds in sorted(found.items())]
-    every = [kind for group in found.values() for kind in group]
-    rows.append(["all", "", str(len(every)), *_counts(every)])
+        operands = call["a"] if call["a"] == call["b"] else f"{call['a']} by {call['b']}"
+        if call["b"].startswith("e"):
+            operands += f", use_fast_accum={call['fast']}"
+        found.setdefault(operands, []).append(_how_known(row))
+    rows = [[operands, str(len(kinds)), *_counts(kinds)] for operands, kinds in found.items()]
+    every = [kind for kinds in found.values() for kind in kinds]
+    rows.append(["all", str(len(every)), *_counts(every)])
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     title = f"{record['gpu']}, {record['date']}, {versions}:"
-    return f"{title}\n\n{table(('operands', 'k', 'calls', *_KINDS_OF_ORDER), rows)}"
+    return f"{title}\n\n{table(('operands', 'products', *_HOW_KNOWN), rows)}"
 
 
-def _kind_of_order(row: dict[str, Any]) -> str:
-    """Return which kind of order gives every byte of a product."""
-    chain, parts, unknown = _KINDS_OF_ORDER
-    if row["equal"] < row["count"]:
+def _how_known(row: dict[str, Any]) -> str:
+    """Return how every byte of a product is known."""
+    default, split, chain, plain, unknown = _HOW_KNOWN
+    if row["how"] == "unknown":
         return unknown
-    return chain if row["one_chain"] else parts
+    if row["how"] == "default":
+        return default
+    if row["arch"] == "ieee":
+        return plain
+    return chain if row["order"].startswith("one chain") else split
 
 
 def _counts(kinds: list[str]) -> list[str]:
-    return [str(kinds.count(kind)) for kind in _KINDS_OF_ORDER]
+    return [str(kinds.count(kind)) for kind in _HOW_KNOWN]
 
 
-_KINDS_OF_ORDER = ("one chain", "split-K", "not known")
-_ORDERS_TO = ((256, "16 to 256"), (2560, "257 to 2,560"), (2**20, "more"))
+_HOW_KNOWN = (
+    "known by the default call",
+    "found: split-K",
+    "found: another chain",
+    "found: no tensor core",
+    "not known",
+)
 
 
 # --- Agreement ----------------------------------------------------------------------------------

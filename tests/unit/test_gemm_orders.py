@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -19,7 +16,6 @@ from tcusim.machine import FORMATS, Values, from_values, round_values, rule_for
 from tcusim.machine.gemm_orders import GemmOrder, explain_matmul, gemm_orders, predict_matmul
 from tcusim.machine.rules import FAMILIES, Fused
 
-ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(5)
 A = RNG.standard_normal((40, 300)).astype(np.float16)
 B = RNG.standard_normal((300, 30)).astype(np.float16)
@@ -330,43 +326,6 @@ def test_tensors_of_torch_are_taken(name: str) -> None:
     rounded = predict_matmul(a, b, arch="h100", dtype="bfloat16")
     assert same_bits(rounded, result.to(torch.float32).numpy().astype(rounded.dtype))
     assert explain_matmul(result, a, b, arch="h100", orders=[GemmOrder()]).exact
-
-
-def recorded() -> list[Any]:
-    """Return products of cuBLAS on an H200: sizes, an order that gives them, and some outputs."""
-    rows = json.loads((ROOT / "tests" / "recorded" / "gemm_h200.json").read_text())
-    return [
-        pytest.param(row, id="{m}x{n}x{k}-{dtype}-{result}".format(**row["call"])) for row in rows
-    ]
-
-
-def multiplied(call: Any) -> list[Values]:
-    """Return the operands of a recorded product, which had been cut to 16 bits or to tf32."""
-    rng = np.random.default_rng((call.seed, call.m, call.n, call.k))
-    drawn = [rng.standard_normal(x, np.float32) for x in ((call.m, call.k), (call.k, call.n))]
-    if call.dtype == "float16":
-        return [x.astype(np.float16) for x in drawn]
-    keep = np.uint32(0xFFFF0000 if call.dtype == "bfloat16" else 0xFFFFE000)
-    return [(x.view(np.uint32) & keep).view(np.float32) for x in drawn]
-
-
-@pytest.mark.parametrize("row", recorded())
-def test_products_of_cublas_have_the_predicted_bits(row: Any) -> None:
-    call = SimpleNamespace(**row["call"])
-    a, b = multiplied(call)
-    places = [tuple(map(int, place.split(","))) for place in row["seen"]]
-    rows, columns = (sorted(set(each)) for each in zip(*places, strict=True))
-    dtype = ml_dtypes.bfloat16 if call.result == "bfloat16" else np.dtype(call.result)
-    a, b = a[rows], b[:, columns]
-    order = GemmOrder(**row["order"])
-    ab = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32"}[call.dtype]
-    found = predict_matmul(a, b, arch="h200", order=order, dtype=dtype, ab=ab)
-    seen = np.array([int(bits, 16) for bits in row["seen"].values()]).reshape(found.shape)
-    assert np.array_equal(found.view(f"u{found.itemsize}"), seen)
-    if call.k < 800:
-        got = seen.astype(f"u{found.itemsize}").view(dtype)
-        exact = explain_matmul(got, a, b, arch="h200", ab=ab).exact
-        assert order in [match.order for match in exact]
 
 
 def test_orders_that_add_alike_come_once() -> None:
