@@ -269,6 +269,13 @@ class Emitter:
     unrolls = True
 
     def __init__(self, program: Program, instruction: Instruction, standalone: bool) -> None:
+        for buffer in program.buffers:
+            if buffer.dtype not in C_TYPES:
+                raise Unsupported(
+                    f"{program.name}: no kernel is emitted for buffers of {buffer.dtype}, such as "
+                    f"{buffer.name!r}; the simulator runs it. Types of kernels: "
+                    f"{', '.join(C_TYPES)}"
+                )
         self.program = program
         # As C can spell it.
         self.name = re.sub(r"\W", "_", program.name)

@@ -93,7 +93,7 @@ class Launcher(Runtime):
         progress : callable, optional
             Not called: a GPU does not tell.
         **options
-            `poison=True` fills the outputs with NaN, or the lowest integer, first.
+            `poison=True` fills the outputs with NaN, or integers of bytes 0x80, first.
 
         Raises
         ------

@@ -52,7 +52,7 @@ _ALIGNMENT: Final = 256
 _GUARD_BYTES: Final = 4096
 _GUARD: Final = 0xFF
 
-# What every byte of shared memory holds at the start of a block: NaN, or a large negative number.
+# What every byte of shared memory holds at the start of a block, as `Format.unwritten` has it.
 _FLOAT_POISON: Final = 0xFF
 _INTEGER_POISON: Final = 0x80
 
@@ -132,7 +132,7 @@ def run_kernel(
     Returns
     -------
     dict of str to array
-        Flat arrays; elements that the kernel did not write are NaN (integers: the lowest value).
+        Flat arrays; elements that the kernel did not write are NaN (integers: bytes of 0x80).
 
     Raises
     ------

@@ -120,8 +120,13 @@ class Format:
 
     @property
     def unwritten(self) -> float | int:
-        """What memory holds that nothing was written to: NaN, or an integer type's lowest value."""
-        return math.nan if self.is_float else int(self.smallest)
+        """What memory holds that nothing was written to: NaN; of integers, each byte is 0x80.
+
+        So it is on every engine: a large negative number, or 128 of u8.
+        """
+        if self.is_float:
+            return math.nan
+        return int(np.frombuffer(b"\x80" * self.dtype.itemsize, self.dtype)[0])
 
     @property
     def unwritten_bits(self) -> int:

@@ -44,7 +44,7 @@ class Tile:
     part: what it is to the step: a, b, c, d, src, dst or plus. dtype: element type, such as "f16".
     where: the fragment's role, or the space of the memory: warp, shared or global.
     values: (rows, cols), before the step if it is read, after the step if it is written.
-    before: what a written tile held before; NaN (or the lowest integer) where nothing was written.
+    before: what a written tile held before; NaN (integers: bytes of 0x80) where nothing was.
     places: the elements' numbers in their buffer; None for a fragment.
     inside: where the bounds hold; elsewhere elements are read as 0 and not written.
     note: what else there is to say, such as that a write is in flight.
@@ -259,7 +259,7 @@ def _unknown(values: Values, dtype: str) -> Mask:
     if values.dtype.itemsize < 4:
         # A narrower integer may mean it.
         return np.zeros(values.shape, bool)
-    return np.asarray(values == np.iinfo(values.dtype).min)
+    return np.asarray(values == format_of(dtype).unwritten)
 
 
 def label_of(view: View, where: tuple[Ints, Mask]) -> str:

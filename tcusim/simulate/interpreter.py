@@ -6,7 +6,7 @@ all watchers of these events.
 
 All warps move in lockstep here, which would hide races. So a write to shared memory is seen only
 after the `Sync` that a GPU needs: by the writing warp after a warp's barrier, by other warps after
-a block's. Shared memory and outputs that nothing wrote hold NaN (integers: the lowest value).
+a block's. Shared memory and outputs that nothing wrote hold NaN (integers: bytes of 0x80).
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from tcusim.machine.sequential import round_to_odd, two_sum
 from tcusim.markup import shown, table
 from tcusim.program.bind import bind_scalars, require_inputs, rule_of
 from tcusim.program.checks.verifier import verify
-from tcusim.program.checks.writes import has_one_writer
 from tcusim.program.grammar import (
     Add,
     Await,
@@ -72,6 +71,7 @@ from tcusim.program.grammar import (
     accesses,
     branch_of,
     numbered,
+    walk,
 )
 from tcusim.program.printer import line
 from tcusim.program.walk import Ints, Mask, Placement, order_of_blocks
@@ -215,12 +215,15 @@ class State:
         self, program: Program, inputs: Mapping[str, Any], arch: str, *, check: bool = True
     ) -> None:
         require_inputs(program, inputs)
-        if check:
-            verify(program)
+        found = verify(program) if check else None
         self.program = program
         self.check = check
-        # Where two warps are proved to write no element both, nobody need look.
-        self.records_writers = check and not has_one_writer(program)
+        # Where two warps are proved to write no element both, and all to be written, nobody need
+        # look.
+        open_questions = {"one_writer", "outputs_written"} & (
+            found.unproven if found else {}
+        ).keys()
+        self.records_writers = bool(open_questions)
         self.arch = arch
         self.rule = rule_of(program, arch)
         arrays = {name: _flat(name, array) for name, array in inputs.items()}
@@ -352,6 +355,26 @@ class State:
         for blocks in self.batches(warps_at_once, block_order, seed):
             self._start(blocks)
             yield from self._events()
+        if self.check and self.records_writers:
+            self._require_written()
+
+    def _require_written(self) -> None:
+        """Refuse outputs of which elements were not written, of a launch that had blocks."""
+        if any(isinstance(step, Locate) for _, step in walk(self.program.steps)):
+            # Elements may belong to no segment.
+            return
+        for buffer in self.program.outputs:
+            missing = np.flatnonzero(self.writers[buffer.name] == -1)
+            if missing.size and not buffer.partial and self.program.grid(self.scalars):
+                raise VerifyError(
+                    "outputs_written",
+                    self.program.name,
+                    "",
+                    "",
+                    f"nothing has written {buffer.name}[{missing[0]}] ({missing.size} such "
+                    f"elements; scalars: {self.scalars}). Correct the offsets and bounds of what "
+                    f"writes {buffer.name!r}, or its size, or declare it as partial.",
+                )
 
     def batches(
         self, warps_at_once: int = WARPS_AT_ONCE, block_order: str = "ascending", seed: int = 0

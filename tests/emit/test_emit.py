@@ -18,7 +18,21 @@ from tcusim.algorithms import segmented_algorithms
 from tcusim.backends import Backend
 from tcusim.check.testing import assert_agree, random_inputs
 from tcusim.errors import AgreementError, Unsupported
-from tcusim.program.grammar import Copy, Mma, Program, Step, walk
+from tcusim.program.checks.verifier import verify
+from tcusim.program.grammar import (
+    BLOCK,
+    Buffer,
+    BufferRole,
+    Copy,
+    Extent,
+    Index,
+    Mma,
+    Program,
+    Scalar,
+    Step,
+    View,
+    walk,
+)
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.interpreter import State
 from tcusim_cuda.emit import Emitter, emit, instruction_for
@@ -310,3 +324,25 @@ def test_a_bug_in_the_emitter_is_noticed(bug: str, host: Backend) -> None:
     with pytest.raises(AgreementError) as caught:
         assert_agree(program, inputs, ("numpy", Planted(old, new)))
     assert text in str(caught.value)
+
+
+def test_types_that_no_kernel_takes_are_refused_by_name() -> None:
+    """The simulator has them; neither CUDA nor the host backend does."""
+    length = Extent(Index.symbol("length"))
+    given = Buffer("in", "e4m3", length, BufferRole.INPUT)
+    made = Buffer("out", "e4m3", length, BufferRole.OUTPUT)
+    views = [View.strided(one, BLOCK, 1, 1, 1, 1) for one in (made, given)]
+    program = Program(
+        name="narrow",
+        shape=tcusim.MmaShape(16, 16, 16),
+        ab="f16",
+        acc="f32",
+        scalars=(Scalar("length"),),
+        buffers=(given, made),
+        blocks=length,
+        warps=1,
+        steps=(Copy(views[0], views[1]),),
+    )
+    verify(program)
+    with pytest.raises(Unsupported, match="narrow: no kernel is emitted for buffers of e4m3"):
+        emit(program)

@@ -175,7 +175,7 @@ class StandInDriver:
 
     def poison(self, address: int, size: int, form: Any, stream: int) -> None:
         self.notes.append(f"poison {size} {form.name} on {stream}")
-        value = np.nan if form.is_float else np.iinfo(form.dtype).min
+        value = form.unwritten
         memory(address, size, form.dtype)[...] = value
 
 

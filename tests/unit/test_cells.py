@@ -72,9 +72,9 @@ def test_a_cell_in_words() -> None:
     assert cell_of(one, 0, -1) is None
     outside = tile([[0, 1]], inside=np.array([[False, True]]))
     assert str(cell_of(outside, 0, 0)) == "d: V[0,0] = 0.0 (0x00000000), out of bounds"
-    lowest = np.iinfo(np.int32).min
+    lowest = format_of("s32").unwritten
     never = tile([[lowest, 3]], "s32")
-    assert str(cell_of(never, 0, 0)) == f"d: V[0,0] = {lowest} (0x80000000), never written"
+    assert str(cell_of(never, 0, 0)) == f"d: V[0,0] = {lowest} (0x80808080), never written"
     # As many digits as tell it from its neighbours.
     tenth = cell_of(tile([[0.1]]), 0, 0)
     assert tenth is not None

@@ -88,9 +88,9 @@ def test_array_name_of_other_types() -> None:
         ("f32", np.nan, 0x7FC0_0000),
         ("f64", np.nan, 0x7FF8_0000_0000_0000),
         ("s8", -128, 0x80),
-        ("u8", 0, 0),
-        ("s32", -(2**31), 0x8000_0000),
-        ("s64", -(2**63), 0x8000_0000_0000_0000),
+        ("u8", 128, 0x80),
+        ("s32", -0x7F7F_7F80, 0x8080_8080),
+        ("s64", -0x7F7F_7F7F_7F7F_7F80, 0x8080_8080_8080_8080),
     ],
 )
 def test_what_unwritten_memory_holds(name: str, value: float, bits: int) -> None:

@@ -42,7 +42,7 @@ def test_default_segments_grow_and_are_those_of_one_warp() -> None:
 def test_integer_memory_has_a_poison_too() -> None:
     program = tcusim.build("reduction_16", ab="s8", acc="s32")
     store = next(f for f in all_frames(program) if isinstance(f.step, Store))
-    assert (store.writes[0].values == np.iinfo(format_of("s32").dtype).min).all()
+    assert (store.writes[0].values == format_of("s32").unwritten).all()
 
 
 # --- Text -------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 import tcusim
 from tcusim.errors import VerifyError
 from tcusim.machine.shapes import shape_of
-from tcusim.program.checks.verifier import problems
+from tcusim.program.checks.verifier import Verification, problems
 from tcusim.program.grammar import (
     BLOCK,
     ROW,
@@ -186,7 +186,8 @@ def test_two_writers_from_some_block_on() -> None:
 def test_the_simulator_finds_two_writers_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """For sizes that no check tries."""
     made = two_writers_from_block(40)
-    monkeypatch.setattr("tcusim.simulate.interpreter.verify", lambda _: None)
+    found = Verification("hand", 4, (), {"one_writer": "tried for no size"})
+    monkeypatch.setattr("tcusim.simulate.interpreter.verify", lambda _: found)
     with pytest.raises(VerifyError, match=r"writes out\[0\] in warp 40 .*warp 0 writes it too"):
         run_numpy(made, {"in": np.arange(41, dtype=np.float32)})
 
@@ -223,6 +224,23 @@ def test_a_part_of_an_output_that_nothing_writes() -> None:
     some = dataclasses.replace(two, partial=True)
     tcusim.verify(program(Copy(at(some, 1), at(IN, 0, FIRST)), out=some, blocks=Extent.of(1)))
     assert "output       out: f32[2], in part" in tcusim.listing(program(out=some))
+
+
+def test_the_simulator_finds_what_nothing_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any type, at the end of a run: unwritten memory of integers looks like any other."""
+    out = Buffer("out", "u8", Extent(LENGTH), BufferRole.OUTPUT)
+    given = Buffer("in", "u8", Extent(LENGTH), BufferRole.INPUT)
+    some = When((Bound(BLOCK, Index.of(40)),), (Copy(at(out, BLOCK), at(given, BLOCK)),))
+    made = program(some, out=out, blocks=Extent(LENGTH))
+    made = dataclasses.replace(made, buffers=(given, out))
+    refused(made, "outputs_written", r"nothing writes out\[40\] \(1 such elements; length = 41\)")
+    found = Verification("hand", 4, (), {"outputs_written": "tried for no size"})
+    monkeypatch.setattr("tcusim.simulate.interpreter.verify", lambda _: found)
+    x = np.arange(41, dtype=np.uint8)
+    assert run_numpy(made, {"in": x[:40]})["out"].tolist() == x[:40].tolist()
+    text = r"nothing has written out\[40\] \(1 such elements; scalars: {'length': 41}\)"
+    with pytest.raises(VerifyError, match=text):
+        run_numpy(made, {"in": x})
 
 
 # --- Status words ---------------------------------------------------------------------------------

@@ -7,32 +7,47 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tcusim.program.checks.regions import depends_on_warp, footprint, is_shared, may_run
-from tcusim.program.checks.sites import Finding
-from tcusim.program.grammar import Bound, Loop, Program, Space, When
-from tcusim.program.walk import Guard, Mask, Site, top
+from tcusim.program.checks.regions import (
+    Footprint,
+    bound_symbols,
+    depends_on_warp,
+    footprint,
+    is_shared,
+    may_run,
+)
+from tcusim.program.checks.sites import Finding, Unproven
+from tcusim.program.grammar import Bound, Loop, Program, Space, View, When
+from tcusim.program.walk import WARP_PLACES, Guard, Mask, Placement, Site, top, warp_symbols
 
 
 @dataclass(slots=True)
 class _Defined:
     """What has a value after a step.
 
-    cells: elements of each shared buffer. frags: names of fragments and of ranges. branches: what
-    the branches of earlier Whens defined, for later ones with the same condition.
+    cells: elements of each shared buffer that have one, for all that is known without the sizes.
+    sure: those that have one whatever the sizes, the block and the iteration are. later: elements
+    that iterations of a loop write one after the other, by its variable: sure behind it. frags:
+    names of fragments and of ranges. branches: what the branches of earlier Whens defined, for
+    later ones with the same condition.
     """
 
     cells: dict[str, Mask]
+    sure: dict[str, Mask]
+    later: dict[tuple[str, str], Mask] = field(default_factory=dict)
     frags: frozenset[str] = frozenset()
     branches: dict[tuple[tuple[Bound, ...], bool], _Defined] = field(default_factory=dict)
 
     def copy(self) -> _Defined:
         """Return a copy; masks are replaced, never changed, so they are shared."""
-        return _Defined(dict(self.cells), self.frags, dict(self.branches))
+        return _Defined(
+            dict(self.cells), dict(self.sure), dict(self.later), self.frags, dict(self.branches)
+        )
 
     def add(self, other: _Defined) -> None:
         """Add all that another state defines."""
         self.frags |= other.frags
         self.cells = {name: mask | other.cells[name] for name, mask in self.cells.items()}
+        self.sure = {name: mask | other.sure[name] for name, mask in self.sure.items()}
 
     def differs(self, other: _Defined) -> bool:
         """Whether another state defines more, or less."""
@@ -41,30 +56,42 @@ class _Defined:
         )
 
 
-def defined_before_use(program: Program) -> Iterator[Finding]:
+def defined_before_use(program: Program) -> Iterator[Finding | Unproven]:
     """Require that fragments and shared memory are written before they are read, on every path.
 
     A loop whose count is known only at run time may run zero times; what it defines is not counted
     after it. What both branches of a When define counts, and what one branch defines counts in the
     same branch of a later When with the same condition, if not the data decide. One warp's write
     counts for its block.
-    A read whose bounds depend on sizes is compared with the buffer as a whole, not by element.
+    A read whose bounds depend on sizes is compared with the buffer as a whole, not by element; that
+    is not proved, unless all that it may read is written whatever the sizes are.
     Source: fragments and shared memory begin with unspecified contents [CPG sec. 10.24.1, 7.2.2].
     """
     sizes = {buffer.name: buffer.size.constant for buffer in program.scratch}
-    nothing = _Defined({name: np.zeros(size or 1, np.bool_) for name, size in sizes.items()})
-    yield from _define_all(program, top(program), nothing)
+    empty = {name: np.zeros(size or 1, np.bool_) for name, size in sizes.items()}
+    unproven = None
+    for found in _define_all(program, top(program), _Defined(empty, dict(empty))):
+        if isinstance(found, Unproven):
+            unproven = unproven or found
+        else:
+            yield found
+    if unproven:
+        yield unproven
 
 
-def _define_all(program: Program, steps: tuple[Site, ...], state: _Defined) -> Iterator[Finding]:
+def _define_all(
+    program: Program, steps: tuple[Site, ...], state: _Defined
+) -> Iterator[Finding | Unproven]:
     """Find what is read too early in these steps; `state` becomes what is defined after them."""
     for site in steps:
         match site.step:
-            case Loop(count=count):
+            case Loop(var=var, count=count):
                 inside = state.copy()
                 yield from _define_all(program, site.body, inside)
                 if count.constant:
+                    _end_loop(inside, var, site)
                     state.add(inside)
+                    state.later |= inside.later
             case When(bounds=bounds) as step:
                 on_data = bool(step.on_data)
                 if on_data:
@@ -81,11 +108,47 @@ def _define_all(program: Program, steps: tuple[Site, ...], state: _Defined) -> I
                         state.cells[view.buffer.name] = (
                             state.cells[view.buffer.name] | written.union
                         )
+                        _add_sure(program, site, view, written, state)
+
+
+def _add_sure(
+    program: Program, site: Site, view: View, written: Footprint, state: _Defined
+) -> None:
+    """Add what a step writes whatever the sizes are: now, or when the loops that move it end."""
+    counted = {loop.var for loop in site.loops if loop.count.constant}
+    mixed = view.buffer.space is Space.SHARED and any(
+        depends_on_warp(guard.bounds) and not bound_symbols(guard.bounds) <= WARP_PLACES | counted
+        for guard in site.guards
+    )
+    if not written.exact or mixed:
+        # Which warps of the block write depends on sizes, or on the block.
+        return
+    union: Mask = written.union
+    if view.buffer.space is Space.WARP and "warp" in written.columns:
+        # Each warp has memory of its own, and reads there alone.
+        warps = np.zeros((program.warps, union.size), bool)
+        warps[written.columns["warp"][written.places], written.elements] = True
+        numbers = np.arange(program.warps)
+        here = Placement(program.warps, warp_symbols(numbers, program.warp_columns))
+        of_warps = [one for one in site.guards if bound_symbols(one.bounds) <= WARP_PLACES]
+        union = np.all(warps[here.reached(tuple(of_warps))], axis=0)
+    moving = [loop for loop in site.loops if loop.var in written.columns]
+    if not moving:
+        state.sure[view.buffer.name] = state.sure[view.buffer.name] | union
+    elif all(loop.count.constant for loop in moving):
+        key = moving[0].var, view.buffer.name
+        state.later[key] = state.later[key] | union if key in state.later else union
+
+
+def _end_loop(state: _Defined, var: str, site: Site) -> None:
+    """Make sure of what the iterations of a loop have written, all together."""
+    for key in [key for key in state.later if key[0] == var]:
+        state.sure[key[1]] = state.sure[key[1]] | state.later.pop(key)
 
 
 def _define_when(
     program: Program, site: Site, bounds: tuple[Bound, ...], state: _Defined, *, on_data: bool
-) -> Iterator[Finding]:
+) -> Iterator[Finding | Unproven]:
     ends: list[_Defined] = []
     for taken in (True, False):
         inside = state.copy()
@@ -109,9 +172,15 @@ def _define_when(
         # Another warp of the block takes the other branch, and all see what it writes.
         by_any = buffer.space is Space.SHARED and depends_on_warp(bounds)
         state.cells[buffer.name] = one | two if by_any else one & two
+        first, second = body.sure[buffer.name], otherwise.sure[buffer.name]
+        by_all = by_any and bound_symbols(bounds) <= WARP_PLACES and not on_data
+        state.sure[buffer.name] = first | second if by_all else first & second
+    state.later = {
+        key: body.later[key] & otherwise.later[key] for key in body.later.keys() & otherwise.later
+    }
 
 
-def _undefined(program: Program, site: Site, state: _Defined) -> Iterator[Finding]:
+def _undefined(program: Program, site: Site, state: _Defined) -> Iterator[Finding | Unproven]:
     touched = site.touched
     for frag in dict.fromkeys(touched.frags_read):
         if frag.name not in state.frags:
@@ -138,4 +207,9 @@ def _undefined(program: Program, site: Site, state: _Defined) -> Iterator[Findin
                 site,
                 f"reads {name}[{elements[0]}] ({elements.size} such elements), which no earlier "
                 f"step writes on every path. Fill {name!r} with Copy or Store before.",
+            )
+        elif (touching.union & ~state.sure[name]).any():
+            yield Unproven(
+                f"tried for no size: step {site.path} reads elements of {name!r}, and whether all "
+                f"of them are written depends on sizes, the block or the iteration"
             )

@@ -72,6 +72,7 @@ CHECKS: Final[Mapping[str, Check]] = {check.__name__: check for check in _WELL_F
 # The properties that are proved for all sizes, or tried, by the checks that do so.
 _PROPERTIES: Final[Mapping[str, str]] = {
     "inside_buffer": "every access is in bounds",
+    "defined_before_use": "nothing in shared memory is read before it is written",
     "synced_shared": "no accesses between barriers race",
     "outputs_written": "every output element is written",
     "one_writer": "no output element is written by two warps",
