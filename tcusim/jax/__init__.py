@@ -14,7 +14,15 @@ except ImportError as error:
         "pip install 'tcusim[jax]'"
     ) from error
 
-from tcusim.jax.functions import cumsum, matmul, segment_sum, sum
+from tcusim.jax.functions import cumsum, matmul, matvec, segment_cumsum, segment_sum, sum
 from tcusim.jax.operations import why_on_host
 
-__all__ = ["cumsum", "matmul", "segment_sum", "sum", "why_on_host"]
+__all__ = [
+    "cumsum",
+    "matmul",
+    "matvec",
+    "segment_cumsum",
+    "segment_sum",
+    "sum",
+    "why_on_host",
+]

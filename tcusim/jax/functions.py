@@ -1,57 +1,87 @@
-"""`sum`, `cumsum`, `segment_sum` and `matmul` as functions that JAX can transform."""
+"""Sums, scans, segments and products as functions that JAX can transform."""
 
 from __future__ import annotations
 
 import math
-import operator
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
+from tcusim.arrays.dtypes import FLOATS, types_on_host
 from tcusim.errors import InputError
-from tcusim.jax.operations import called
+from tcusim.jax.primitives import How, computed
+from tcusim.machine import arch_of
 
-__all__ = ["cumsum", "matmul", "segment_sum", "sum"]
+__all__ = ["cumsum", "matmul", "matvec", "segment_cumsum", "segment_sum", "sum"]
 
-Array: TypeAlias = Any
+Array: TypeAlias = jax.Array
+Bits: TypeAlias = Literal["segment", "exact"]
 
 
-def _axis(a: Array, axis: int) -> int:
-    """Return an axis counted from the last, so that more may come in front."""
-    try:
-        axis = operator.index(axis)
-    except TypeError:
-        text = f"axis must be one integer, got {axis!r}; call once for each axis"
-        raise InputError(text) from None
-    if a.ndim == 0:
+def _axes(a: Array, axis: Any) -> list[int]:
+    """Return axes counted from the first, in the order in which they are named; None is all."""
+    if axis is None:
+        return list(range(a.ndim))
+    given = axis if isinstance(axis, Sequence) else (axis,)
+    if not all(hasattr(one, "__index__") for one in given):
+        raise InputError(f"axis must be an integer, a tuple of integers, or None, got {axis!r}")
+    if a.ndim == 0 and given:
         raise InputError("an array without axes has none to sum along; reshape it to (1,)")
-    if not -a.ndim <= axis < a.ndim:
-        raise InputError(f"axis must be within {-a.ndim}..{a.ndim - 1}, got {axis!r}")
-    place: int = axis % a.ndim - a.ndim
-    return place
+    for one in given:
+        if not -a.ndim <= one < a.ndim:
+            raise InputError(f"axis must be within {-a.ndim}..{a.ndim - 1}, got {one!r}")
+    places = [int(one) % a.ndim for one in given]
+    if len(set(places)) < len(places):
+        raise InputError(f"axis names one axis twice: {axis!r}")
+    return places
 
 
-def _result(a: Array, dtype: Any) -> Any:
-    """Return the type of sums: JAX's, which has 64 bits where it is told to."""
-    if not any(jnp.issubdtype(a.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
-        raise InputError(f"arrays of {a.dtype} are not summed; cast it to a real type")
-    if dtype is not None:
-        return jax.dtypes.canonicalize_dtype(dtype)
-    if jnp.issubdtype(a.dtype, jnp.floating):
-        return a.dtype
-    return jax.dtypes.canonicalize_dtype(np.int64)
-
-
-@partial(jax.jit, static_argnames=("axis", "dtype", "keepdims", "arch"))
-def sum(
+def _result(
     a: Array,
-    axis: int | None = None,
+    dtype: Any,
+    arch: str | None,
+    *,
+    product: bool = False,
+    bits: str = "segment",
+) -> Any:
+    """Return the type of sums, JAX's, which has 64 bits where it is told to.
+
+    What cannot be computed is refused here, while it is traced, and not where it runs.
+    """
+    given = a.dtype.name
+    if given not in FLOATS and a.dtype.kind not in "biu":
+        raise InputError(f"arrays of {given} are not summed; cast it to a real type of NumPy's")
+    if bits not in ("segment", "exact"):
+        raise InputError(f"bits must be 'segment' or 'exact', got {bits!r}")
+    if dtype is None:
+        wanted = a.dtype if given in FLOATS else np.dtype(np.int64)
+    else:
+        try:
+            wanted = jnp.dtype(dtype)
+        except TypeError:
+            raise InputError(f"dtype must be a type of real numbers, got {dtype!r}") from None
+        if wanted.name not in FLOATS and wanted.kind not in "iu":
+            raise InputError(f"dtype must be a type of real numbers, got {wanted.name}")
+    result = jax.dtypes.canonicalize_dtype(wanted)
+    place = "hopper" if arch is None else arch_of(arch).name
+    rule = types_on_host(given, result.name, "f32", place, product=product, bits=bits)
+    rule.types.require_on(place)
+    return result
+
+
+@partial(jax.jit, static_argnames=("axis", "dtype", "keepdims", "bits", "arch"))
+def sum(
+    a: ArrayLike,
+    axis: int | tuple[int, ...] | None = None,
     dtype: Any = None,
     *,
     keepdims: bool = False,
+    bits: Bits = "segment",
     arch: str | None = None,
 ) -> Array:
     """Sum an array on tensor cores, as `jax.numpy.sum` does.
@@ -60,12 +90,14 @@ def sum(
     ----------
     a : array
         float16, bfloat16, float32, integers or bool; float64 where JAX has it.
-    axis : int, optional
-        The axis to sum; None sums all.
+    axis : int or tuple of int, optional
+        The axes to sum; None sums all.
     dtype : dtype, optional
         Type of the result; by default that of `a`, or JAX's wide integer.
     keepdims : bool
-        Keep the axis, with length 1.
+        Keep the axes, with length 1.
+    bits : {"segment", "exact"}
+        ``"exact"`` rounds the true sum once, on the host: one set of bits on every GPU.
     arch : str, optional
         Whose bits: by default those of the GPU on which it runs, on the CPU those of Hopper. The
         bits of another GPU are computed on the host.
@@ -77,8 +109,8 @@ def sum(
 
     Raises
     ------
-    InputError
-        If there is no such axis.
+    InputError, Unsupported
+        If there is no such axis, or such types are not summed; while it is traced.
 
     Examples
     --------
@@ -87,64 +119,50 @@ def sum(
     10.0
     """
     values = jnp.asarray(a)
-    if axis is None:
-        whole = sum(values.reshape(-1), 0, dtype, arch=arch)
-        return whole.reshape((1,) * values.ndim) if keepdims else whole
-    place = _axis(values, axis)
-    result = _sum(values, place, _result(values, dtype), arch)
-    return jnp.expand_dims(result, place) if keepdims else result
+    result = _result(values, dtype, arch, bits=bits)
+    axes = _axes(values, axis)
+    rows = jnp.moveaxis(values, axes, range(-len(axes), 0)) if axes else values
+    rest = rows.shape[: values.ndim - len(axes)]
+    rows = rows.reshape(*rest, math.prod(values.shape[one] for one in axes))
+    total = computed(How("sum", result, arch, bits=bits), rows)
+    return jnp.expand_dims(total, axes) if keepdims else total
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
-def _sum(a: Array, axis: int, dtype: Any, arch: str | None) -> Array:
-    rows = jnp.moveaxis(a, axis, -1)
-    return called("sum", jax.ShapeDtypeStruct(rows.shape[:-1], dtype), rows, arch=arch)
-
-
-def _sum_forward(a: Array, axis: int, dtype: Any, arch: str | None) -> tuple[Array, Array]:
-    return _sum(a, axis, dtype, arch), a
-
-
-def _sum_backward(
-    axis: int, dtype: Any, arch: str | None, a: Array, gradient: Array
-) -> tuple[Array]:
-    del dtype, arch
-    return (jnp.broadcast_to(jnp.expand_dims(gradient, axis), a.shape).astype(a.dtype),)
-
-
-_sum.defvjp(_sum_forward, _sum_backward)
-
-
-@partial(jax.jit, static_argnames=("axis", "dtype", "exclusive", "reverse", "arch"))
+@partial(jax.jit, static_argnames=("axis", "dtype", "exclusive", "reverse", "bits", "arch"))
 def cumsum(
-    a: Array,
-    axis: int = -1,
+    a: ArrayLike,
+    axis: int | None = None,
     dtype: Any = None,
     *,
     exclusive: bool = False,
     reverse: bool = False,
+    initial: ArrayLike | None = None,
+    bits: Bits = "segment",
     arch: str | None = None,
 ) -> Array:
     """Scan an array along an axis on tensor cores, as `jax.numpy.cumsum` does.
 
     Parameters
     ----------
-    axis : int
-        The axis.
+    axis : int, optional
+        The axis; None scans the flattened array.
     exclusive, reverse : bool
         As in `tcusim.cumsum`.
-    a, dtype, arch
+    initial : array or number, optional
+        What precedes the first element (in reverse, follows the last), and is part of every sum: it
+        is broadcast to the shape of `a` without the axis.
+    a, dtype, bits, arch
         As in `sum`.
 
     Returns
     -------
     array
-        Of the shape of `a`.
+        Of the shape of `a`; flat if axis is None.
 
     Raises
     ------
-    InputError
-        If there is no such axis.
+    InputError, Unsupported
+        If there is no such axis, or such types are not summed; while it is traced.
 
     Examples
     --------
@@ -153,30 +171,30 @@ def cumsum(
     [3.0, 2.0, 1.0]
     """
     values = jnp.asarray(a)
-    how = (_axis(values, axis), exclusive, reverse, arch)
-    return _cumsum(values, how, _result(values, dtype))
+    result = _result(values, dtype, arch, bits=bits)
+    if isinstance(axis, Sequence):
+        raise InputError(f"axis of a scan must be one integer, or None, got {axis!r}")
+    if axis is None:
+        values, axis = values.reshape(-1), 0
+    (place,) = _axes(values, axis)
+    rows = jnp.moveaxis(values, place, -1)
+    given = [rows]
+    if initial is not None:
+        given.append(_before(initial, rows, result))
+    how = How("cumsum", result, arch, bool(exclusive), bool(reverse), bits)
+    return jnp.moveaxis(computed(how, *given), -1, place)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def _cumsum(a: Array, how: tuple[int, bool, bool, str | None], dtype: Any) -> Array:
-    axis, exclusive, reverse, arch = how
-    rows = jnp.moveaxis(a, axis, -1)
-    order = {"exclusive": exclusive, "reverse": reverse}
-    scans = called("cumsum", jax.ShapeDtypeStruct(rows.shape, dtype), rows, arch=arch, **order)
-    return jnp.moveaxis(scans, -1, axis)
-
-
-def _cumsum_forward(a: Array, how: Any, dtype: Any) -> tuple[Array, Array]:
-    return _cumsum(a, how, dtype), a
-
-
-def _cumsum_backward(how: Any, dtype: Any, a: Array, gradient: Array) -> tuple[Array]:
-    axis, exclusive, reverse, arch = how
-    turned = (axis, exclusive, not reverse, arch)
-    return (_cumsum(gradient, turned, dtype).astype(a.dtype),)
-
-
-_cumsum.defvjp(_cumsum_forward, _cumsum_backward)
+def _before(initial: ArrayLike, rows: Array, result: Any) -> Array:
+    """Return what precedes rows, in the type of their sums."""
+    wide = result
+    if result.name in FLOATS:
+        wide = np.dtype("float64" if "float64" in (rows.dtype.name, result.name) else "float32")
+    try:
+        return jnp.broadcast_to(jnp.asarray(initial), rows.shape[:-1]).astype(wide)
+    except ValueError:
+        text = f"initial must be broadcast to {rows.shape[:-1]}, got {np.shape(initial)}"
+        raise InputError(text) from None
 
 
 def segment_sum(
@@ -230,33 +248,38 @@ def segment_sum(
     [1.0, 0.0, 5.0]
     """
     del unique_indices, bucket_size
+    if mode is not None and jax.lax.GatherScatterMode.from_any(mode) != _DROP:
+        raise InputError(f"mode must be None or 'drop', got {mode!r}")
+    values, ids = _with_ids(data, segment_ids)
+    if num_segments is None:
+        num_segments = int(ids.max()) + 1 if ids.size else 0
+    return _sums(values, ids, num_segments, indices_are_sorted, dtype, arch)
+
+
+_DROP = jax.lax.GatherScatterMode.from_any("drop")
+
+
+def _with_ids(data: ArrayLike, segment_ids: ArrayLike) -> tuple[Array, Array]:
+    """Return elements and their ids, of a type that holds their number."""
     values, ids = jnp.asarray(data), jnp.asarray(segment_ids)
     if ids.ndim != 1 or values.shape[:1] != ids.shape or not jnp.issubdtype(ids.dtype, jnp.integer):
         raise InputError(
             f"segment_ids must be integers, one for each of the first axis of data; data is "
             f"{values.shape}, segment_ids {ids.dtype} {ids.shape}"
         )
-    if mode is not None and jax.lax.GatherScatterMode.from_any(mode) != _DROP:
-        raise InputError(f"mode must be None or 'drop', got {mode!r}")
-    if num_segments is None:
-        num_segments = int(ids.max()) + 1 if ids.size else 0
-    return _segments(values, ids, num_segments, indices_are_sorted, _result(values, dtype), arch)
+    return values, ids
 
 
-_DROP = jax.lax.GatherScatterMode.from_any("drop")
+def _rows_of(data: Array) -> Array:
+    """Return the first axis of an array as the last one of rows."""
+    return data.reshape(data.shape[0], math.prod(data.shape[1:])).T
 
 
 @partial(jax.jit, static_argnums=(2, 3, 4, 5))
-def _segments(
+def _sums(
     data: Array, ids: Array, count: int, is_sorted: bool, dtype: Any, arch: str | None
 ) -> Array:
-    return _segment_sum(data, ids, count, is_sorted, dtype, arch)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4, 5))
-def _segment_sum(
-    data: Array, ids: Array, count: int, is_sorted: bool, dtype: Any, arch: str | None
-) -> Array:
+    result = _result(data, dtype, arch)
     if not is_sorted:
         order = jnp.argsort(ids, stable=True)
         data, ids = data[order], ids[order]
@@ -265,75 +288,75 @@ def _segment_sum(
     # In front of the first segment and behind the last one lies what is left out.
     borders = jnp.searchsorted(ids, jnp.arange(count + 1, dtype=ids.dtype))
     edges = jnp.concatenate([jnp.array([0]), borders, jnp.array([ids.size])])
-    rows = data.reshape(ids.size, math.prod(data.shape[1:])).T
+    rows = _rows_of(data)
     offsets = jnp.broadcast_to(edges, (rows.shape[0], edges.size))
-    sums = _sums_of_rows(rows, offsets, dtype, arch)[:, 1:-1]
+    sums = computed(How("segmented_sum", result, arch), rows, offsets)[:, 1:-1]
     return sums.T.reshape(count, *data.shape[1:])
 
 
-def _sums_of_rows(rows: Array, offsets: Array, dtype: Any, arch: str | None) -> Array:
-    """Return the sums of segments of rows, each with offsets of its own."""
+@partial(jax.jit, static_argnames=("indices_are_sorted", "exclusive", "reverse", "dtype", "arch"))
+def segment_cumsum(
+    data: ArrayLike,
+    segment_ids: ArrayLike,
+    indices_are_sorted: bool = False,
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    dtype: Any = None,
+    arch: str | None = None,
+) -> Array:
+    """Scan the segments of the first axis on tensor cores: prefix sums that begin anew in each.
 
-    def compute(rows: Array, offsets: Array) -> Array:
-        number, length = rows.shape
-        wide = offsets.astype(_result(offsets, None))
-        if rows.size > jnp.iinfo(wide.dtype).max:
-            raise InputError(
-                f"{rows.size} elements have offsets of 64 bits: set jax_enable_x64, or sum fewer"
-            )
-        # End to end, the rows are one.
-        starts = jnp.arange(number, dtype=wide.dtype)[:, None] * length
-        flat = jnp.append((wide[:, :-1] + starts).reshape(-1), jnp.array(rows.size, wide.dtype))
-        result = jax.ShapeDtypeStruct((flat.size - 1,), dtype)
-        found = called("segmented_sum", result, rows.reshape(-1), _halves(flat), arch=arch)
-        return found.reshape(number, offsets.shape[1] - 1)
+    Parameters
+    ----------
+    data : array, shape (n, ...)
+        As in `sum`.
+    segment_ids : array of int, shape (n,)
+        The segment of each element: any numbers.
+    indices_are_sorted : bool
+        Whether the ids never decrease. If not, elements are sorted by them first, and those of a
+        segment keep their order.
+    exclusive, reverse : bool
+        As in `tcusim.segmented_cumsum`.
+    dtype, arch
+        As in `sum`.
 
-    def compute_batch(size: int, batched: list[bool], *given: Array) -> tuple[Array, bool]:
-        # More rows.
-        rows, offsets = (
-            one if own else jnp.broadcast_to(one, (size, *one.shape))
-            for one, own in zip(given, batched, strict=True)
-        )
-        flat = (one.reshape(math.prod(one.shape[:2]), one.shape[2]) for one in (rows, offsets))
-        return sums(*flat).reshape(*rows.shape[:2], offsets.shape[2] - 1), True
+    Returns
+    -------
+    array, shape (n, ...)
+        Each sum in the place of its element.
 
-    sums: Any = jax.custom_batching.custom_vmap(compute)
-    sums.def_vmap(compute_batch)
-    found: Array = sums(rows, offsets)
-    return found
+    Raises
+    ------
+    InputError, Unsupported
+        If the shapes do not fit, or such types are not summed.
 
-
-def _halves(offsets: Array) -> Array:
-    """Return integers of 64 bits as pairs of 32, which JAX always has; the lower ones first."""
-    if offsets.dtype.itemsize == 8:
-        return jax.lax.bitcast_convert_type(offsets, jnp.uint32)
-    low = offsets.astype(jnp.uint32)
-    return jnp.stack([low, jnp.zeros_like(low)], -1)
-
-
-def _segment_sum_forward(
-    data: Array, ids: Array, count: int, is_sorted: bool, dtype: Any, arch: str | None
-) -> Any:
-    return _segment_sum(data, ids, count, is_sorted, dtype, arch), (data, ids)
-
-
-def _segment_sum_backward(
-    count: int, is_sorted: bool, dtype: Any, arch: str | None, kept: Any, gradient: Array
-) -> Any:
-    del is_sorted, dtype, arch
-    data, ids = kept
-    if not count:
-        return jnp.zeros_like(data), np.zeros(ids.shape, jax.dtypes.float0)
-    is_within = ((ids >= 0) & (ids < count)).reshape(-1, *[1] * (data.ndim - 1))
-    own = jnp.where(is_within, gradient.at[ids].get(mode="clip"), 0).astype(data.dtype)
-    return own, np.zeros(ids.shape, jax.dtypes.float0)
-
-
-_segment_sum.defvjp(_segment_sum_forward, _segment_sum_backward)
+    Examples
+    --------
+    >>> import jax.numpy as jnp, tcusim.jax
+    >>> tcusim.jax.segment_cumsum(jnp.ones(5), jnp.array([7, 2, 2, 7, 2])).tolist()
+    [1.0, 1.0, 2.0, 2.0, 3.0]
+    """
+    values, ids = _with_ids(data, segment_ids)
+    result = _result(values, dtype, arch)
+    if not ids.size:
+        return jnp.zeros(values.shape, result)
+    order = jnp.arange(ids.size)
+    if not indices_are_sorted:
+        order = jnp.argsort(ids, stable=True)
+    values, ids = values[order], ids[order]
+    # Segments are numbered in their order; there are as many as elements at most.
+    number = jnp.cumsum(jnp.concatenate([jnp.zeros(1, int), ids[1:] != ids[:-1]]))
+    edges = jnp.searchsorted(number, jnp.arange(ids.size + 1))
+    rows = _rows_of(values)
+    offsets = jnp.broadcast_to(edges, (rows.shape[0], edges.size))
+    how = How("segmented_cumsum", result, arch, bool(exclusive), bool(reverse))
+    scans = computed(how, rows, offsets).T.reshape(values.shape)
+    return scans[jnp.argsort(order)]
 
 
 @partial(jax.jit, static_argnames=("dtype", "arch"))
-def matmul(a: Array, b: Array, *, dtype: Any = None, arch: str | None = None) -> Array:
+def matmul(a: ArrayLike, b: ArrayLike, *, dtype: Any = None, arch: str | None = None) -> Array:
     """Multiply matrices on tensor cores, as `jax.numpy.matmul` does.
 
     Parameters
@@ -365,42 +388,53 @@ def matmul(a: Array, b: Array, *, dtype: Any = None, arch: str | None = None) ->
             f"a must be (..., m, k) and b (..., k, n), with the same k; got {left.shape} and "
             f"{right.shape}"
         )
-    return _matmul(left, right, _result(left, dtype), arch)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _matmul(a: Array, b: Array, dtype: Any, arch: str | None) -> Array:
-    stack = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    how = How("matmul", _product_type(left, right, dtype, arch), arch)
+    rank = max(left.ndim, right.ndim)
     # Axes that vmap adds in front of both must find each other.
-    rank = len(stack) + 2
-    a, b = (jnp.expand_dims(one, tuple(range(rank - one.ndim))) for one in (a, b))
-    result = jax.ShapeDtypeStruct((*stack, a.shape[-2], b.shape[-1]), dtype)
-    return called("matmul", result, a, b, arch=arch)
+    left, right = (jnp.expand_dims(one, tuple(range(rank - one.ndim))) for one in (left, right))
+    return computed(how, left, right)
 
 
-def _matmul_forward(a: Array, b: Array, dtype: Any, arch: str | None) -> Any:
-    return _matmul(a, b, dtype, arch), (a, b)
+def _product_type(left: Array, right: Array, dtype: Any, arch: str | None) -> Any:
+    _result(right, dtype or left.dtype, arch, product=True)
+    return _result(left, dtype, arch, product=True)
 
 
-def _matmul_backward(dtype: Any, arch: str | None, kept: Any, gradient: Array) -> Any:
-    a, b = kept
-    for_a = _matmul(gradient.astype(b.dtype), jnp.swapaxes(b, -1, -2), dtype, arch)
-    for_b = _matmul(jnp.swapaxes(a, -1, -2), gradient.astype(a.dtype), dtype, arch)
-    return _summed_to(for_a, a), _summed_to(for_b, b)
+@partial(jax.jit, static_argnames=("dtype", "arch"))
+def matvec(a: ArrayLike, x: ArrayLike, *, dtype: Any = None, arch: str | None = None) -> Array:
+    """Multiply matrices by vectors on tensor cores, as `jax.numpy.matvec` does.
 
+    Parameters
+    ----------
+    a, x : array, shape (..., m, k) and (..., k)
+        Of one float type; axes in front are broadcast.
+    dtype, arch
+        As in `sum`.
 
-_matmul.defvjp(_matmul_forward, _matmul_backward)
+    Returns
+    -------
+    array, shape (..., m)
+        These are not the bits of a column of `matmul`, which adds in another order.
 
+    Raises
+    ------
+    InputError, Unsupported
+        If the shapes do not fit, or such types are not multiplied.
 
-def _summed_to(gradient: Array, like: Array) -> Array:
-    """Return a gradient summed over what was broadcast."""
-    spare = gradient.ndim - like.ndim
-    axes = [*range(spare)]
-    axes += [
-        place + spare
-        for place, size in enumerate(like.shape)
-        if size == 1 and gradient.shape[place + spare] != 1
-    ]
-    for place in sorted(axes, reverse=True):
-        gradient = sum(gradient, place, keepdims=True)
-    return gradient.reshape(like.shape).astype(like.dtype)
+    Examples
+    --------
+    >>> import jax.numpy as jnp, tcusim.jax
+    >>> tcusim.jax.matvec(jnp.eye(2), jnp.ones(2)).tolist()
+    [1.0, 1.0]
+    """
+    left, right = jnp.asarray(a), jnp.asarray(x)
+    if left.ndim < 2 or right.ndim < 1 or left.shape[-1] != right.shape[-1]:
+        raise InputError(
+            f"a must be (..., m, k) and x (..., k), with the same k; got {left.shape} and "
+            f"{right.shape}"
+        )
+    how = How("matvec", _product_type(left, right, dtype, arch), arch)
+    rank = max(left.ndim, right.ndim + 1)
+    left = jnp.expand_dims(left, tuple(range(rank - left.ndim)))
+    right = jnp.expand_dims(right, tuple(range(rank - 1 - right.ndim)))
+    return computed(how, left, right)

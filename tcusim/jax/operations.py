@@ -42,12 +42,23 @@ def _segmented_sum(data: Any, offsets: Any, **keywords: Any) -> Any:
     return tcusim.segmented_sum(data, offsets=edges, check_offsets=False, **keywords)
 
 
+def _segmented_cumsum(data: Any, offsets: Any, **keywords: Any) -> Any:
+    edges = offsets.view("int64").reshape(-1)
+    return tcusim.segmented_cumsum(data, offsets=edges, check_offsets=False, **keywords)
+
+
+def _cumsum(data: Any, initial: Any = None, **keywords: Any) -> Any:
+    return tcusim.cumsum(data, axis=-1, initial=initial, **keywords)
+
+
 # By name: along the last axes of arrays of NumPy or of XLA.
 _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "sum": functools.partial(tcusim.sum, axis=-1),
-    "cumsum": functools.partial(tcusim.cumsum, axis=-1),
+    "cumsum": _cumsum,
     "segmented_sum": _segmented_sum,
+    "segmented_cumsum": _segmented_cumsum,
     "matmul": tcusim.matmul,
+    "matvec": tcusim.matvec,
 }
 
 
@@ -71,7 +82,9 @@ def called(
     # Which of several kinds of GPUs it will be, XLA does not tell while it traces.
     own = wanted or (there[0] if len(there) == 1 else None)
     followed = there if wanted is None else tuple({wanted} & set(there))
-    rules = [_rule(name, arrays, result.dtype, one) for one in followed]
+    # Exact sums look at the data, which is done on the host.
+    is_exact = keywords.get("bits") == "exact"
+    rules = [None if is_exact else _rule(name, arrays, result.dtype, one) for one in followed]
     work = {"" if rule is None else rule.work for rule in rules}
     text = {**keywords, "arch": own}
     if len(work) == 1 and "" not in work:
@@ -187,7 +200,7 @@ def _arch_of(device: Any) -> str | None:
 
 def _rule(name: str, arrays: Sequence[Array], dtype: Any, arch: str) -> TypeRule | None:
     """Return the types in which a GPU computes; None if it does not compute such arrays."""
-    is_product = name == "matmul"
+    is_product = name in ("matmul", "matvec")
     given = arrays[0].dtype.name
     if is_product and arrays[1].dtype.name != given:
         return None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tcusim
-from tcusim.errors import InputError, UnknownName
+from tcusim.errors import InputError, TcusimError, UnknownName
 
 jax: Any = pytest.importorskip("jax", reason="jax is not installed")
 
@@ -39,7 +43,7 @@ def test_bits_are_numpys(dtype: str) -> None:
     arch = "volta" if dtype == "float16" else "ampere"
     expected = tcusim.sum(x, axis=0, keepdims=True, arch=arch)
     same(tj.sum(x, 0, keepdims=True, arch=arch), expected)
-    same(tj.cumsum(x, reverse=True, exclusive=True),
+    same(tj.cumsum(x, -1, reverse=True, exclusive=True),
          tcusim.cumsum(x, axis=1, reverse=True, exclusive=True))  # fmt: skip
     same(
         tj.segment_sum(x, IDS, 4), tcusim.segmented_sum(x, segment_ids=IDS, num_segments=4, axis=0)
@@ -120,10 +124,22 @@ def test_derivatives() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(InputError, match=r"axis must be within -1\.\.0, got 3"):
         tj.sum(np.ones(2), 3)
-    with pytest.raises(InputError, match=r"axis must be one integer, got \(0, 0\); call once for"):
-        tj.sum(np.ones(2), (0, 0))
+    with pytest.raises(InputError, match=r"axis names one axis twice: \(0, -1\)"):
+        tj.sum(np.ones(2), (0, -1))
+    with pytest.raises(InputError, match=r"axis must be an integer, a tuple of integers, or None"):
+        tj.sum(np.ones(2), 0.5)
+    with pytest.raises(
+        InputError, match=r"axis of a scan must be one integer, or None, got \(0,\)"
+    ):
+        tj.cumsum(np.ones(2), (0,))
     with pytest.raises(InputError, match="an array without axes has none to sum along"):
-        tj.cumsum(np.float32(1))
+        tj.cumsum(np.float32(1), 0)
+    with pytest.raises(InputError, match=r"initial must be broadcast to \(2,\), got \(3,\)"):
+        tj.cumsum(np.ones((2, 4)), 1, initial=np.ones(3))
+    with pytest.raises(InputError, match="bits must be 'segment' or 'exact', got 'all'"):
+        tj.sum(np.ones(2), bits="all")
+    with pytest.raises(InputError, match=r"a must be \(\.\.\., m, k\) and x \(\.\.\., k\)"):
+        tj.matvec(np.ones((2, 3)), np.ones(2))
     with pytest.raises(InputError, match="arrays of complex64 are not summed"):
         tj.sum(np.ones(2, np.complex64))
     assert tj.sum(np.arange(3), dtype=int).item() == 3
@@ -131,3 +147,150 @@ def test_what_is_refused() -> None:
         tj.matmul(np.ones((2, 3)), np.ones((2, 3)))
     with pytest.raises(UnknownName, match="pascal"):
         tj.sum(np.ones(2), arch="pascal")
+
+
+def test_axes_are_those_of_jax() -> None:
+    x = array("float32", 2, 3, 4)
+    for axis in (None, 0, -1, (0, 2), (-1, 1), (0, 1, 2), ()):
+        for keepdims in (False, True):
+            got = tj.sum(x, axis, keepdims=keepdims)
+            np.testing.assert_allclose(got, jnp.sum(x, axis, keepdims=keepdims), rtol=1e-5)
+            if axis != ():
+                same(got, tcusim.sum(x, axis=axis, keepdims=keepdims))
+    same(tj.cumsum(x), tcusim.cumsum(x))
+    assert tj.cumsum(x).shape == jnp.cumsum(x).shape
+    assert tj.sum(np.float32(2)) == 2
+    assert tj.cumsum(np.float32(2)).tolist() == [2]
+
+
+def test_what_precedes() -> None:
+    x, before = array("float16", 3, 40), array("float32", 3)
+    for one in (2, 0.25, before):
+        same(tj.cumsum(x, 1, initial=one), tcusim.cumsum(x, axis=1, initial=one))
+    each = jax.vmap(lambda x, i: tj.cumsum(x, initial=i))(x, before)
+    same(each, tcusim.cumsum(x, axis=1, initial=before))
+    assert tj.cumsum(np.arange(3), initial=2**30).tolist() == [2**30, 2**30 + 1, 2**30 + 3]
+
+
+def test_exact_sums() -> None:
+    x = array("float32", 5, 30) * np.float32(1e6)
+    same(tj.sum(x, 1, bits="exact"), tcusim.sum(x, axis=1, bits="exact"))
+    same(tj.cumsum(x, 1, bits="exact"), tcusim.cumsum(x, axis=1, bits="exact"))
+    same(jax.jit(jax.vmap(lambda x: tj.sum(x, bits="exact")))(x),
+         tcusim.sum(x, axis=1, bits="exact"))  # fmt: skip
+    assert (
+        jax.grad(lambda x: tj.cumsum(x, bits="exact").sum())(x[0]) == np.arange(30, 0, -1)
+    ).all()
+
+
+def test_scans_of_segments() -> None:
+    x = array("float32", 7, 2)
+    for ids in ([0, 0, 2, 2, 2, 5, 5], [3, -1, 3, 0, -1, 3, 900], [1] * 7):
+        numbers, expected = np.array(ids), np.empty_like(x)
+        for one in set(ids):
+            expected[numbers == one] = tcusim.cumsum(x[numbers == one], axis=0, reverse=True)
+        same(tj.segment_cumsum(x, numbers, reverse=True), expected)
+        if ids == sorted(ids):
+            same(tj.segment_cumsum(x, numbers, True, reverse=True), expected)
+    assert tj.segment_cumsum(x[:0], numbers[:0]).shape == (0, 2)
+    many = np.stack([[0, 0, 1, 1, 2, 2, 2], [1, 0, 1, 0, 1, 0, 1]])
+    each = jax.vmap(lambda i: tj.segment_cumsum(x, i))(many)
+    same(each, np.stack([tj.segment_cumsum(x, i) for i in many]))
+
+
+X, Y = array("float32", 3, 8), array("float32", 8, 2)
+DERIVED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "sum": (lambda a: tj.sum(a, 1), lambda a: a.sum(1)),
+    "sum of all": (tj.sum, jnp.sum),
+    "cumsum": (
+        lambda a: tj.cumsum(a, 1, reverse=True, exclusive=True),
+        lambda a: a.sum(1, keepdims=True) - jnp.cumsum(a, 1),
+    ),
+    "initial": (
+        lambda a: tj.cumsum(a, 1, initial=a[:, 0] ** 2),
+        lambda a: jnp.cumsum(a, 1) + a[:, :1] ** 2,
+    ),
+    "segment_sum": (
+        lambda a: tj.segment_sum(a, np.array([1, 0, 1]), 2),
+        lambda a: jax.ops.segment_sum(a, np.array([1, 0, 1]), 2),
+    ),
+    "segment_cumsum": (
+        lambda a: tj.segment_cumsum(a, np.array([1, 0, 1])),
+        lambda a: jnp.stack([a[0], a[1], a[0] + a[2]]),
+    ),
+    "matmul": (lambda a: tj.matmul(a, a.T), lambda a: a @ a.T),
+    "matmul of stacks": (
+        lambda a: tj.matmul(jnp.stack([a, 2 * a])[:, None], Y[None]),
+        lambda a: (jnp.stack([a, 2 * a]) @ Y)[:, None],
+    ),
+    "matvec": (lambda a: tj.matvec(a, a[0]), lambda a: a @ a[0]),
+}
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_derivatives_of_every_order_and_mode(name: str) -> None:
+    ours, theirs = DERIVED[name]
+
+    def energy(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda a: (call(a) ** 2).sum()
+
+    close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-3)
+    close(jax.jacfwd(ours)(X), jax.jacfwd(theirs)(X))
+    close(jax.jacrev(ours)(X), jax.jacfwd(theirs)(X))
+    few = jax.vmap(lambda t: jax.jvp(jax.grad(energy(ours)), (X,), (t,))[1])
+    usual = jax.vmap(lambda t: jax.jvp(jax.grad(energy(theirs)), (X,), (t,))[1])
+    directions = np.stack([X, X[::-1], np.ones_like(X)])
+    close(few(directions), usual(directions))
+    if name == "cumsum":
+        close(jax.hessian(energy(ours))(X), jax.hessian(energy(theirs))(X), atol=1e-2)
+    value, moved = jax.jvp(jax.jit(ours), (X,), (np.ones_like(X),))
+    same(value, ours(X))
+    close(moved, jax.jvp(theirs, (X,), (np.ones_like(X),))[1])
+
+
+TYPES = [
+    *("float16", "bfloat16", "float32", "bool", "int8", "uint8", "int16", "int32", "uint32"),
+    *("complex64", "float8_e4m3fn", "float8_e5m2", "int4", "uint64", "int64", "float64"),
+]
+OF_TYPES: dict[str, Callable[..., Any]] = {
+    "sum": lambda x, **more: tj.sum(x, 1, **more),
+    "exact sum": lambda x, **more: tj.sum(x, 1, bits="exact", **more),
+    "cumsum": lambda x, **more: tj.cumsum(x, 1, **more),
+    "initial": lambda x, **more: tj.cumsum(x, 1, initial=1, **more),
+    "segment_sum": lambda x, **more: tj.segment_sum(x, np.array([0, 1]), 2, **more),
+    "segment_cumsum": lambda x, **more: tj.segment_cumsum(x, np.array([0, 1]), **more),
+    "matmul": lambda x, **more: tj.matmul(x, x.T, **more),
+    "matvec": lambda x, **more: tj.matvec(x, x[0], **more),
+}
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(
+    st.sampled_from(sorted(OF_TYPES)),
+    st.sampled_from(TYPES),
+    st.sampled_from([None, *TYPES]),
+    st.sampled_from([None, "volta", "ampere"]),
+)
+@pytest.mark.filterwarnings("ignore:.*requested .* is not available")
+def test_types_are_refused_while_they_are_traced(
+    name: str, given: str, result: str | None, arch: str | None
+) -> None:
+    """No error is told by a callback, of which XLA makes a traceback."""
+    x = jnp.array([[1, 2, 3], [0, 1, 1]]).astype(given)
+    call = partial(OF_TYPES[name], dtype=result, arch=arch)
+    refused = None
+    try:
+        shape = jax.eval_shape(call, x)
+    except TcusimError as error:
+        refused = str(error)
+    if refused is not None:
+        assert re.search(r"arrays of|dtype|has no|float16|bf16|exact", refused)
+        return
+    got = jax.jit(call)(x)
+    assert (got.shape, got.dtype) == (shape.shape, shape.dtype)
+
+
+def test_an_unknown_type_has_a_sentence() -> None:
+    for wrong in ("f99", complex, bool, "int4"):
+        with pytest.raises(InputError, match="dtype must be a type of real numbers, got"):
+            tj.sum(np.ones(2, np.float32), dtype=wrong)
