@@ -220,10 +220,8 @@ class State:
         self.check = check
         # Where two warps are proved to write no element both, and all to be written, nobody need
         # look.
-        open_questions = {"one_writer", "outputs_written"} & (
-            found.unproven if found else {}
-        ).keys()
-        self.records_writers = bool(open_questions)
+        left = found.unproven.keys() - found.limited if found else set()
+        self.records_writers = not left.isdisjoint(("one_writer", "outputs_written"))
         self.arch = arch
         self.rule = rule_of(program, arch)
         arrays = {name: _flat(name, array) for name, array in inputs.items()}
