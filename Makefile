@@ -16,11 +16,14 @@
 #   make test JOBS=0                run the tests in one process
 #   make test ARGS="-k shapes"      pass more arguments to pytest
 #   make test ARGS=--full           try every case of every test
+#   make test WITH="torch jax"      install these extras first, whose tests are skipped else;
+#                                   UV_TORCH_BACKEND=cpu before it takes torch without CUDA
 #   make serve PORT=8001            serve at another port
 
 PYTHON ?=
 JOBS ?= 2
 ARGS ?=
+WITH ?=
 PORT ?= 8000
 
 VENV := .venv
@@ -93,7 +96,7 @@ demo: $(VENV)/has-demo
 smoke: $(VENV)/has-test
 	$(BIN)/python -m pytest -q $(SMOKE) $(ARGS)
 
-test: $(VENV)/has-test
+test: $(VENV)/has-test $(WITH:%=$(VENV)/with-%)
 	$(BIN)/python -m pytest -n $(JOBS) $(DIST) $(ARGS)
 
 # An environment of its own. The oldest NumPy has wheels for these versions of Python alone. Old
@@ -143,4 +146,9 @@ $(VENV)/has-%: $(VENV)/ready
 	@mv $< $(VENV)/unfinished
 	$(INSTALL) --editable ".$(EXTRAS_$*)" --group $* || { mv $(VENV)/unfinished $<; exit 1; }
 	@mv $(VENV)/unfinished $<
+	@touch $@
+
+# Extras that no group of dependencies has: torch is gigabytes on Linux.
+$(VENV)/with-%: $(VENV)/has-test
+	$(INSTALL) --editable ".[$*]"
 	@touch $@

@@ -14,6 +14,7 @@ import numpy as np
 
 import tcusim
 import tcusim.lessons
+from tcusim.arrays.functions import Report
 
 rng = np.random.default_rng(12)
 
@@ -44,7 +45,7 @@ for name, mean in errors.items():
 # %% [markdown]
 # NumPy adds float16 in pairs and in float32, but returns float16; `dtype=np.float32` helps there
 # too. With the mean, the variance is the mean of the squared differences, which are float32. tcusim
-# splits these exactly into parts that a tensor core can multiply:
+# sums those in float32 without products, so no mma is needed:
 
 
 # %%
@@ -55,6 +56,12 @@ def layer_norm(x: np.ndarray) -> np.ndarray:
     variance = tcusim.sum(centred * centred, axis=1, keepdims=True) / np.float32(x.shape[1])
     return centred / np.sqrt(variance + np.float32(1e-5))
 
+
+of_halves, of_squares = Report(), Report()
+tcusim.sum(x, axis=1, report=of_halves)
+tcusim.sum(x.astype(np.float32) ** 2, axis=1, report=of_squares)
+print(f"Sums of the rows take {of_halves.mma} mma, and sums of their squares {of_squares.mma}.")
+assert of_halves.mma > of_squares.mma == 0
 
 normalised = layer_norm(x).astype(np.float64)
 worst_mean, worst_deviation = np.abs(normalised.mean(axis=1)).max(), normalised.std(axis=1)
