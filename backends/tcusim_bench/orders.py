@@ -75,7 +75,7 @@ _SLOW: Final = tcusim.GemmOrder(every=128)
 # Rows and columns of which outputs are kept.
 _KEPT: Final = 16
 # Of the orders that give all of these, so many are tried on the whole product.
-_LIKELY: Final = 64
+_LIKELY: Final = 512
 # Ends of the ranges of k in the table.
 _RANGES: Final = (64, 256, 1024, 4096, 16384)
 _FORMAT: Final = "tcusim products 1"
