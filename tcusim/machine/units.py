@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import KW_ONLY, dataclass
+from html import escape
 from typing import Any, Final
 
 from tcusim.errors import InputError
 from tcusim.machine.rules import FAMILIES, Arch, require_tuple
 from tcusim.machine.shapes import MmaShape
+from tcusim.markup import shown, table
 
 __all__ = ["CONFIDENCES", "FIGURES", "Figure", "Instruction", "Quantity", "Unit"]
 
@@ -168,7 +170,7 @@ FIGURES: Final = {
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9 _.+-]*")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Unit:
     """A matrix unit in its machine: its tiles, its arithmetic, and figures with their sources.
 
@@ -273,6 +275,36 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
             if key in seen:
                 raise InputError(f"{where}: {one} ({one.family or 'any family'}) is given twice")
             seen.add(key)
+
+    def __repr__(self) -> str:
+        """Return what it is in a line; its fields and `unit_toml` have everything."""
+        tiles = ", ".join(shape.name for shape in self.shapes) or "no tiles"
+        pairs = dict.fromkeys(f"{rule.ab} to {rule.acc}" for rule in self.arch.rows)
+        return (
+            f"<Unit {self.name}: {self.title}; {tiles}; {', '.join(pairs) or 'no types'}; "
+            f"{len(self.figures())} of {len(FIGURES)} figures>"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the figures as a table, each with its source."""
+        facts = {
+            "tiles": ", ".join(shape.name for shape in self.shapes),
+            "arithmetic": self.arch.title,
+            "types": ", ".join(
+                dict.fromkeys(f"{rule.ab} to {rule.acc}" for rule in self.arch.rows)
+            ),
+        }
+        rows = [(name, text, "", "") for name, text in facts.items() if text]
+        rows += [
+            (name, f"{one.value:,.6g} {FIGURES[name].quantity}", one.confidence, one.source)
+            for name, one in self.figures().items()
+        ]
+        unknown = ", ".join(self.unknown())
+        return shown(
+            f"<p><strong>{escape(self.name)}</strong>: {escape(self.title)}</p>",
+            table(f"Unit {self.name}", rows, ("", "value", "confidence", "source")),
+            f"<p>Not known: {unknown}.</p>" if unknown else "",
+        )
 
     def figures(self) -> dict[str, Figure]:
         """Return the figures of the machine that are known, by name; not those of instructions."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tcusim.errors import InputError
-from tcusim.machine import FIGURES, Arch, Figure, Fused, Instruction, Rule, Unit
+from tcusim.machine import FIGURES, Arch, Figure, Fused, Instruction, Rule, Unit, units
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.machine.units import CONFIDENCES
 
@@ -121,3 +121,16 @@ def test_instructions_that_are_refused(fields: dict[str, Any], message: str) -> 
 def test_units_that_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         replace(UNIT, **fields)
+
+
+@pytest.mark.parametrize("unit", units(), ids=lambda unit: unit.name)
+def test_a_unit_is_shown_in_a_line_and_as_a_table(unit: Unit) -> None:
+    """A notebook shows what `unit_of` returns: not every field of every rule."""
+    assert len(repr(unit)) < 1000
+    assert repr(unit).startswith(f"<Unit {unit.name}: ")
+    page = unit._repr_html_()
+    assert page.count("<tr>") >= len(unit.figures())
+    assert len(page) < 20_000
+    for name, figure in unit.figures().items():
+        assert f"{name}" in page
+        assert figure.confidence in page
