@@ -70,6 +70,12 @@ _PATIENCE_SECONDS: Final = 60
     metavar="UNIT",
     help="What costs are compared with: its tile 16x16x16.",
 )
+@click.option(
+    "--like",
+    metavar="UNIT",
+    help="Whose figures stand for those that a unit lacks. Default: the reference's, of tiles and "
+    "files.",
+)
 @click.option("--jobs", type=click.IntRange(1), help="Processes; default: one a processor.")
 @click.option(
     *("--json", "output"),

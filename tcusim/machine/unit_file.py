@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from tcusim import errors
 from tcusim.errors import InputError
-from tcusim.machine.registry import arch_of, own_arithmetic
+from tcusim.machine.likeness import like
+from tcusim.machine.registry import UNITS, arch_of, own_arithmetic, own_units, spelled
 from tcusim.machine.rules import (
     Arch,
     Exact,
@@ -77,6 +78,7 @@ KEYS: Final[Mapping[str, Mapping[str, Key]]] = {
         "arch": Key(
             "arithmetic of its own", "an architecture that it computes like, such as hopper"
         ),
+        "like": Key("no one", "the unit whose figures stand for those that the file leaves out"),
         "tiles": Key("those of arch", "what one mma takes, MxNxK, or a list of several"),
         "tile_bytes": Key("by instruction", "a loaded tile begins at a multiple of this"),
         "row_bytes": Key("by instruction", "its rows are a multiple of this apart"),
@@ -249,7 +251,20 @@ class _Reader:
         instructions = self._instructions(arch, tiles)
         with _within(self.file):
             note = self.top.text("note", "")
-            return Unit(self.name, self.title, arch, tiles, instructions, note, **figures)
+            unit = Unit(self.name, self.title, arch, tiles, instructions, note, **figures)
+            return unit if "like" not in self.top.values else like(unit, self._other())
+
+    def _other(self) -> Unit:
+        """Return the unit that lends figures: one of tcusim, or one that is registered."""
+        name = self.top.text("like")
+        own = own_units()
+        if (key := spelled(name)) in own:
+            return read_unit(own[key])
+        found = UNITS.find(name)
+        if isinstance(found, Unit):
+            return found
+        known = [*own, *(one.name for one in UNITS.all())]
+        raise self.top.error(f"like: {errors.unknown_name('unit', name, known)}")
 
     # --- Tiles --------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from tcusim.machine.rules import FAMILIES, Arch, require_tuple
 from tcusim.machine.shapes import MmaShape
 from tcusim.markup import shown, table
 
-__all__ = ["CONFIDENCES", "FIGURES", "Figure", "Instruction", "Quantity", "Unit"]
+__all__ = ["CONFIDENCES", "FIGURES", "ORDERED", "Figure", "Instruction", "Quantity", "Unit"]
 
 # How a figure is known, from the best way to the least.
 CONFIDENCES: Final = {
@@ -256,7 +256,7 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
         for name, quantity in FIGURES.items():
             _require_figure(f"{where}: {name}", getattr(self, name), quantity)
         self._check_instructions(where)
-        for less, more in _ORDERED:
+        for less, more in ORDERED:
             small, large = getattr(self, less), getattr(self, more)
             if small and large and small.value > large.value:
                 raise InputError(
@@ -341,7 +341,7 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
 
 
 # Of two figures, the first is never more than the second.
-_ORDERED: Final = (
+ORDERED: Final = (
     ("shared_bytes_per_block", "shared_bytes_per_core"),
     ("warps_per_core", "threads_per_core"),
     ("blocks_per_core", "warps_per_core"),

@@ -11,14 +11,15 @@ from tcusim.accuracy import FAMILIES, measured_errors, predicted_error
 from tcusim.accuracy.prediction import LONGEST
 from tcusim.algorithms import algorithm_of, segmented_algorithms
 from tcusim.errors import InputError, TcusimError, UnknownName, unknown_name
-from tcusim.machine import Figure, Instruction, Rule, Unit, arch_of, fused_unit, rule_of
+from tcusim.machine import Rule, Unit, arch_of, fused_unit, rule_of
+from tcusim.machine.likeness import like
 from tcusim.machine.shapes import MmaShape
 from tcusim.sweep.area import area_proxy
 from tcusim.sweep.axes import Grid, Point
 from tcusim.sweep.row import Row
 from tcusim.sweep.tasks import best_for_tile
 from tcusim.verdict.consistency import IMPOSSIBLE, Finding, findings_of
-from tcusim.verdict.subjects import USUAL_TILE, Subject
+from tcusim.verdict.subjects import Subject
 
 __all__ = ["Settings", "evaluate", "unit_at"]
 
@@ -88,8 +89,7 @@ class Settings:
 def unit_at(grid: Grid, point: Point) -> Unit:
     """Return the unit of a point, of one tile: a named one, or an invented one like another.
 
-    An invented unit that is like another has its figures, and does as many multiply-adds a cycle:
-    a tile of half the volume takes half the interval.
+    An invented unit that is like another has its figures, and does as many multiply-adds a cycle.
 
     Raises
     ------
@@ -108,42 +108,7 @@ def unit_at(grid: Grid, point: Point) -> Unit:
         alignment="rne" if point.alignment == "rne" else "rz",
         tiles=(tile,),
     )
-    if grid.like is None:
-        return unit
-    times = _times(grid.like, tile, point.ab, point.acc)
-    return replace(
-        grid.like,
-        name=unit.name,
-        title=unit.title,
-        arch=unit.arch,
-        shapes=(tile,),
-        instructions=times,
-    )
-
-
-def _times(like: Unit, tile: MmaShape, ab: str, acc: str) -> tuple[Instruction, ...]:
-    """Return the time of a tile on a machine that does as many multiply-adds a cycle as another.
-
-    The interval is in proportion to the volume of the tile, and what the latency is beyond the
-    interval stays. Nothing if the other's time for these types is not known.
-    """
-    own = {one.name: one for one in like.shapes}
-    known = [one for one in like.instructions if (one.ab, one.acc) == (ab, acc) and one.interval]
-    # The usual tile speaks for the unit, if it has that.
-    known.sort(key=lambda one: one.tile != USUAL_TILE)
-    if not known or known[0].interval is None:
-        return ()
-    (first, interval), other = (known[0], known[0].interval.value), own[known[0].tile]
-    scaled = interval * (tile.m * tile.n * tile.k) / (other.m * other.n * other.k)
-    source = f"as many multiply-adds a cycle as {first.tile} of {like.name}"
-    latency = None
-    if first.latency is not None:
-        latency = Figure(first.latency.value + (scaled - interval), source, "derived")
-    return (
-        Instruction(
-            tile.name, ab, acc, latency=latency, interval=Figure(scaled, source, "derived")
-        ),
-    )
+    return unit if grid.like is None else like(unit, grid.like)
 
 
 def _known(value: int | None) -> int:

@@ -101,7 +101,9 @@ class UnitVerdict:
     roofline : Roofline or None
         The best of each task on the unit's roofs; None where no time is known.
     machine : str
-        The unit in whose machine a tile alone was timed; empty if times are of the unit itself.
+        The unit whose figures stand for those that this one lacks; empty if none do.
+    borrowed : tuple of str
+        The names of these figures; empty if all are.
     """
 
     name: str
@@ -120,6 +122,7 @@ class UnitVerdict:
     accuracy: Accuracy | None = None
     roofline: Roofline | None = None
     machine: str = ""
+    borrowed: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -137,7 +140,9 @@ class UnitVerdict:
         """Where times are predicted, if that is not the unit itself, to begin a sentence with."""
         if not self.machine:
             return ""
-        return f"in the machine of {self.machine}, at as many multiply-adds a second: "
+        if not self.borrowed:
+            return f"in the machine of {self.machine}, at as many multiply-adds a second: "
+        return f"with {len(self.borrowed)} figures of {self.machine}, named below: "
 
     def best(self, task: Task, *, by_time: bool = True) -> Candidate | None:
         """Return the best for a task; None if it can do none, or none was right."""

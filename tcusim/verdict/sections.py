@@ -102,6 +102,8 @@ def _time(found: UnitVerdict) -> Section:
     whose = "the unit"
     if found.machine:
         whose = f"{found.machine}, whose machine the tile is taken to be a part of"
+        if found.borrowed:
+            whose = f"the unit, and of {found.machine} for {', '.join(found.borrowed)}"
     return Section(
         "Time",
         (
@@ -240,7 +242,7 @@ def comparison_of(units: Sequence[UnitVerdict], reference: Reference | None) -> 
         f"task is the fastest, or takes the fewest mma where a unit's time is not known."
     ]
     texts += [
-        f"Times of {unit.name} are those {unit.where.removesuffix(': ')}."
+        f"Times of {unit.name} are those {unit.where.removesuffix(': ').split(', named')[0]}."
         for unit in units
         if unit.machine
     ]

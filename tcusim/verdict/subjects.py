@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeGuard
+from typing import Final, TypeAlias, TypeGuard
 
 from tcusim.check.validation import require_types
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import (
     Arch,
-    Figure,
-    Instruction,
     Rule,
     Unit,
     arch_of,
@@ -21,7 +19,8 @@ from tcusim.machine import (
     rule_of,
     unit_of,
 )
-from tcusim.machine.registry import usual_types
+from tcusim.machine.likeness import like
+from tcusim.machine.registry import registered_units, usual_types
 from tcusim.machine.shapes import MmaShape, shape_of
 
 __all__ = [
@@ -152,30 +151,22 @@ def subject_of(
     return made
 
 
-def placed_in(subject: Subject, machine: Subject) -> Subject | None:
-    """Return a tile alone as a part of another's machine; None if it is no tile alone.
+def placed_in(subject: Subject, machine: Subject, *, known_too: bool = False) -> Subject | None:
+    """Return a unit with the figures of a machine where it lacks its own; None if it lacks none.
 
-    Its mma does as many multiply-adds a second as that of the other's first tile, and takes longer
-    from operands to result by as much as it takes longer to issue. None, too, if the other has no
-    time of that mma.
+    A tile alone is a part of the machine. So is a unit of a file, as far as it does not say
+    otherwise; one that comes with tcusim only if `known_too`, since its figures are facts that
+    nobody knows. None, too, if no time of its mma follows from the machine's.
     """
-    unit, other = subject.unit, machine.unit
-    usual = machine.tiles[0]
-    known = other.instruction(usual.name, machine.ab, machine.acc)
-    own = unit.figures() or unit.instructions
-    if own or known is None or known.interval is None or known.latency is None:
+    unit = subject.unit
+    known = unit.figures() or unit.instructions
+    if known and not known_too and unit.name not in {one.name for one in registered_units()}:
         return None
-    source = f"as many multiply-adds a second as {usual.name} of {other.name}"
-    times = []
-    for tile in subject.tiles:
-        share = tile.m * tile.n * tile.k / (usual.m * usual.n * usual.k)
-        interval = max(1.0, known.interval.value * share)
-        latency = known.latency.value + max(0.0, interval - known.interval.value)
-        figures = (Figure(one, source, "assumed") for one in (latency, interval))
-        family = tile.family(subject.ab, subject.acc)
-        times.append(Instruction(tile.name, subject.ab, subject.acc, family, *figures))
-    placed: Any = other.figures()
-    return replace(subject, unit=replace(unit, instructions=tuple(times), **placed))
+    placed = like(unit, machine.unit)
+    times = [placed.instruction(tile.name, subject.ab, subject.acc) for tile in subject.tiles]
+    if placed == unit or not any(one and one.latency and one.interval for one in times):
+        return None
+    return replace(subject, unit=placed)
 
 
 def names_tile(text: str) -> bool:

@@ -12,6 +12,7 @@ from tcusim.accuracy.accuracy import accuracy_of
 from tcusim.algorithms import algorithm_of
 from tcusim.check.report import ShapeReport
 from tcusim.errors import InputError, Unsupported, unknown_name
+from tcusim.machine.likeness import borrowed
 from tcusim.machine.shapes import MmaShape
 from tcusim.timing.roofline import Roofline, roofline
 from tcusim.verdict.claims import Model, claims_of
@@ -126,6 +127,7 @@ def validate(
     full: bool = False,
     sections: Sequence[str] | None = None,
     reference: Named | None = "h200",
+    like: Named | None = None,
     model: Model | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
@@ -151,6 +153,9 @@ def validate(
         Of ``"correctness"``, ``"precision"``, ``"counts"`` and ``"time"``; by default all.
     reference : str, Path, Unit, Arch, MmaShape, tuple or None
         What the costs are compared with: its tile 16x16x16, else its first; None for nothing.
+    like : str, Path, Unit, Arch, MmaShape, tuple or None
+        The unit whose figures stand for those that a unit lacks, so that times are predicted. By
+        default the reference, for tiles alone and units of files.
     model : callable, optional
         What the unit computes with, if that is more than its rule: a GPU or a simulated circuit.
         It is called with a (m x k), b (k x n) and c (m x n) and returns d (m x n); where its bits
@@ -190,6 +195,7 @@ def validate(
     asked = Asked(ab, acc, names, full, _sections(sections, names))
     start = time.monotonic()
     machine = None if reference is None else _machine(reference, asked)
+    lender = machine if like is None else subject_of(like, ab=ab, acc=acc)
     judged = []
     for number, one in enumerate(named):
         try:
@@ -202,7 +208,7 @@ def validate(
         share = None
         if progress is not None:
             share = _of_several(progress, number, len(named))
-        judged.append(_judged(subject, asked, machine, model, jobs, share))
+        judged.append(_judged(subject, asked, lender, like is not None, model, jobs, share))
     if progress is not None:
         progress(_WHOLE, _WHOLE)
     found = None if machine is None else _reference(machine, asked)
@@ -238,12 +244,13 @@ def _judged(
     subject: Subject,
     asked: Asked,
     machine: Subject | None,
+    known_too: bool,
     model: Model | None,
     jobs: int,
     share: Callable[[float], object] | None,
 ) -> UnitVerdict:
-    """Return the verdict on one unit; a tile alone is timed in the machine."""
-    placed = None if machine is None else placed_in(subject, machine)
+    """Return the verdict on one unit; what it lacks of figures is the machine's."""
+    placed = None if machine is None else placed_in(subject, machine, known_too=known_too)
     findings = findings_of(subject)
     if placed is not None and machine is not None:
         # A machine that has no room for the tile tells nothing of its times.
@@ -256,6 +263,7 @@ def _judged(
                 if one not in findings
             )
     timed_in = placed or subject
+    own = subject.unit.figures() or subject.unit.instructions
     impossible = any(one.gravity == IMPOSSIBLE for one in findings)
     reports: tuple[ShapeReport, ...] = ()
     candidates: tuple[Candidate, ...] = ()
@@ -287,6 +295,7 @@ def _judged(
         accuracy=accuracy,
         roofline=_roofline(timed_in, candidates),
         machine="" if placed is None or machine is None else machine.name,
+        borrowed=borrowed(timed_in.unit) if own else (),
     )
 
 

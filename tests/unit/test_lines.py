@@ -105,3 +105,15 @@ def test_a_unit_and_its_reference_are_compared_by_one_rule() -> None:
     lines = {line.name: line.text for line in untimed.lines()[0]}
     assert "long scans 1x" in lines["cost"]
     assert lines["best"].endswith("by the fewest mma, as no time is known")
+
+
+def test_one_figure_more_takes_no_time_away() -> None:
+    """A designer who begins to fill in a file is told no less than before."""
+    for more in ({}, {"clock": figure(1e9)}, {"clock": figure(1e9), "l2_latency": figure(900)}):
+        unit = chip(f"filled {len(more)}", tile="16x16x16", how=Fused(16, 24), **more)
+        found = texts(
+            unit, reference="h200", algorithms=("reduction_kn",), sections=["counts", "time"]
+        )
+        assert "predicted time: " in found["cost"]
+        assert "not known" not in found["bound"]
+        assert ("figures of h200, named below" in found["bound"]) == bool(more)
