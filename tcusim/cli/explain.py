@@ -24,6 +24,9 @@ __all__ = ["explain_command"]
 
 _FILES: Final = (".npy", ".csv", ".txt")
 
+# Numbers that a note of rounding names.
+_SHOWN: Final = 3
+
 # A number, and how often it is meant.
 _REPEATED: Final = re.compile(r"(?P<number>.+?)\*(?P<count>[1-9]\d{0,5})")
 
@@ -48,6 +51,7 @@ _REPEATED: Final = re.compile(r"(?P<number>.+?)\*(?P<count>[1-9]\d{0,5})")
 @click.option("--acc", help="Type they add up in. Default: f32, or the unit's for --ab.")
 @click.option("--family", default="", help="Instruction, where they differ: wmma, mma.sync, ...")
 @click.option("--cell", metavar="ROW,COLUMN", help="Output to explain, of matrices in files.")
+@click.option("--exact-inputs", is_flag=True, help="Refuse numbers that the type rounds.")
 @JSON
 @click.option(
     "--html", type=OutputFile(), help="Write a page that needs no other file; - prints it."
@@ -59,12 +63,14 @@ def explain_command(
     html: str | None,
     svg: str | None,
     cell: str | None,
+    exact_inputs: bool,
     **options: Any,
 ) -> None:
     """Tell how one output a·b + c is summed: what is aligned, cut, added and rounded.
 
     NUMBERS are decimals or, beginning with 0x, bits of the type, with commas between them;
-    0x3c00*8 is eight times the same. Or they are a .npy, .csv or .txt file. With --ab tf32 they
+    0x3c00*8 is eight times the same. Or they are a .npy, .csv or .txt file. Decimals that the type
+    does not hold are rounded to the nearest that it does, and a note says so. With --ab tf32 they
     are float32, which the instruction cuts.
     """
     types = usual_types(arch_of(archs[0]), options["ab"], options["acc"])
@@ -72,7 +78,12 @@ def explain_command(
     left, _, right = options["ab"].partition(".")
     each = {"a": left, "b": right or left, "c": options["acc"]}
     for name, fmt in ((name, format_of(one)) for name, one in each.items()):
-        options[name] = _numbers(options[name], fmt, f"--{name}")
+        rounded: dict[str, str] | None = None if exact_inputs else {}
+        options[name] = _numbers(options[name], fmt, f"--{name}", rounded)
+        if rounded:
+            shown = ", ".join(f"{word} to {near}" for word, near in [*rounded.items()][:_SHOWN])
+            more = f", and {len(rounded) - _SHOWN} more" * (len(rounded) > _SHOWN)
+            click.echo(f"note: --{name}: rounded to {fmt.name}, {shown}{more}", err=True)
     if options["c"].shape == (1,):
         options["c"] = options["c"][0]
     with in_words_of_the_command():
@@ -100,19 +111,23 @@ def _cell(text: str) -> tuple[int, int]:
     return row, column
 
 
-def _numbers(text: str, fmt: Format, option: str) -> Values:
-    """Return the values that an option names; it holds them exactly, or this is an error."""
+def _numbers(text: str, fmt: Format, option: str, rounded: dict[str, str] | None) -> Values:
+    """Return the values that an option names.
+
+    rounded: takes the numbers that the type does not hold, and what it holds in their place; None
+    to refuse them.
+    """
     if Path(text).suffix.lower() in _FILES:
         return files.read_array(text)
     values: list[Values] = []
     for word in text.split(","):
         match = _REPEATED.fullmatch(word.strip())
         number, count = (match["number"], int(match["count"])) if match else (word.strip(), 1)
-        values += [_value(number, fmt, option)] * count
+        values += [_value(number, fmt, option, rounded)] * count
     return np.array(values, fmt.dtype)
 
 
-def _value(word: str, fmt: Format, option: str) -> Values:
+def _value(word: str, fmt: Format, option: str, rounded: dict[str, str] | None) -> Values:
     """Return a number: bits that begin with 0x, a decimal, or a float in hexadecimal (0x1.8p-3)."""
     if re.fullmatch(r"0[xX][0-9a-fA-F]+", word):
         try:
@@ -126,11 +141,13 @@ def _value(word: str, fmt: Format, option: str) -> Values:
             f"{option}: {word!r} is no number; write decimals, or bits such as 0x3c00, with commas "
             f"between them, or name a file: {', '.join(_FILES)}"
         ) from None
-    return _held(number, word, fmt, option)
+    return _held(number, word, fmt, option, rounded)
 
 
-def _held(number: float, word: str, fmt: Format, option: str) -> Values:
-    """Return the number as a value of the type, which must equal it."""
+def _held(
+    number: float, word: str, fmt: Format, option: str, rounded: dict[str, str] | None
+) -> Values:
+    """Return the number as a value of the type, rounded if that is asked for."""
     if not fmt.is_float:
         if fmt.smallest <= number <= fmt.largest and number == int(number):
             return np.asarray(int(number), fmt.dtype)
@@ -150,7 +167,11 @@ def _held(number: float, word: str, fmt: Format, option: str) -> Values:
             f"{option}: {fmt.name} cannot hold {word}; its largest number is {fmt.largest:g}"
             f"{'' if fmt.has_inf else ', and it has no infinity'}"
         )
-    raise errors.InputError(
-        f"{option}: {fmt.name} cannot hold {word}; the nearest that it holds is "
-        f"{float(near)!r}, 0x{hex_bits(to_bits(near, fmt), fmt)}"
-    )
+    bits = f"0x{hex_bits(to_bits(near, fmt), fmt)}"
+    if rounded is None:
+        raise errors.InputError(
+            f"{option}: {fmt.name} cannot hold {word}; the nearest that it holds is "
+            f"{float(near)!r}, {bits}"
+        )
+    rounded[word] = f"{float(near)!r} ({bits})"
+    return np.asarray(near)

@@ -65,6 +65,12 @@ class _Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that was named, or say which there are."""
         name = args[0]
+        if name == "help" and name not in self.list_commands(ctx):
+            if not args[1:]:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            args = [args[1], "--help"]
+            name = args[0]
         if not name.startswith("-") and name not in (valid := self.list_commands(ctx)):
             ctx.fail(str(errors.unknown_name("command", name, valid)))
         return super().resolve_command(ctx, args)

@@ -113,5 +113,7 @@ def test_rows_of_a_sparse_matrix() -> None:
     ):
         tcusim.segmented_sum(Compressed("csr"), axis=0)
     for call in (tcusim.sum, tcusim.cumsum, lambda a: tcusim.segmented_sum(a, 2)):
-        with pytest.raises(InputError, match=r"a is a sparse matrix. In CSR, .* pass a.data and offsets=a.indptr"):
+        with pytest.raises(
+            InputError, match=r"a is a sparse matrix. In CSR, .* pass a.data and offsets=a.indptr"
+        ):
             call(Compressed("csr"))

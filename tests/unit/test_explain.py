@@ -330,10 +330,25 @@ def test_the_command_reads_files(tmp_path: Path) -> None:
     assert json.loads(result.output)["accounts"][0]["result"] == 2.0**-20
 
 
+def test_decimals_are_rounded_and_a_note_says_so() -> None:
+    result = run("--a", "0.1,0.5,0.1", "--b", "1*3", "--json")
+    assert result.exit_code == 0
+    assert result.stderr == "note: --a: rounded to f16, 0.1 to 0.0999755859375 (0x2e66)\n"
+    expected = 2 * 0.0999755859375 + 0.5
+    assert json.loads(result.stdout)["accounts"][0]["result"] == expected
+    many = run("--a", "0.1,0.2,0.3,0.4,0.6", "--b", "1*5", "--c", "0.7", "--acc", "f16")
+    assert "0.3 to 0.300048828125 (0x34cd), and 2 more\n" in many.stderr
+    assert "note: --c: rounded to f16, 0.7 to " in many.stderr
+    assert run("--a", "0.5,0x2e66", "--b", "1,1", "--exact-inputs").stderr == ""
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--a", "0.1", "--b", "1"], "--a: f16 cannot hold 0.1; the nearest that it holds is "),
+        (
+            ["--exact-inputs", "--a", "0.1", "--b", "1"],
+            "--a: f16 cannot hold 0.1; the nearest that it holds is ",
+        ),
         (["--a", "1", "--b", "1e6"], "--b: f16 cannot hold 1e6; its largest number is 65504"),
         (["--a", "x", "--b", "1"], "--a: 'x' is no number; write decimals, or bits such as"),
         (["--a", "0x12345", "--b", "1"], "--a: 0x12345 is not 16 bits, as f16 has"),

@@ -271,6 +271,12 @@ def test_version_and_help() -> None:
         assert "Examples:\n    tcusim " in text
 
 
+def test_help_is_a_command() -> None:
+    assert succeeds("help") == succeeds("--help")
+    assert succeeds("help", "cost") == succeeds("cost", "--help")
+    assert "unknown command 'listin'" in fails(2, "help", "listin")
+
+
 def test_unknown_commands() -> None:
     text = fails(2, "listin")
     assert "unknown command 'listin'. Did you mean 'listing'? Valid: agree," in text

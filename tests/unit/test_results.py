@@ -34,7 +34,9 @@ def test_the_table_is_sorted_and_cut() -> None:
     assert [line[HEADER.index("area")] for line in found.table("area", 2)] == ["1", "2"]
     assert found.reasons() == ["1 not possible, such as 16x16x16 F=20 L=8: no"]
     for wrong in (found.table, found.pareto, found.ordered):
-        with pytest.raises(UnknownName, match=r"unknown metric 'size'\. Valid: area, area_each, error"):
+        with pytest.raises(
+            UnknownName, match=r"unknown metric 'size'\. Valid: area, area_each, error"
+        ):
             wrong("size")
 
 
