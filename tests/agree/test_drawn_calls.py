@@ -14,7 +14,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drawn import OTHERS, check, other_calls, product_calls, segment_calls
+from drawn import (
+    OTHERS,
+    PER_SEGMENT,
+    PRODUCTS,
+    SEGMENT_CALLS,
+    check,
+    other_calls,
+    per_segment_calls,
+    product_calls,
+    segment_calls,
+)
 from drawn_commands import COMMANDS, check_command, command_lines, folder
 
 CASES = int(os.environ.get("TCUSIM_DRAWN_CASES", "0"))
@@ -31,16 +41,21 @@ def cases(usual: int) -> settings:
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["sum", "cumsum", "cumulative_sum", "segmented_sum", "segmented_cumsum"]
-)
+@pytest.mark.parametrize("name", SEGMENT_CALLS)
 @cases(40)
 @given(data=st.data())
 def test_sums_and_scans(name: str, data: st.DataObject) -> None:
     check(data.draw(segment_calls(name)))
 
 
-@pytest.mark.parametrize("name", ["matmul", "matvec"])
+@pytest.mark.parametrize("name", PER_SEGMENT)
+@cases(20)
+@given(data=st.data())
+def test_results_of_each_segment(name: str, data: st.DataObject) -> None:
+    check(data.draw(per_segment_calls(name)))
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
 @cases(30)
 @given(data=st.data())
 def test_products(name: str, data: st.DataObject) -> None:

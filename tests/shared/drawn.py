@@ -298,14 +298,16 @@ def segment_calls(draw: st.DrawFn, name: str) -> DrawnCall:
     axis = _axis(draw, name, shape)
     if axis is not ...:
         keywords["axis"] = axis
-    edges = None
+    edges = order = None
     if segmented:
-        edges = _segments(draw, shape[keywords.get("axis", -1)], keywords)
+        edges, order = _segments(draw, shape[keywords.get("axis", -1)], keywords)
     if scans:
         _order(draw, keywords)
     elif name == "sum" and pick(draw, False, (True,)):
         keywords["keepdims"] = True
-    call = _expected(getattr(tcusim, name), a, x, keywords, edges, family)
+    if name == "sum" and pick(draw, False, (True,), 5):
+        keywords["where"] = _mask(draw, shape)
+    call = _expected(getattr(tcusim, name), (a, x), keywords, (edges, order), family)
     call.plain &= plain
     _with_out(draw, call, x, scans=scans)
     _spoil(draw, call)
@@ -314,16 +316,19 @@ def segment_calls(draw: st.DrawFn, name: str) -> DrawnCall:
 
 def _expected(
     function: Callable[..., Any],
-    a: Any,
-    x: Array,
+    arrays: tuple[Any, Array],
     keywords: dict[str, Any],
-    edges: list[int] | None,
+    segments: tuple[list[int] | None, Array | None],
     family: str,
 ) -> DrawnCall:
-    """Return the call of a sum or scan, and what it must return."""
+    """Return the call of a sum or scan, and what it must return.
+
+    arrays: what is given, and NumPy's array of it. segments: offsets, and the elements' order.
+    """
+    a, x = arrays
     given, scans = x.dtype, "cum" in function.__name__
     result = result_type(given, keywords.get("dtype"))
-    exact, size, length = _exact(x, keywords, edges, scans=scans)
+    exact, size, length = _exact(x, keywords, *segments, scans=scans)
     call = DrawnCall(function, (a,), keywords, result, exact)
     if _beyond(size, keywords, given, family):
         call.known = False
@@ -343,7 +348,8 @@ def _order(draw: st.DrawFn, keywords: dict[str, Any]) -> None:
     for flag in ("exclusive", "reverse"):
         if pick(draw, False, (True,)):
             keywords[flag] = True
-    if pick(draw, False, (True,), 5) and not keywords.get("exclusive"):
+    longer = not keywords.get("exclusive") and "sort" not in keywords
+    if pick(draw, False, (True,), 5) and longer:
         keywords["include_initial"] = True
     elif pick(draw, False, (True,), 4) and "algorithm" not in keywords:
         keywords["initial"] = draw(st.sampled_from((1, -2, 3)))
@@ -377,13 +383,21 @@ def _axis(draw: st.DrawFn, name: str, shape: tuple[int, ...]) -> Any:
     return pick(draw, ..., choices, 2)
 
 
-def _segments(draw: st.DrawFn, length: int, keywords: dict[str, Any]) -> list[int]:
-    """Draw segments of an axis; return the offsets."""
+def _mask(draw: st.DrawFn, shape: tuple[int, ...]) -> Array:
+    """Draw which elements are summed, of the shape of the array or broadcast to it."""
+    kept = shape[draw(st.integers(0, len(shape))) :]
+    return np.asarray(np.random.default_rng(draw(st.integers(0, 99))).random(kept) < 0.5)
+
+
+def _segments(
+    draw: st.DrawFn, length: int, keywords: dict[str, Any]
+) -> tuple[list[int], Array | None]:
+    """Draw segments of an axis; return the offsets, and the order that puts elements into it."""
     how = draw(st.sampled_from(("size", "offsets", "ids")))
     if how == "size" and length:
         size = draw(st.sampled_from([n for n in LENGTHS if 1 <= n <= length] or [1]))
         keywords["segment_size"] = size
-        return [*range(0, length, size), length]
+        return [*range(0, length, size), length], None
     keywords.pop("algorithm", None)
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     count = draw(st.sampled_from((1, 2, 3, 7, 40)))
@@ -393,18 +407,30 @@ def _segments(draw: st.DrawFn, length: int, keywords: dict[str, Any]) -> list[in
     as_given = list if kind is list else kind
     if how == "ids" and length:
         ids = np.repeat(np.arange(count), np.diff(edges))
+        order = None
+        if draw(st.booleans()):
+            keywords["sort"] = True
+            ids = rng.permutation(ids)
+            order = np.argsort(ids, kind="stable")
         keywords["segment_ids"] = ids.tolist() if as_given is list else ids.astype(kind)
         keywords["num_segments"] = count
-    else:
-        keywords["offsets"] = edges if as_given is list else np.array(edges, kind)
-    return edges
+        return edges, order
+    keywords["offsets"] = edges if as_given is list else np.array(edges, kind)
+    return edges, None
 
 
 def _exact(
-    x: Array, keywords: dict[str, Any], edges: list[int] | None, *, scans: bool
+    x: Array,
+    keywords: dict[str, Any],
+    edges: list[int] | None,
+    order: Array | None,
+    *,
+    scans: bool,
 ) -> tuple[Array, Array, int]:
     """Return exact results, the sums of magnitudes beside each, and the longest sum's length."""
     wide = x.astype(object if x.dtype.kind in "iub" else np.float64)
+    if "where" in keywords:
+        wide = np.where(keywords["where"], wide, 0)
     axis = keywords.get("axis", -1 if edges is not None else None)
     if edges is None and not scans:
         how = {"axis": axis, "keepdims": keywords.get("keepdims", False)}
@@ -414,6 +440,8 @@ def _exact(
     if axis is None:
         wide, axis = wide.reshape(-1), 0
     rows = np.moveaxis(wide, axis, -1)
+    if order is not None:
+        rows = rows[..., order]
     cuts = [0, rows.shape[-1]] if edges is None else edges
     parts, sizes = [], []
     for first, last in itertools.pairwise(cuts):
@@ -422,7 +450,11 @@ def _exact(
             total = np.abs(piece).sum(axis=-1, keepdims=True) + abs(keywords.get("initial", 0))
             parts.append(_scan(piece, keywords) if scans else piece.sum(axis=-1, keepdims=True))
         sizes.append(np.broadcast_to(total, parts[-1].shape))
-    found, size = (np.moveaxis(np.concatenate(one, axis=-1), -1, axis) for one in (parts, sizes))
+    results = [np.concatenate(one, axis=-1) for one in (parts, sizes)]
+    if order is not None and scans:
+        back = np.argsort(order)
+        results = [one[..., back] for one in results]
+    found, size = (np.moveaxis(one, -1, axis) for one in results)
     return found, size, rows.shape[-1]
 
 
@@ -472,6 +504,49 @@ def _spoil(draw: st.DrawFn, call: DrawnCall) -> None:
         call.args = (*call.args[:place], value, *call.args[place + 1 :])
     else:
         call.keywords[name] = value
+
+
+@st.composite
+def per_segment_calls(draw: st.DrawFn, name: str) -> DrawnCall:
+    """Draw a mean, a maximum or a minimum of segments."""
+    given = draw(st.sampled_from(FLOATS * 2 + INTEGERS))
+    shape = (*draw(st.sampled_from(((), (3,), (2, 1)))), draw(st.sampled_from(LENGTHS)))
+    x = np.asarray(values(draw, shape, given, draw(st.sampled_from(("small", "floats")))))
+    keywords: dict[str, Any] = {}
+    edges, order = _segments(draw, shape[-1], keywords)
+    rows = x if order is None else x[..., order]
+    parts = [rows[..., first:last] for first, last in itertools.pairwise(edges)]
+    result, error = given, 0.0
+    if name == "segmented_mean":
+        result = given if given.kind in "fV" else np.dtype(np.float64)
+        with np.errstate(invalid="ignore"):
+            found = [part.astype(np.float64).sum(-1) / np.float64(part.shape[-1]) for part in parts]
+            most = float(np.abs(x.astype(np.float64)).max(initial=0))
+        error = most * (eps_of(result) + (shape[-1] + 8) * 2.0**-21)
+    else:
+        greatest = name == "segmented_max"
+        pick_one, start = (np.max, _least(given)) if greatest else (np.min, _most(given))
+        found = [pick_one(part, axis=-1, initial=start) for part in parts]
+    kind = object if result.kind in "iub" else np.float64
+    exact = np.stack([np.asarray(one).astype(kind) for one in found], axis=-1)
+    call = DrawnCall(getattr(tcusim, name), (laid_out(draw, x),), keywords, result, exact, error)
+    _with_out(draw, call, x, scans=False)
+    _spoil(draw, call)
+    return call
+
+
+def _least(dtype: np.dtype[Any]) -> Any:
+    """Return what changes no maximum."""
+    if dtype.kind == "b":
+        return False
+    return dtype.type(-np.inf) if dtype.kind in "fV" else np.iinfo(dtype).min
+
+
+def _most(dtype: np.dtype[Any]) -> Any:
+    """Return what changes no minimum."""
+    if dtype.kind == "b":
+        return True
+    return dtype.type(np.inf) if dtype.kind in "fV" else np.iinfo(dtype).max
 
 
 # --- Products -------------------------------------------------------------------------------------
@@ -545,13 +620,13 @@ APART = {
     "accuracy_of", "explore", "probe_unit", "read_unit", "register_algorithm", "register_arch",
     "register_backend", "register_shape", "register_unit", "validate", "validate_shape",
 }
-ARRAYS = {
-    "sum", "cumsum", "cumulative_sum", "segmented_sum", "segmented_cumsum", "matmul", "matvec",
-}
+SEGMENT_CALLS = ("sum", "cumsum", "cumulative_sum", "segmented_sum", "segmented_cumsum")
+PER_SEGMENT = ("segmented_mean", "segmented_max", "segmented_min")
+PRODUCTS = ("matmul", "matvec")
 OTHERS = tuple(
     name
     for name in tcusim.__all__
-    if inspect.isfunction(getattr(tcusim, name)) and name not in APART | ARRAYS
+    if inspect.isfunction(getattr(tcusim, name)) and name not in {*APART, *SEGMENT_CALLS, *PER_SEGMENT, *PRODUCTS}
 )
 _USUAL: dict[str, Any] = {
     "tile": TILES, "shape": (*TILES, (16, 16, 16), tcusim.MmaShape(3, 4, 5), "m16n8k16"),
