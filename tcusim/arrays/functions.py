@@ -38,7 +38,7 @@ from tcusim.arrays.problem import Shape
 from tcusim.arrays.report import Report
 from tcusim.arrays.request import Call, Options, ProductRequest, SegmentRequest
 from tcusim.backends import Progress
-from tcusim.errors import InputError
+from tcusim.errors import InputError, require_flags
 
 __all__ = [
     "Report",
@@ -452,6 +452,7 @@ def segmented_sum(
         if rows is not None:
             (a, offsets), axis = rows, -1
     given = a
+    require_flags(sort=sort)
     if sort:
         a, segment_ids, *_ = sorted_by_ids(a, segment_ids, axis)
     request = SegmentRequest("segmented_sum", axis, segment_size, dtype)
@@ -539,6 +540,7 @@ def segmented_cumsum(
     >>> tcusim.segmented_cumsum(np.ones(6, np.float16), 3, reverse=True)
     array([3., 2., 1., 3., 2., 1.], dtype=float16)
     """
+    require_flags(sort=sort)
     in_order = sorted_by_ids(a, segment_ids, axis) if sort else None
     if in_order is not None and include_initial:
         raise InputError(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from tcusim.arrays.calls import require_out
+from tcusim.arrays.calls import require_out, warn_of_overflow
 from tcusim.arrays.dtypes import FLOATS, Bits, numpy_type
 from tcusim.arrays.functions import Accumulator, segmented_sum
 from tcusim.arrays.libraries import (
@@ -27,7 +27,7 @@ from tcusim.arrays.libraries import (
 from tcusim.arrays.offsets import offsets_of, sorted_by_ids
 from tcusim.arrays.problem import Shape
 from tcusim.arrays.request import Call, SegmentRequest
-from tcusim.errors import InputError, Unsupported
+from tcusim.errors import InputError, Unsupported, require_flags
 from tcusim.machine.formats import array_name_of
 
 __all__ = ["segmented_max", "segmented_mean", "segmented_min"]
@@ -97,8 +97,9 @@ def segmented_mean(
     lengths = np.diff(edges).astype(wide)
     shape = [1] * sums.ndim
     shape[axis] = lengths.size
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         means = (sums / lengths.reshape(shape)).astype(result)
+    warn_of_overflow("segmented_mean", means, [sums])
     return _delivered(means, out, a)
 
 
@@ -196,7 +197,10 @@ def _laid(
             f"kernel for it: use its own library, or tcusim.segmented_sum, and copy the "
             f"{name_of_kind(a)} to a NumPy array otherwise"
         )
+    require_flags(sort=sort)
     values = as_numpy("a", a)
+    # The result is in the machine's own order of bytes.
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)
     if sort:
         values, ids, *_ = sorted_by_ids(values, ids, axis)
     call = Call(offsets=offsets, segment_ids=ids, num_segments=number)

@@ -626,7 +626,8 @@ PRODUCTS = ("matmul", "matvec")
 OTHERS = tuple(
     name
     for name in tcusim.__all__
-    if inspect.isfunction(getattr(tcusim, name)) and name not in {*APART, *SEGMENT_CALLS, *PER_SEGMENT, *PRODUCTS}
+    if inspect.isfunction(getattr(tcusim, name))
+    and name not in {*APART, *SEGMENT_CALLS, *PER_SEGMENT, *PRODUCTS}
 )
 _USUAL: dict[str, Any] = {
     "tile": TILES, "shape": (*TILES, (16, 16, 16), tcusim.MmaShape(3, 4, 5), "m16n8k16"),
