@@ -15,10 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.arrays.libraries import Array
+from tcusim.errors import Unsupported
 from tcusim.machine import canonical_nan, from_values
 from tcusim.machine.formats import BY_ARRAY_NAME, Float64, array_name_of, round_values
 
-__all__ = ["FixedPoint", "Integers", "Numeral", "Place", "few_sums", "nan_of"]
+__all__ = [
+    "FixedPoint",
+    "Integers",
+    "Numeral",
+    "Place",
+    "few_sums",
+    "nan_of",
+    "places_of",
+    "terms_of",
+]
 
 Bools: TypeAlias = NDArray[np.bool_]
 Digits: TypeAlias = NDArray[np.int8]
@@ -190,6 +200,33 @@ class FixedPoint:
         signed = np.where(negative, -value, value)
         rounded: Array = round_values(signed, BY_ARRAY_NAME[self.result.name]).astype(self.result)
         return rounded
+
+
+def places_of(dtype: np.dtype[Any]) -> list[Place]:
+    """Return all places that digits of elements of a type may have, in fixed point."""
+    if dtype.kind in "biu":
+        return list(range(8 * dtype.itemsize // _WIDTH + 1))
+    source = BY_ARRAY_NAME[dtype.name]
+    first = (source.emin - source.fraction_bits) // _WIDTH
+    return [*range(first, (source.emax + 1) // _WIDTH + 1), _ABOVE, _BELOW, _NEITHER]
+
+
+def terms_of(places: list[Place], sums: Array) -> Array:
+    """Return float64 numbers whose exact sums are those of these sums of digits, along the end."""
+    special = {_ABOVE: np.inf, _BELOW: -np.inf, _NEITHER: np.nan}
+    terms = np.zeros(sums.shape)
+    for at, place in enumerate(places):
+        one = sums[..., at]
+        if isinstance(place, int):
+            with np.errstate(over="ignore"):
+                terms[..., at] = np.ldexp(one.astype(np.float64), _WIDTH * place)
+            if np.isinf(terms[..., at]).any():
+                raise Unsupported(
+                    "an exact scan in pieces has sums beyond float64 on the way; scan in one piece"
+                )
+        else:
+            terms[..., at] = np.where(one != 0, special[place], 0)
+    return terms
 
 
 def few_sums(x: Array, edges: Iterable[int], result: np.dtype[Any]) -> Array | None:

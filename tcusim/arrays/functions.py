@@ -77,6 +77,12 @@ class SumKeywords(Keywords, total=False):
     bits: Bits
 
 
+class TotalKeywords(SumKeywords, total=False):
+    """Those of sums."""
+
+    where: Any
+
+
 class CumsumKeywords(SumKeywords, total=False):
     """Those of scans."""
 
@@ -112,7 +118,7 @@ def sum(
     axis: None = None,
     *,
     keepdims: Literal[False] = False,
-    **more: Unpack[SumKeywords],
+    **more: Unpack[TotalKeywords],
 ) -> np.number[Any]: ...
 @overload
 def sum(
@@ -120,19 +126,19 @@ def sum(
     axis: int | tuple[int, ...],
     *,
     keepdims: bool = False,
-    **more: Unpack[SumKeywords],
+    **more: Unpack[TotalKeywords],
 ) -> Array: ...
 @overload
 def sum(
-    a: HostArray, axis: Axes = None, *, keepdims: Literal[True], **more: Unpack[SumKeywords]
+    a: HostArray, axis: Axes = None, *, keepdims: Literal[True], **more: Unpack[TotalKeywords]
 ) -> Array: ...
 @overload
 def sum(
-    a: HostArray, axis: Axes = None, *, keepdims: bool = False, **more: Unpack[SumKeywords]
+    a: HostArray, axis: Axes = None, *, keepdims: bool = False, **more: Unpack[TotalKeywords]
 ) -> np.number[Any] | Array: ...
 @overload
 def sum(
-    a: Kind, axis: Axes = None, *, keepdims: bool = False, **more: Unpack[SumKeywords]
+    a: Kind, axis: Axes = None, *, keepdims: bool = False, **more: Unpack[TotalKeywords]
 ) -> Kind: ...
 def sum(
     a: Any,

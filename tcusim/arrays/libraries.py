@@ -41,6 +41,7 @@ __all__ = [
     "like_array",
     "name_of_kind",
     "only_where",
+    "require_real",
     "signature",
 ]
 
@@ -254,18 +255,23 @@ def as_numpy(name: str, a: Any) -> Array:
     """Return an array, or what NumPy makes one of, as a NumPy array of real numbers."""
     require_plain(name, a)
     array = _of_dlpack(name, a) if is_foreign(a) else _of_numpy(name, a)
-    if array.dtype.names:
+    require_real(name, array.dtype)
+    return array
+
+
+def require_real(name: str, dtype: np.dtype[Any]) -> None:
+    """Refuse elements that are no real numbers."""
+    if dtype.names:
         raise InputError(
             f"{name} holds records; take one of their fields, for example "
-            f"{name}[{array.dtype.names[0]!r}]"
+            f"{name}[{dtype.names[0]!r}]"
         )
-    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+    if dtype.kind not in "biuf" and dtype.name != "bfloat16":
         raise InputError(
             f"{name} must hold real numbers (float16, float32, float64, bfloat16, integers or "
-            f"bool), got dtype {array.dtype}; cast it first, for example {name}.real or "
+            f"bool), got dtype {dtype}; cast it first, for example {name}.real or "
             f"{name}.astype(np.float32)"
         )
-    return array
 
 
 def _of_numpy(name: str, a: Any) -> Array:

@@ -29,6 +29,7 @@ __all__ = [
     "Offsets",
     "Sorted",
     "edges_of",
+    "edges_of_ids",
     "edges_of_rows",
     "initial_of",
     "offsets_of",
@@ -113,7 +114,7 @@ def _of_ids(home: Home, a: Any, call: Call, length: int, rows: int) -> Offsets:
             facts = there.facts_of_integers(offsets)
             return Offsets(_for_rows(there, offsets, facts, rows), segments, facts)
         ids = there.to_host(ids)
-    edges = _edges_of_ids(ids, call.num_segments, length)
+    edges = edges_of_ids(ids, call.num_segments, length)
     return _brought(home, a, edges, _facts_of(edges), rows)
 
 
@@ -256,7 +257,7 @@ def edges_of(offsets: Any, length: int) -> tuple[Ints, IntegerFacts]:
     return edges.astype(np.int64), facts
 
 
-def _edges_of_ids(ids: Any, num_segments: Any, length: int) -> Ints:
+def edges_of_ids(ids: Any, num_segments: Any, length: int) -> Ints:
     """Return where the segments begin and end to which elements belong by sorted numbers."""
     ids = as_numpy("segment_ids", ids)
     _require_ids_of(ids.shape, ids.dtype, length)

@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 
 import dask.array as da
 import numpy as np
 from numpy.typing import DTypeLike
 
 import tcusim
+from tcusim.arrays.dtypes import Bits, numpy_type
+from tcusim.arrays.fixed_point import FixedPoint, places_of, terms_of
+from tcusim.arrays.libraries import addend_of, require_real
+from tcusim.arrays.offsets import edges_of_ids
 from tcusim.arrays.partial import Operation, carries, combine, cut_size, partials, sums_type
 from tcusim.arrays.problem import Shape
-from tcusim.errors import InputError
+from tcusim.arrays.request import Call
+from tcusim.errors import InputError, Unsupported, unknown_name
+from tcusim.machine.formats import array_name_of
 
 __all__ = ["cumsum", "segmented_cumsum", "segmented_sum", "sum"]
 
 DaskArray: TypeAlias = Any
+# dask's functions have no types.
+_DA: Any = da
 
 _DEFAULT_ARCH: Final = "hopper"
 _FLOATS: Final = ("float16", "bfloat16", "float32", "float64")
@@ -27,9 +35,10 @@ _FLOATS: Final = ("float16", "bfloat16", "float32", "float64")
 def sum(
     a: DaskArray,
     *,
-    axis: int | None = None,
+    axis: int | tuple[int, ...] | None = None,
     dtype: DTypeLike | None = None,
     keepdims: bool = False,
+    bits: Bits = "segment",
     tile: Shape | None = None,
     arch: str | None = None,
 ) -> DaskArray:
@@ -41,12 +50,14 @@ def sum(
         Of NumPy chunks, or of CuPy's, which are computed on their GPU. Of the types that
         `tcusim.sum` takes. Chunks along the axis are cut anew where they do not end at multiples of
         `tcusim.cut_size`.
-    axis : int, optional
-        The axis to sum; None sums all elements, in the order of the flattened array.
+    axis : int or tuple of int, optional
+        The axes to sum; None sums all elements, in the order of the flattened array.
     dtype : dtype, optional
         Type of the result; by default that of `a`, or NumPy's wide integer.
     keepdims : bool
-        Keep the axis, with length 1.
+        Keep the axes, with length 1.
+    bits : {"segment", "exact"}
+        As in `tcusim.sum`; "exact" is for NumPy chunks.
     tile, arch
         As in `tcusim.sum`.
 
@@ -70,10 +81,19 @@ def sum(
     """
     _require(a)
     result = _result_type(a, dtype)
-    if axis is None:
-        whole = sum(a.reshape(-1), axis=0, dtype=result, tile=tile, arch=arch)
-        return whole.reshape((1,) * a.ndim) if keepdims else whole
+    more: dict[str, Any] = {"tile": tile, "arch": arch}
+    if axis is None or isinstance(axis, tuple):
+        axes = tuple(range(a.ndim)) if axis is None else tuple(_axis(a, one) for one in axis)
+        if len(set(axes)) != len(axes):
+            raise InputError(f"axis {axis} names an axis twice")
+        others = tuple(place for place in range(a.ndim) if place not in axes)
+        flat = a.transpose((*others, *axes)).reshape((*(a.shape[place] for place in others), -1))
+        whole = sum(flat, axis=-1, dtype=result, bits=bits, **more)
+        kept = tuple(1 if place in axes else size for place, size in enumerate(a.shape))
+        return whole.reshape(kept) if keepdims else whole
     axis = _axis(a, axis)
+    if _is_exact(a, result, bits):
+        return _exact_sum(a, axis, result, keepdims=keepdims)
     if a.shape[axis] == 0:
         shape = tuple(1 if place == axis else size for place, size in enumerate(a.shape))
         zeros = da.zeros(shape, dtype=result)
@@ -90,11 +110,13 @@ def sum(
 
 def cumsum(
     a: DaskArray,
-    axis: int,
+    axis: int | None = None,
     *,
     dtype: DTypeLike | None = None,
     exclusive: bool = False,
     reverse: bool = False,
+    initial: Any = None,
+    bits: Bits = "segment",
     tile: Shape | None = None,
     arch: str | None = None,
 ) -> DaskArray:
@@ -102,12 +124,14 @@ def cumsum(
 
     Parameters
     ----------
-    axis : int
-        The axis to scan. Its chunks are cut anew to whole groups of the grid,
-        ``tcusim.cut_size(dtype, "cumsum")`` elements; each is read twice.
+    axis : int, optional
+        The axis to scan; None scans the flattened array. Its chunks are cut anew to whole groups of
+        the grid, ``tcusim.cut_size(dtype, "cumsum")`` elements; each is read twice.
     exclusive, reverse : bool
         As in `tcusim.cumsum`.
-    a, dtype, tile, arch
+    initial : number or array_like, optional
+        As there, in the computer's memory. Not with ``bits="exact"``.
+    a, dtype, bits, tile, arch
         As in `sum`.
 
     Returns
@@ -127,25 +151,39 @@ def cumsum(
     array([1., 2., 3., 4., 5.], dtype=float16)
     """
     _require(a)
+    if axis is None:
+        a, axis = a.reshape(-1), 0
     result, axis = _result_type(a, dtype), _axis(a, axis)
-    scan = partial(
-        _scanned, axis=axis, dtype=result, exclusive=exclusive, reverse=reverse, tile=tile,
-        arch=arch,
-    )  # fmt: skip
+    order = {"exclusive": exclusive, "reverse": reverse}
     if a.shape[axis] == 0:
         return a.astype(result)
+    if _is_exact(a, result, bits):
+        if initial is not None:
+            raise Unsupported(
+                "initial does not go with bits='exact' of dask arrays; leave one of them out"
+            )
+        return _exact_scan(a, axis, result, order)
+    scan = partial(_scanned, axis=axis, dtype=result, tile=tile, arch=arch, **order)
     cut = _cut(a, axis, "cumsum", tile, arch)
-    if cut.numblocks[axis] == 1:
+    if cut.numblocks[axis] == 1 and initial is None:
         return cut.map_blocks(scan, dtype=result)
     groups = _partials(cut, axis, "cumsum", tile, arch, reverse=reverse)
+    counts, first = groups.chunks[axis], 0
+    if initial is not None:
+        # As if it were the sum of a group before the first one.
+        shape = (*a.shape[:axis], *a.shape[axis + 1 :])
+        value = addend_of(initial, shape, groups.dtype, "initial")
+        one = _DA.from_array(np.expand_dims(np.asarray(value), axis))
+        groups = _DA.concatenate([groups, one] if reverse else [one, groups], axis=axis)
+        first = 0 if reverse else 1
     before = groups.rechunk({axis: -1}).map_blocks(
         partial(carries, axis=axis, reverse=reverse), dtype=groups.dtype
     )
     # Each chunk begins with what precedes its first group; in reverse its last.
-    ends = np.cumsum(groups.chunks[axis])
-    firsts = ends - 1 if reverse else ends - groups.chunks[axis]
-    initial = da.take(before, firsts, axis=axis).rechunk({axis: 1})
-    return da.map_blocks(scan, cut, initial, dtype=result, chunks=cut.chunks)
+    ends = np.cumsum(counts)
+    firsts = first + (ends - 1 if reverse else ends - counts)
+    starts = da.take(before, firsts, axis=axis).rechunk({axis: 1})
+    return _DA.map_blocks(scan, cut, starts, dtype=result, chunks=cut.chunks)
 
 
 def segmented_sum(
@@ -153,8 +191,11 @@ def segmented_sum(
     segment_size: int | None = None,
     *,
     offsets: Sequence[int] | None = None,
+    segment_ids: Any = None,
+    num_segments: int | None = None,
     axis: int = -1,
     dtype: DTypeLike | None = None,
+    bits: Bits = "segment",
     tile: Shape | None = None,
     arch: str | None = None,
 ) -> DaskArray:
@@ -166,10 +207,12 @@ def segmented_sum(
         Elements of a segment; the last one may be shorter.
     offsets : sequence of int, shape (segments + 1,), optional
         Instead of a size, as in `tcusim.segmented_sum`; in the computer's memory.
+    segment_ids : array_like of int, optional
+        Instead of offsets, sorted, as there, with `num_segments`; in the computer's memory.
     axis : int
         The axis that is made of segments. Its chunks are cut anew to whole segments, each of which
         must fit into memory.
-    a, dtype, tile, arch
+    a, dtype, bits, tile, arch
         As in `sum`.
 
     Returns
@@ -189,8 +232,9 @@ def segmented_sum(
     >>> tcusim.dask.segmented_sum(x, offsets=[0, 1, 1, 8]).compute()
     array([ 0.,  0., 28.], dtype=float16)
     """
-    more: dict[str, Any] = {"tile": tile, "arch": arch}
-    return _by_segments(tcusim.segmented_sum, a, segment_size, offsets, axis, dtype, more)
+    more: dict[str, Any] = {"tile": tile, "arch": arch, "bits": bits}
+    by = segment_size, _offsets_of(a, axis, offsets, segment_ids, num_segments)
+    return _by_segments(tcusim.segmented_sum, a, *by, axis, dtype, more)
 
 
 def segmented_cumsum(
@@ -198,8 +242,11 @@ def segmented_cumsum(
     segment_size: int | None = None,
     *,
     offsets: Sequence[int] | None = None,
+    segment_ids: Any = None,
+    num_segments: int | None = None,
     axis: int = -1,
     dtype: DTypeLike | None = None,
+    bits: Bits = "segment",
     exclusive: bool = False,
     reverse: bool = False,
     tile: Shape | None = None,
@@ -211,7 +258,7 @@ def segmented_cumsum(
     ----------
     exclusive, reverse : bool
         As in `tcusim.segmented_cumsum`.
-    a, segment_size, offsets, axis, dtype, tile, arch
+    a, segment_size, offsets, segment_ids, num_segments, axis, dtype, bits, tile, arch
         As in `segmented_sum`.
 
     Returns
@@ -230,8 +277,9 @@ def segmented_cumsum(
     >>> tcusim.dask.segmented_cumsum(da.ones(5, chunks=2), 3).compute()
     array([1., 2., 3., 1., 2.])
     """
-    more = {"exclusive": exclusive, "reverse": reverse, "tile": tile, "arch": arch}
-    return _by_segments(tcusim.segmented_cumsum, a, segment_size, offsets, axis, dtype, more)
+    more = {"exclusive": exclusive, "reverse": reverse, "tile": tile, "arch": arch, "bits": bits}
+    by = segment_size, _offsets_of(a, axis, offsets, segment_ids, num_segments)
+    return _by_segments(tcusim.segmented_cumsum, a, *by, axis, dtype, more)
 
 
 # --- Arguments ------------------------------------------------------------------------------------
@@ -250,14 +298,35 @@ def _require(a: DaskArray) -> None:
         )
 
 
+def _offsets_of(a: DaskArray, axis: int, offsets: Any, ids: Any, number: int | None) -> Any:
+    """Return the offsets of segments that lie by ids, or those that are given."""
+    call = Call(offsets=offsets, segment_ids=ids, num_segments=number)
+    if not call.by_offsets or ids is None:
+        return offsets
+    _require(a)
+    return edges_of_ids(ids, number, a.shape[_axis(a, axis)])
+
+
+def _is_exact(a: DaskArray, result: np.dtype[Any], bits: Bits) -> bool:
+    """Return whether sums are to be rounded once; those of integers are not rounded anyway."""
+    if bits not in get_args(Bits):
+        raise unknown_name("bits", bits, get_args(Bits))
+    if bits == "segment" or result.kind in "biu":
+        return False
+    if not isinstance(a._meta, np.ndarray):
+        raise Unsupported("bits='exact' of dask arrays is for NumPy chunks; leave bits out")
+    return True
+
+
 def _result_type(a: DaskArray, dtype: DTypeLike | None) -> np.dtype[Any]:
+    require_real("a", a.dtype)
     if dtype is not None:
-        return np.dtype(dtype)
+        return numpy_type(array_name_of(dtype))
     return a.dtype if a.dtype.name in _FLOATS else sums_type(a.dtype)
 
 
 def _axis(a: DaskArray, axis: int) -> int:
-    if not isinstance(axis, int) or not -a.ndim <= axis < a.ndim:
+    if not isinstance(axis, (int, np.integer)) or not -a.ndim <= axis < a.ndim:
         raise InputError(f"axis must be within {-a.ndim}..{a.ndim - 1}, got {axis!r}")
     place: int = axis % a.ndim
     return place
@@ -316,6 +385,85 @@ def _scanned(block: Any, initial: Any = None, *, axis: int, dtype: Any, **more: 
     if initial is not None:
         initial = initial.reshape((*block.shape[:axis], *block.shape[axis + 1 :]))
     return tcusim.cumsum(block, axis=axis, dtype=dtype, initial=initial, **more)
+
+
+# --- Exact sums: those of digits, by place -------------------------------------------------------
+
+
+def _exact_sum(a: DaskArray, axis: int, result: np.dtype[Any], *, keepdims: bool) -> DaskArray:
+    """Sum digits chunk by chunk, all chunks' sums of digits, and round what they come to."""
+    total = partial(_rounded, dtype=a.dtype, result=result)
+    sums = _digit_sums(a, axis).sum(axis=axis, keepdims=keepdims)
+    sums = sums.rechunk({sums.ndim - 1: -1})
+    return sums.map_blocks(
+        total, dtype=result, drop_axis=sums.ndim - 1, meta=a._meta.astype(result)
+    )
+
+
+def _exact_scan(
+    a: DaskArray, axis: int, result: np.dtype[Any], order: dict[str, bool]
+) -> DaskArray:
+    """Scan each chunk behind numbers that come to the exact sum of those before it."""
+    if a.dtype.kind in "iu" and a.dtype.itemsize == 8:
+        raise Unsupported(
+            f"exact scans of {a.dtype} dask arrays have integer results; leave dtype out, and cast "
+            "what comes back"
+        )
+    sums = _digit_sums(a, axis)
+    turned = _DA.flip(sums, axis) if order["reverse"] else sums
+    before = turned.rechunk({axis: -1}).cumsum(axis=axis) - turned.rechunk({axis: -1})
+    before = _DA.flip(before, axis) if order["reverse"] else before
+    before = before.rechunk({axis: 1, before.ndim - 1: -1})
+    scan = partial(_exactly_scanned, axis=axis, result=result, order=order)
+    names = tuple(range(a.ndim))
+    return _DA.blockwise(
+        scan, names, a, names, before, (*names, a.ndim), concatenate=True, dtype=result,
+        align_arrays=False, meta=a._meta.astype(result),
+    )  # fmt: skip
+
+
+def _digit_sums(a: DaskArray, axis: int) -> DaskArray:
+    """Return the sums of digits of each chunk, their places along a last axis of its own."""
+    count = len(places_of(a.dtype))
+    return a.map_blocks(
+        partial(_digits_summed, axis=axis),
+        dtype=np.int64,
+        new_axis=a.ndim,
+        chunks=(*_with_chunks(a, axis, (1,) * a.numblocks[axis]), (count,)),
+        meta=np.zeros((0,) * (a.ndim + 1), np.int64),
+    )
+
+
+def _digits_summed(block: Any, axis: int) -> Any:
+    places = places_of(block.dtype)
+    digits = FixedPoint(np.dtype(np.float64)).digits(block.reshape(-1))
+    shape = tuple(1 if place == axis else size for place, size in enumerate(block.shape))
+    sums = np.zeros((*shape, len(places)), np.int64)
+    stacked = np.stack([digit.reshape(block.shape) for digit in digits.values()])
+    totals = tcusim.sum(stacked, axis % block.ndim + 1, keepdims=True)
+    sums[..., [places.index(place) for place in digits]] = np.moveaxis(totals, 0, -1)
+    return sums
+
+
+def _rounded(sums: Any, dtype: np.dtype[Any], result: np.dtype[Any]) -> Any:
+    flat = sums.reshape(-1, sums.shape[-1])
+    by_place = {place: flat[:, at].copy() for at, place in enumerate(places_of(dtype))}
+    with np.errstate(all="ignore"):
+        return FixedPoint(result).total(by_place).reshape(sums.shape[:-1])
+
+
+def _exactly_scanned(
+    block: Any, before: Any, axis: int, result: np.dtype[Any], order: dict[str, bool]
+) -> Any:
+    terms = np.moveaxis(terms_of(places_of(block.dtype), before.take(0, axis)), -1, axis)
+    values = [terms, block.astype(np.float64)]
+    if order["reverse"]:
+        values.reverse()
+    whole = np.concatenate(values, axis=axis)
+    exact: Any = {"bits": "exact", **order}
+    scans = tcusim.cumsum(whole, axis=axis, dtype=result, **exact)
+    first = 0 if order["reverse"] else terms.shape[axis]
+    return scans.take(np.arange(first, first + block.shape[axis]), axis=axis)
 
 
 def _by_segments(

@@ -16,6 +16,8 @@ da: Any = pytest.importorskip("dask.array", reason="dask is not installed")
 import tcusim.dask  # noqa: E402 - dask is there
 from tcusim.dask import functions  # noqa: E402
 
+UNTYPED: Any = functions
+
 
 def array(dtype: str, *shape: int) -> Any:
     rng = np.random.default_rng(sum(shape))
@@ -81,8 +83,80 @@ def test_nothing_to_add() -> None:
         (lambda x: functions.segmented_sum(x, 0), "segment_size must be an integer from 1 on"),
         (lambda x: functions.segmented_sum(x, offsets=[0, 2]), "end with the axis' length, 6"),
         (lambda x: functions.segmented_sum(x, offsets=[0, 4, 2, 6]), "must never decrease"),
+        (lambda x: functions.sum(x.astype(complex)), r"a must hold real numbers .*a\.real"),
+        (lambda x: functions.cumsum(x.astype(object)), "a must hold real numbers"),
+        (lambda x: functions.sum(x.reshape(2, 3), axis=(0, -2)), "names an axis twice"),
+        (lambda x: UNTYPED.sum(x, bits="exakt"), "Did you mean 'exact'"),
+        (lambda x: functions.cumsum(x, initial=1, bits="exact"), "initial does not go with"),
+        (lambda x: functions.cumsum(x, initial=[1, 2]), r"initial must have the shape \(\)"),
+        (lambda x: functions.segmented_sum(x, segment_ids=[1, 0, 0, 0, 0, 0]), "must not decrease"),
+        (lambda x: functions.segmented_sum(x, offsets=[0, 6], segment_ids=[0] * 6), "not both"),
     ],
 )
 def test_what_is_refused(call: Callable[[Any], Any], text: str) -> None:
     with pytest.raises(InputError, match=text):
         call(da.ones(6, chunks=4))
+
+
+def test_axes_as_tcusim_has_them() -> None:
+    x = array("float16", 4, 50, 30)
+    lazy = da.from_array(x, (3, 17, 30))
+    for axis in ((0, 1), (1, 0), (0, 2), (-1, 0), (0, 1, 2), ()):
+        for keepdims in (False, True):
+            expected = np.asarray(tcusim.sum(x, axis=axis, keepdims=keepdims))
+            got = functions.sum(lazy, axis=axis, keepdims=keepdims)
+            assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+            assert np.asarray(got.compute()).tobytes() == expected.tobytes()
+    assert functions.cumsum(lazy).compute().tobytes() == tcusim.cumsum(x).tobytes()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", ["float64", "int16"])
+def test_initial_values(dtype: str, reverse: bool) -> None:
+    cut = tcusim.cut_size(dtype, "cumsum")
+    length = cut + 100 if dtype == "float64" else 5000
+    x = array(dtype, 1, length)
+    for initial in ([7],) if dtype == "float64" else (3, [7], -(2**40)):
+        expected = tcusim.cumsum(x, axis=1, initial=initial, reverse=reverse)
+        lazy = da.from_array(x, (1, length // 2))
+        got = functions.cumsum(lazy, 1, initial=initial, reverse=reverse)
+        assert got.compute().tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int16", "uint8"])
+def test_exact_bits(dtype: str) -> None:
+    plain: Any = tcusim
+    untyped: Any = functions
+    x = array(dtype, 3, 150)
+    if dtype == "float32":
+        x[1, 30], x[2, 5], x[2, 140] = np.nan, np.inf, -np.inf
+    if dtype == "float64":
+        x[0] *= 2.0 ** np.random.default_rng(0).integers(-90, 90, 150)
+    for result in (None, "float32"):
+        more: dict[str, Any] = {"dtype": result, "bits": "exact"}
+        for chunks in ((3, 150), (2, 39)):
+            lazy = da.from_array(x, chunks)
+            with np.errstate(over="ignore", invalid="ignore"):
+                for axis in (None, 0, 1, (1, 0)):
+                    expected = np.asarray(tcusim.sum(x, axis=axis, **more))
+                    got = functions.sum(lazy, axis=axis, **more)
+                    assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+                    assert np.asarray(got.compute(scheduler="sync")).tobytes() == expected.tobytes()
+                for order in ({}, {"reverse": True}, {"exclusive": True}):
+                    expected = plain.cumsum(x, axis=1, **more, **order)
+                    scan = untyped.cumsum(lazy, 1, **more, **order)
+                    assert (scan.shape, scan.dtype) == (expected.shape, expected.dtype)
+                    assert scan.compute(scheduler="sync").tobytes() == expected.tobytes()
+
+
+def test_segments_by_ids() -> None:
+    x = array("float16", 500)
+    ids = np.sort(np.random.default_rng(0).integers(0, 40, 500))
+    lazy = da.from_array(x, 77)
+    for more in ({}, {"bits": "exact"}):
+        untyped: Any = tcusim
+        for name in ("segmented_sum", "segmented_cumsum"):
+            expected = getattr(untyped, name)(x, segment_ids=ids, num_segments=50, **more)
+            got = getattr(functions, name)(lazy, segment_ids=ids, num_segments=50, **more)
+            assert got.shape == expected.shape
+            assert got.compute().tobytes() == expected.tobytes()
