@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
 
 from tcusim.errors import InputError
 from tcusim.jax.operations import called
@@ -73,7 +74,7 @@ _operation: Final = Primitive("tcusim")
 
 def computed(how: How, *operands: Array) -> Array:
     """Return what is computed of arrays, as an operation that JAX transforms."""
-    result: Array = _operation.bind(*operands, how=how)
+    result: Array = _operation.bind(*_alike(operands), how=how)
     return result
 
 
@@ -88,11 +89,34 @@ def _run(*operands: Array, how: How) -> Array:
 
 def _typed(*avals: Any, how: How) -> Any:
     shape = how.shape([one.shape for one in avals])
-    kept = {}
-    if hasattr(avals[0], "vma"):
-        # Along which axes of a mesh the parts differ, within shard_map.
-        kept["vma"] = frozenset().union(*(one.vma for one in avals))
-    return jax.core.ShapedArray(shape, how.dtype, **kept)
+    more = {}
+    if getattr(avals[0], "sharding", None) is not None:
+        # Cut along no axis; along which axes of the mesh it varies stays as it is.
+        mesh = avals[0].sharding.mesh
+        more["sharding"] = NamedSharding(mesh, PartitionSpec(*[None] * len(shape)))
+    return avals[0].update(shape=shape, dtype=how.dtype, weak_type=False, **more)
+
+
+def _varying(operand: Array) -> frozenset[Any]:
+    """Return the axes of a mesh along which an array differs, within `jax.shard_map`."""
+    own = jax.typeof(operand) if hasattr(jax, "typeof") else None
+    # The name has changed.
+    return frozenset(getattr(getattr(own, "mat", own), "varying", getattr(own, "vma", ())))
+
+
+def _alike(operands: Sequence[Array]) -> list[Array]:
+    """Return operands that differ along the same axes of a mesh, as JAX's own functions do."""
+    axes = [_varying(one) for one in operands]
+    every = frozenset().union(*axes)
+    alike = []
+    for one, own in zip(operands, axes, strict=True):
+        lacking = tuple(every - own)
+        if lacking and hasattr(jax.lax, "pcast"):
+            one = jax.lax.pcast(one, lacking, to="varying")
+        elif lacking:
+            one = jax.lax.pvary(one, lacking)
+        alike.append(one)
+    return alike
 
 
 # --- Derivatives ----------------------------------------------------------------------------------
@@ -135,9 +159,17 @@ def _transpose(change: Array, *operands: Array, how: How) -> list[Array | None]:
         ]
     found = _PARTS[how.name](change, operands, wanted, replace(how, dtype=change.dtype))
     return [
-        None if not is_one else part.astype(one.aval.dtype)
+        _as_of(one.aval, part) if is_one else None
         for one, part, is_one in zip(operands, found, wanted, strict=True)
     ]
+
+
+def _as_of(aval: Any, gradient: Array) -> Array:
+    """Return a gradient in the type of what it is of, and cut as that is."""
+    gradient = gradient.astype(aval.dtype)
+    if hasattr(jax, "typeof") and getattr(jax.typeof(gradient), "sharding", None) != aval.sharding:
+        return jax.sharding.reshard(gradient, aval.sharding)
+    return gradient
 
 
 def _of_sum(change: Array, operands: Any, wanted: Any, how: How) -> list[Array]:

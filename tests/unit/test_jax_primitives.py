@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,3 +56,19 @@ def test_what_does_not_move_has_no_tangent() -> None:
     whole = How("sum", np.dtype(np.int32), None)
     _, none = jax.jvp(lambda a: computed(whole, jnp.arange(3)) * a, (2.0,), (1.0,))
     assert float(none) == 3
+
+
+def test_four_devices() -> None:
+    if not hasattr(jax, "shard_map") or not hasattr(jax.sharding, "AxisType"):
+        pytest.skip("this jax has no jax.shard_map")
+    script = Path(__file__).parents[1] / "shared" / "jax_devices.py"
+    flags = "--xla_force_host_platform_device_count=4"
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
