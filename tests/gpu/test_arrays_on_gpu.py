@@ -43,8 +43,6 @@ def library(request: pytest.FixtureRequest) -> Library:
 
 
 def simulated(name: str, x: NDArray[Any], *sizes: int, **options: Any) -> Any:
-    if x.dtype == np.int8:
-        options["dtype"] = "int32"
     return getattr(tcusim, name)(x, *sizes, arch=arch(), **options)
 
 
