@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tcusim
 from hand_built import builder
 from tcusim.algorithms import build
 from tcusim.algorithms.order import Order
@@ -108,3 +109,20 @@ def test_rows_of_integers_are_never_scanned_again(ab: str, mended: bool) -> None
     program = build("scan_panel", segment_size=64, **types)
     tests = [step for _, step in walk(program.steps) if isinstance(step, When) and step.not_finite]
     assert bool(tests) == mended
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize("tile", [(16, 16, 8), (16, 16, 4), (16, 32, 4)])
+def test_products_wider_than_what_is_left_of_a_row(tile: tuple[int, int, int], side: str) -> None:
+    """A product's columns beyond k overlap those of the next tile, whose warp waits for them."""
+    x = np.random.default_rng(0).integers(-9, 10, 1200).astype(np.float16)
+    expected = np.cumsum(x.astype(np.float32).reshape(-1, 300), axis=1).ravel()
+    program = build(
+        "scan_panel",
+        tile=tcusim.MmaShape(*tile),
+        segment_size=300,
+        masked=True,
+        side=side,
+        result="f32",
+    )
+    assert np.array_equal(run_numpy(program, {"in": x}, arch="exact")["out"], expected)
