@@ -51,6 +51,11 @@ class ShapeRow:
         Runs on random small integers, and those in which every output was the exact sum.
     first_wrong : str
         The first case that was wrong, and how.
+    programs : int
+        Programs whose runs these are; `verify` found nothing wrong with any.
+    unproven : tuple of str
+        What `verify` could not prove for all sizes: the program's name, the property, what was
+        tried.
     left_out, why_left_out : int, str
         Programs and runs that would not fit in memory, and what the first would have needed.
     counts : tuple of MmaCount
@@ -88,6 +93,8 @@ class ShapeRow:
     cases: int = 0
     right: int = 0
     first_wrong: str = ""
+    programs: int = 0
+    unproven: tuple[str, ...] = ()
     left_out: int = 0
     why_left_out: str = ""
     counts: tuple[MmaCount, ...] = ()
@@ -231,24 +238,31 @@ class ShapeReport:
             f"algorithms possible, {right:,} of {cases:,} cases right: {verdict}"
         )
 
+    def verified(self) -> str:
+        """Return one line on what `verify` proved of the programs that were run."""
+        programs = sum(row.programs for row in self.rows)
+        left = sum(bool(row.unproven) for row in self.rows)
+        what = "for all sizes" if not left else f"but for what notes of {left} rows say"
+        return f"{programs:,} programs verified {what}"
+
     def __str__(self) -> str:
         """Print the table, the notes and the summary as plain text."""
         lines = [self.header, *self.table()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in lines]
-        return "\n".join([*text, "", *self.notes(), self.summary()])
+        return "\n".join([*text, "", *self.notes(), self.verified(), self.summary()])
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes())
         return shown(
-            f"<p><strong>{escape(self.summary())}</strong></p>",
+            f"<p><strong>{escape(self.summary())}</strong></p><p>{escape(self.verified())}</p>",
             table("Algorithms", self.table(), self.header),
             f"<details><summary>Notes</summary><ul>{notes}</ul></details>" if notes else "",
         )
 
 
 # The kinds of notes, in the order in which they are printed; the last is of no single algorithm.
-_NOTES: Final = ("WRONG", "not possible", "too large", "simulator only")
+_NOTES: Final = ("WRONG", "not proven", "not possible", "too large", "simulator only")
 
 
 def _notes(row: ShapeRow) -> Iterator[tuple[str, str]]:
@@ -259,6 +273,8 @@ def _notes(row: ShapeRow) -> Iterator[tuple[str, str]]:
         if not count.ok:
             text = f"{count.counted} mma steps where the formula has {count.formula}"
             yield "WRONG", f"{text} (N = {count.repeats})"
+    for text in row.unproven:
+        yield "not proven", text
     if row.reason:
         yield "not possible", row.reason
     if row.left_out:
@@ -298,9 +314,10 @@ def _count_text(counts: Sequence[MmaCount]) -> str:
 
 def _row_from_json(given: Mapping[str, Any]) -> ShapeRow:
     # An older report lacks what was added to rows since.
-    added = {"bytes_read": 0, "input_bytes": 0, "registers": 0}
+    added = {"bytes_read": 0, "input_bytes": 0, "registers": 0, "programs": 0, "unproven": ()}
     known = {item.name: {**added, **given}[item.name] for item in fields(ShapeRow)}
     known["options"] = tuple(given["options"].items())
     known["combines"] = tuple(given["combines"])
+    known["unproven"] = tuple(known["unproven"])
     known["counts"] = tuple(MmaCount(**count) for count in given["counts"])
     return ShapeRow(**known)

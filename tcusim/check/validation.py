@@ -26,6 +26,7 @@ from tcusim.machine import arches, format_of, rule_for
 from tcusim.machine.layouts.maps import LANES
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.bind import offsets_of
+from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import Accesses, Frag, Mma, Program, Space, walk
 from tcusim.program.resources import SharedMemory
 from tcusim.simulate.counts import Counts
@@ -196,7 +197,10 @@ def _named(names: Sequence[str] | None) -> tuple[Algorithm, ...]:
 
 @dataclass
 class _Trial:
-    """One algorithm, its options and a side, under test. attempt: what is being tried."""
+    """One algorithm, its options and a side, under test. attempt: what is being tried.
+
+    programs, unproven: how many have been tried, and what is not proved of them for all sizes.
+    """
 
     plan: Validation
     row: Algorithm
@@ -204,6 +208,8 @@ class _Trial:
     side: str
     attempt: str = ""
     too_large: list[str] = field(default_factory=list)
+    programs: int = 0
+    unproven: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def kind(self) -> Kind:
@@ -271,6 +277,8 @@ class _Trial:
             found,
             cases=len(outcomes),
             right=len(outcomes) - len(wrong),
+            programs=self.programs,
+            unproven=tuple(self.unproven.values()),
             first_wrong=wrong[0] if wrong else "",
             left_out=len(self.too_large),
             why_left_out=self.too_large[0] if self.too_large else "",
@@ -374,6 +382,9 @@ class _Trial:
             except Exception as error:
                 yield self._finding(error)
                 continue
+            self.programs += 1
+            for name, text in zip(verify(program).unproven, verify(program).notes, strict=True):
+                self.unproven.setdefault(name, f"{recipe.text or 'the default'}: {text}")
             for case in self.kind.runs(program, recipe, many):
                 yield from self._outcome(program, case)
 

@@ -360,7 +360,10 @@ def _help(option: Option, takers: tuple[str, ...]) -> str:
 
 
 def build(algorithm: str, options: Mapping[str, Any]) -> tcusim.Program:
-    """Build the program that the options of a `ProgramCommand` describe."""
+    """Build the program that the options of a `ProgramCommand` describe.
+
+    What `verify` could not prove of it for all sizes is said on stderr.
+    """
     row = algorithm_of(algorithm)
     given = {
         name.removeprefix(_PREFIX): value
@@ -374,7 +377,10 @@ def build(algorithm: str, options: Mapping[str, Any]) -> tcusim.Program:
                 f"{row.name} takes no --{_spelling(name)}"
                 + (f"; its own options: {valid}" if valid else "; it has no options of its own")
             )
-    return tcusim.build(algorithm, **given)
+    program = tcusim.build(algorithm, **given)
+    for text in tcusim.verify(program).notes:
+        click.echo(f"{program.name}: {text}", err=True)
+    return program
 
 
 @contextmanager

@@ -130,7 +130,8 @@ def _correctness(found: UnitVerdict) -> Section:
         "algorithms on the tile, and not the arithmetic."
     ]
     for report in found.reports:
-        texts += [report.summary(), *(f"  {note}" for note in report.notes())]
+        texts += [report.summary(), f"  {report.verified()}"]
+        texts += [f"  {note}" for note in report.notes()]
     for one in found.on_arrays:
         texts += [str(one), *(f"  WRONG: {text}" for text in one.failed)]
     return Section("Correctness on exact integers", tuple(texts))

@@ -57,6 +57,18 @@ def test_listing_is_that_of_the_program() -> None:
     assert succeeds("listing", "gemm", *options) == tcusim.listing(program)
 
 
+@pytest.mark.parametrize("command", [["listing"], ["emit"], ["step", "--plain", "--only", "sync"]])
+def test_what_is_not_proven_of_a_program_is_said_beside_it(command: list[str]) -> None:
+    """The text itself is that of any other program, so that a pipe gets nothing else."""
+    result = tcusim_command(*command, "scan_ragged", "--whole", "--segment-size", "16")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == (
+        "scan_ragged: not proven: every output element is written: proved of segments of at most "
+        "16 elements\n"
+    )
+    assert "not proven" not in result.stdout
+
+
 NAMES = [row.name for row in algorithms()]
 
 

@@ -34,6 +34,7 @@ from tcusim.cli import main as cli
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import Arch, Fused, Rule, format_of, register_arch, rule_for
 from tcusim.machine.shapes import shape_of
+from tcusim.program.checks import verifier, writes
 from tcusim.program.grammar import Extent, Program
 from tcusim.simulate.interpreter import run_numpy
 
@@ -283,6 +284,24 @@ def test_a_result_of_the_wrong_size() -> None:
     report = validate_shape("4x4x4", algorithms=["planted"])
     assert "'out' has " in report.rows[0].first_wrong
     assert not report.ok
+
+
+def test_what_is_not_proven_of_programs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = validate_shape("4x4x4", algorithms=["scan_k"])
+    programs = sum(row.programs for row in report.rows)
+    assert programs > 4
+    assert report.verified() == f"{programs} programs verified for all sizes"
+    assert "not proven" not in str(report)
+    verifier._verify_once.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(writes, "all_written", lambda *_: False)
+        report = validate_shape("4x4x4", algorithms=["scan_k"])
+    verifier._verify_once.cache_clear()
+    assert report.verified().endswith("programs verified but for what notes of 2 rows say")
+    assert "not proven: scan_k (data in a, b): " in str(report)
+    assert "every output element is written: tried for " in str(report)
+    assert report.ok
+    assert ShapeReport.from_json(report.to_json()) == report
 
 
 def test_inputs_that_nobody_knows_are_skipped() -> None:

@@ -28,6 +28,7 @@ def test_correctness_says_what_it_does_not_test() -> None:
     (section,) = sections_of(judge(chip("plain"), sections=["correctness"]).units[0])
     assert "this tests the algorithms on the tile, and not the arithmetic" in section.texts[0]
     assert "all right, where nothing is rounded" in section.texts[1]
+    assert section.texts[2].endswith(" programs verified for all sizes")
 
 
 def test_counts_of_other_tiles_are_where_there_is_room() -> None:

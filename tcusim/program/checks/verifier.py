@@ -110,10 +110,17 @@ class Verification:
         """Whether all properties are proved."""
         return not self.unproven
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A line for each property that is not proved: what was tried, or for which data it is."""
+        return tuple(
+            f"not proven: {_PROPERTIES[name]}: {text}" for name, text in self.unproven.items()
+        )
+
     def __str__(self) -> str:
         """Print what is proved, and what is not."""
         lines = [f"{self.program}: {self.steps} steps", f"all sizes: {', '.join(self.proved)}"]
-        lines += [f"not proven: {_PROPERTIES[name]}: {x}" for name, x in self.unproven.items()]
+        lines += self.notes
         return "\n".join((f"verified {lines[0]}", *(f"  {one}" for one in lines[1:])))
 
     __repr__ = __str__
