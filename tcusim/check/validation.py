@@ -103,11 +103,16 @@ def validate_shape(
     return Validation.of(shape, algorithms, ab=ab, acc=acc, arch=arch, full=full).run(progress)
 
 
+# Of the programs for a tile, one of so many is tried where it is brief.
+_PART: Final = 3
+
+
 @dataclass(frozen=True)
 class Validation:
     """What `validate_shape` is about to do: how long it takes can be asked before it is run.
 
-    limit: integers up to which all is exact.
+    limit: integers up to which all is exact. brief: whether a third of the programs will do, as
+    other tiles of the unit have had all.
     """
 
     shape: MmaShape
@@ -117,6 +122,7 @@ class Validation:
     full: bool
     limit: int
     algorithms: tuple[Algorithm, ...]
+    brief: bool = False
 
     @classmethod
     def of(
@@ -227,8 +233,16 @@ class _Trial:
         """How long the trial takes, about."""
         if self.row.kind not in KINDS:
             return _SECONDS_PER_RUN
-        programs = self.kind.programs(self.row, self.tile, self.plan.full)
-        return sum(self._seconds_of(*tried) for tried in programs) * len(self.row.combines)
+        seconds = sum(self._seconds_of(*tried) for tried in self.programs)
+        return seconds * len(self.row.combines)
+
+    @cached_property
+    def programs(self) -> list[tuple[Recipe, bool]]:
+        """What is built, and whether for many lengths; if it is brief, each side another part."""
+        every = list(self.kind.programs(self.row, self.tile, self.plan.full))
+        if not self.plan.brief or len(every) < _PART:
+            return every
+        return every[0 if self.side == "a" else 1 :: _PART]
 
     def _seconds_of(self, recipe: Recipe, many: bool) -> float:
         """Return how long a program takes to build and to run."""
@@ -364,9 +378,8 @@ class _Trial:
 
     def _outcomes(self, combines: Sequence[str], tell: Callable[[float], None]) -> Iterator[str]:
         """Yield for each case what is wrong with it; "" if nothing is."""
-        programs = self.kind.programs(self.row, self.tile, self.plan.full)
         spent = 0.0
-        for (tried, many), combine in itertools.product(programs, combines):
+        for (tried, many), combine in itertools.product(self.programs, combines):
             tell(min(self.seconds, spent))
             spent += self._seconds_of(tried, many)
             recipe = tried.but(**self.options, combine=combine)

@@ -187,7 +187,7 @@ def _show(found: Cost) -> None:
         click.echo(f"{found.title} on {found.unit}: the time is unknown")
         click.echo(f"the unit does not say: {', '.join(found.unknown)}")
     else:
-        rate = f", {found.bytes / found.seconds / 1e9:.0f}e9 bytes a second of its arrays"
+        rate = f", {found.bytes / found.seconds / 1e9:.3g}e9 bytes a second of its arrays"
         click.echo(f"{found.title} on {found.unit}: {_time(found.seconds)}{rate}")
     click.echo(f"bound by {found.bound}\n" if found.bound else "")
     table = Table(box=None, pad_edge=False)

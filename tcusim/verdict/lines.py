@@ -218,7 +218,8 @@ def _untested(found: UnitVerdict) -> Iterator[str]:
     if found.asked.algorithms is not None:
         yield "other algorithms than those named"
     if found.reports and not found.asked.full:
-        yield "more sizes (--full)"
+        others = f", most of all on {', '.join(found.tiles[1:])}" if found.tiles[1:] else ""
+        yield f"more sizes (--full){others}"
     missing = [one for one in SECTIONS if one not in found.asked.sections]
     if missing:
         yield f"{', '.join(missing)} (not asked for)"

@@ -177,10 +177,22 @@ def candidates_of(
     )
 
 
-def timed(candidates: Sequence[Candidate], subject: Subject) -> tuple[Candidate, ...]:
-    """Return candidates with the times that are predicted on the unit, or what they lack."""
+def timed(
+    candidates: Sequence[Candidate],
+    subject: Subject,
+    share: Callable[[float], object] | None = None,
+) -> tuple[Candidate, ...]:
+    """Return candidates with the times that are predicted on the unit, or what they lack.
+
+    share: called with the share that is done.
+    """
     tasks = {task.name: task for task in TASKS}
-    return tuple(_timed(one, tasks[one.task], subject) for one in candidates)
+    found = []
+    for number, one in enumerate(candidates, 1):
+        found.append(_timed(one, tasks[one.task], subject))
+        if share is not None:
+            share(number / len(candidates))
+    return tuple(found)
 
 
 def _timed(one: Candidate, task: Task, subject: Subject) -> Candidate:

@@ -34,6 +34,8 @@ _OF_ALGORITHMS: Final = ("correctness", "counts", "time")
 # Called with what is done, and of how much.
 Progress: TypeAlias = Callable[[int, int], object]
 _WHOLE: Final = 1000
+# The share of the time in which algorithms are tried; then their times are predicted.
+_TRIED: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +277,11 @@ def _judged(
     if "correctness" in asked.sections and asked.algorithms is None:
         called = on_arrays(subject)
     if not {"correctness", "counts", "time"}.isdisjoint(asked.sections):
-        reports = reports_of(subject, asked.algorithms, full=asked.full, jobs=jobs, share=share)
+        told = _part(share, 0.0, _TRIED)
+        reports = reports_of(subject, asked.algorithms, full=asked.full, jobs=jobs, share=told)
         candidates = candidates_of(subject, reports)
         if "time" in asked.sections and not impossible:
-            candidates = timed(candidates, timed_in)
+            candidates = timed(candidates, timed_in, _part(share, _TRIED, 1.0))
     return UnitVerdict(
         name=subject.name,
         title=subject.unit.title,
@@ -297,6 +300,13 @@ def _judged(
         machine="" if placed is None or machine is None else machine.name,
         borrowed=borrowed(timed_in.unit) if own else (),
     )
+
+
+def _part(
+    share: Callable[[float], object] | None, first: float, last: float
+) -> Callable[[float], object] | None:
+    """Return what tells of a part of the work, from its beginning to its end."""
+    return None if share is None else lambda done: share(first + (last - first) * done)
 
 
 def _roofline(subject: Subject, candidates: Sequence[Candidate]) -> Roofline | None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from faulty import plant
 from judged import chip
+from tcusim.check.validation import validate_shape
 from tcusim.machine import register_unit
+from tcusim.machine.shapes import shape_of
 from tcusim.verdict import correctness
 from tcusim.verdict.correctness import reports_of, seconds_of
 from tcusim.verdict.subjects import subject_of
@@ -37,3 +41,17 @@ def test_several_processes_find_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not one[0].ok
     assert len(shares) == 3
     assert shares[-1] == pytest.approx(1.0)
+
+
+def test_further_tiles_have_some_of_the_cases_and_each_algorithm() -> None:
+    """All cases of six tiles took minutes; --full has them."""
+    two = chip("two", tile="4x4x4")
+    two = replace(two, shapes=(shape_of("4x4x4"), shape_of("4x4x2")))
+    subject = subject_of(two)
+    first, second = reports_of(subject, ["reduction_kn", "scan_kn"])
+    whole = validate_shape("4x4x2", algorithms=["reduction_kn", "scan_kn"])
+    assert [row.name for row in second.rows] == [row.name for row in whole.rows]
+    for row, every in zip(second.rows, whole.rows, strict=True):
+        assert 0 < row.cases < every.cases
+        assert row.ok
+    assert sum(row.cases for row in first.rows) > sum(row.cases for row in second.rows)
