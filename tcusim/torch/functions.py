@@ -48,7 +48,7 @@ __all__ = [
     "with_whole",
 ]
 
-Tensor: TypeAlias = Any
+Tensor: TypeAlias = torch.Tensor
 Bits: TypeAlias = Literal["segment", "exact"]
 
 _HALF = (torch.float16, torch.bfloat16)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.compiler import is_compiling
@@ -31,6 +31,8 @@ from tcusim.torch.operators import (
 )
 from tcusim.torch.repeated import launched
 
+Integers: TypeAlias = Tensor | Sequence[int]
+
 __all__ = ["segment_cumsum", "segment_max", "segment_mean", "segment_min", "segment_sum"]
 
 
@@ -38,9 +40,9 @@ def segment_sum(
     input: Tensor,
     segment_size: int | None = None,
     *,
-    offsets: Tensor | None = None,
-    lengths: Tensor | None = None,
-    segment_ids: Tensor | None = None,
+    offsets: Integers | None = None,
+    lengths: Integers | None = None,
+    segment_ids: Integers | None = None,
     num_segments: int | None = None,
     sort: bool = False,
     dim: int = -1,
@@ -108,9 +110,9 @@ def segment_cumsum(
     input: Tensor,
     segment_size: int | None = None,
     *,
-    offsets: Tensor | None = None,
-    lengths: Tensor | None = None,
-    segment_ids: Tensor | None = None,
+    offsets: Integers | None = None,
+    lengths: Integers | None = None,
+    segment_ids: Integers | None = None,
     num_segments: int | None = None,
     sort: bool = False,
     dim: int = -1,
@@ -170,9 +172,9 @@ def segment_mean(
     input: Tensor,
     segment_size: int | None = None,
     *,
-    offsets: Tensor | None = None,
-    lengths: Tensor | None = None,
-    segment_ids: Tensor | None = None,
+    offsets: Integers | None = None,
+    lengths: Integers | None = None,
+    segment_ids: Integers | None = None,
     num_segments: int | None = None,
     sort: bool = False,
     dim: int = -1,
@@ -224,9 +226,9 @@ def segment_max(
     input: Tensor,
     segment_size: int | None = None,
     *,
-    offsets: Tensor | None = None,
-    lengths: Tensor | None = None,
-    segment_ids: Tensor | None = None,
+    offsets: Integers | None = None,
+    lengths: Integers | None = None,
+    segment_ids: Integers | None = None,
     num_segments: int | None = None,
     sort: bool = False,
     dim: int = -1,
@@ -266,9 +268,9 @@ def segment_min(
     input: Tensor,
     segment_size: int | None = None,
     *,
-    offsets: Tensor | None = None,
-    lengths: Tensor | None = None,
-    segment_ids: Tensor | None = None,
+    offsets: Integers | None = None,
+    lengths: Integers | None = None,
+    segment_ids: Integers | None = None,
     num_segments: int | None = None,
     sort: bool = False,
     dim: int = -1,
