@@ -233,11 +233,11 @@ class _Trial:
         """How long the trial takes, about."""
         if self.row.kind not in KINDS:
             return _SECONDS_PER_RUN
-        seconds = sum(self._seconds_of(*tried) for tried in self.programs)
+        seconds = sum(self._seconds_of(*tried) for tried in self.recipes)
         return seconds * len(self.row.combines)
 
     @cached_property
-    def programs(self) -> list[tuple[Recipe, bool]]:
+    def recipes(self) -> list[tuple[Recipe, bool]]:
         """What is built, and whether for many lengths; if it is brief, each side another part."""
         every = list(self.kind.programs(self.row, self.tile, self.plan.full))
         if not self.plan.brief or len(every) < _PART:
@@ -379,7 +379,7 @@ class _Trial:
     def _outcomes(self, combines: Sequence[str], tell: Callable[[float], None]) -> Iterator[str]:
         """Yield for each case what is wrong with it; "" if nothing is."""
         spent = 0.0
-        for (tried, many), combine in itertools.product(self.programs, combines):
+        for (tried, many), combine in itertools.product(self.recipes, combines):
             tell(min(self.seconds, spent))
             spent += self._seconds_of(tried, many)
             recipe = tried.but(**self.options, combine=combine)
