@@ -99,12 +99,15 @@ def require_flags(**given: object) -> None:
             raise InputError(f"{parameter} must be True or False, got {value!r}")
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Return the name that a misspelled one is most like; "" if it is like none."""
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
+    """Return the name that a misspelled one is most like; "" if it is like none.
+
+    cutoff: how like it must be, up to 1.
+    """
     # Only a mistake needs it.
     import difflib
 
-    return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)), "")
+    return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)), "")
 
 
 def unknown_name(

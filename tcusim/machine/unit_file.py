@@ -45,6 +45,8 @@ class Key:
 
 _NEEDED: Final = "needed"
 _UNKNOWN: Final = "not known"
+# How like a key one must be that is misspelled, rather than something that no file can say.
+_MISSPELLED: Final = 0.75
 _OF_FILE: Final = "the file's"
 
 _RULE_KEYS: Final = {
@@ -183,7 +185,7 @@ class _Table:
                 raise self.error(f"{key} is a figure of the machine: put it below a line [figures]")
             if key not in known:
                 begun = (one for one in known if one.startswith(key))
-                near = next(begun, "") or errors.nearest(key, known)
+                near = next(begun, "") or errors.nearest(key, known, _MISSPELLED)
                 hint = f" Did you mean {near!r}?" if near else ""
                 raise self.error(f"unknown key {key!r}.{hint} Valid: {', '.join(known)}.")
 

@@ -291,3 +291,12 @@ def test_a_step_of_more_products_than_a_tile_is_refused(tmp_path: Path) -> None:
         match=r"fused_length = 16 and tiles of k = 8 contradict .* Write fused_length = 8",
     ):
         read_unit(path)
+
+
+@pytest.mark.parametrize("key", ["saturate", "accumulator_bits", "tree", "sticky"])
+def test_what_a_file_cannot_say_is_no_misspelled_key(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "more.toml"
+    path.write_text(f'tiles = "4x4x4"\nfraction_bits = 20\n{key} = 1\n')
+    with pytest.raises(InputError, match=f"unknown key '{key}'. Valid: ") as refused:
+        read_unit(path)
+    assert "Did you mean" not in str(refused.value)
