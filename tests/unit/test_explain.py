@@ -181,7 +181,7 @@ def test_every_step_of_a_long_chain_is_in_the_data() -> None:
         (([1], [1]), {"ab": "f17"}, UnknownName, "unknown type 'f17'. Did you mean 'f16'"),
         (([1], [1]), {"family": "wmm"}, UnknownName, "unknown family 'wmm'. Did you mean 'wmma'"),
         (([1], [1]), {"arch": "volta", "ab": "bf16"}, Unsupported, "have no bf16"),
-        (([1], [1]), {"ab": "f16", "acc": "f64"}, Unsupported, "f16 accumulates in f32 or f16 here"),
+        (([1], [1]), {"ab": "f16", "acc": "f64"}, Unsupported, "f16 accumulates in f32 or f16"),
     ],
 )
 def test_what_does_not_fit_is_refused(
