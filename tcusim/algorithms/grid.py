@@ -27,7 +27,7 @@ from tcusim.algorithms.builder import (
     Work,
     require,
 )
-from tcusim.algorithms.order import FORWARD, Order
+from tcusim.algorithms.order import FORWARD, Carry, Order
 from tcusim.algorithms.panel import WIDEST_HELD, Panel, ScannedPanel
 from tcusim.algorithms.reduce import RowTotals, sum_of
 from tcusim.algorithms.registry import algorithm
@@ -119,6 +119,14 @@ class _Blocks:
             self.begin = group * self.per_group
             self.first = self.begin + self.place * chunk
         self.work = Work(tuple(scalars), blocks, columns, rows=rows)
+
+    def carried(self, b: Builder) -> View:
+        """Return what an input gives for the segment: to its first group, and else zero."""
+        size = Extent.of(1) if self.segment_size is None else Extent(LENGTH, self.segment_size)
+        given = b.input("carry", b.options.sums, size)
+        segment = Index() if self.segment_size is None else BLOCK
+        bounds = [Bound(self.turn, Index.of(1))] if self.follows else []
+        return b.rect(given, segment, 1, 1, 1, 1, bounds)
 
     @property
     def follows(self) -> bool:
@@ -399,6 +407,7 @@ def scan_single_pass(
     *,
     held: Held = HELD,
     columns: Annotated[int | None, _COLUMNS] = None,
+    carry: Carry = False,
     order: Order = FORWARD,
 ) -> Work:
     """Scan the whole array, or segments of several blocks each, in one launch that reads it once.
@@ -446,6 +455,7 @@ def scan_single_pass(
         place = (WARP * batches + batch) * panel.size
         return grid.rows(b, buffer, place, (times * panel.count, panel.row))
 
+    given = grid.carried(b) if carry else None
     inside = grid.in_segment(grid.place)
     with b.when(inside) if inside else nullcontext():
         source = part(data(b), 0, batches)
@@ -460,7 +470,7 @@ def scan_single_pass(
                 totals = b.rect(x, batch * panel.count, panel.count, 1, 1)
                 panel.sum_held(tiles, batch * groups, totals)
         sums = scan_vectors(b, x, (y, x), rows, order)
-        before = _before_rows(b, grid, levels, sums, rows, order)
+        before = _before_rows(b, grid, levels, sums, rows, order, given)
         out = b.output("out", b.options.result, Extent(LENGTH))
 
         def write(batch: Index | int) -> None:
@@ -510,17 +520,18 @@ def _before_rows(
     sums: Buffer,
     rows: Vectors,
     order: Order,
+    given: View | None,
 ) -> Buffer:
     """Return what precedes each of the warp's rows in its segment, in shared memory.
 
-    sums: the totals of the rows, scanned.
+    sums: the totals of the rows, scanned. given: what precedes the segment, if that is given.
     """
     wide, panels = b.options.sums, rows.lines
     totals = b.shared("totals", wide, b.options.warps * panels)
     ours = b.rect(totals, WARP * panels, 1, panels, 1)
     b.copy(ours, rows.one(b, sums, order.last(PANEL_ROWS)))
     b.barrier()
-    chunks = _before_chunks(b, grid, levels, totals, order)
+    chunks = _before_chunks(b, grid, levels, totals, order, given)
     # Each warp finds it for all panels: that takes less time than another barrier of the block.
     every = _panels(levels)
     carries = b.scratch("carries", wide, every.count * every.lines)
@@ -542,6 +553,7 @@ def _before_chunks(
     levels: _Levels,
     totals: Buffer,
     order: Order,
+    given: View | None,
 ) -> View | None:
     """Return what precedes each chunk of the block in its segment; None if nothing does.
 
@@ -560,13 +572,17 @@ def _before_chunks(
         add_in_turn(b, totals, panels, order)
     tree = _Earlier(b, grid, own, chunks + follows)
     tree.add_up()
-    carry, groups = b.shared("carry", wide, 1), None
-    if follows:
+    carry, groups = b.shared("before_group", wide, 1), None
+    of_segment = b.rect(carry, 0, 1, 1, 1)
+    if follows or given is not None:
         with b.one_warp(warps - 1):
-            groups = _await_group(b, grid, b.rect(carry, 0, 1, 1, 1))
+            if follows:
+                groups = _await_group(b, grid, of_segment)
+            if given is not None:
+                b.copy(of_segment, *((of_segment, given) if follows else (given,)))
     b.barrier()
     if alone:
-        return None
+        return None if given is None else b.rect(carry, 0, chunks, levels.panels, 0, 0)
     found, apart = tree.sums()
     if groups is not None:
         of_group = b.rect(found, chunks * apart, 1, 1, 1)
@@ -574,6 +590,7 @@ def _before_chunks(
             following = b.rect(b.scratch("following", wide, 1), 0, 1, 1, 1)
             b.copy(following, of_group, b.rect(carry, 0, 1, 1, 1))
             b.publish(b.rect(groups, grid.group + 1, 1, 1, 1), following)
+    if follows or given is not None:
         in_group, found = (
             b.rect(found, 0, chunks, 1, apart),
             b.scratch("before_chunks", wide, chunks),

@@ -435,11 +435,10 @@ def _scan_by_additions(b: Builder, totals: Buffer, before: Buffer, s: Frag) -> N
 # --- Several segments in a panel --------------------------------------------------------------
 
 
-Precedes: TypeAlias = Annotated[
-    Literal["nothing", "carry", "parts"],
-    "What precedes each segment, if that is one panel of several rows: a value of the input "
-    '"carry", or of "whole" and of "fraction", whose sum with each element is rounded once. Of f64 '
-    "sums without products.",
+BehindParts: TypeAlias = Annotated[
+    bool,
+    'What precedes each segment are inputs "whole" and "fraction", whose sum with each element is '
+    "rounded once: of f64 sums without products, of segments of one panel of several rows.",
 ]
 
 
@@ -459,8 +458,9 @@ def scan_panel(
     segment_size: int,
     *,
     groups: Groups = None,
+    carry: Carry = False,
     order: Order = FORWARD,
-    behind: Precedes = "nothing",
+    behind_parts: BehindParts = False,
 ) -> int:
     """Scan segments, several short ones a warp or a panel of a long one at a time."""
     if b.options.adds_rows and has_own_row(b.k, "scan", segment_size):
@@ -470,47 +470,59 @@ def scan_panel(
     panel = ScannedPanel(b, share, order, totals=share.rows > 1)
     work = PanelWork(panel, share, segment_size, PANEL_ROWS)
     out = b.output("out", b.options.result, Extent(LENGTH))
-    if behind != "nothing":
+    if behind_parts:
         added = b.options.adds_rows and b.options.acc == "f64"
         require(
-            added and work.passes == 1 and work.rows > 1,
-            f"behind={behind!r} is for sums in f64 without products, of segments of a panel that "
-            f"have several rows; got {segment_size} elements of {b.options.ab} to {b.options.acc}",
+            added and work.passes == 1 and work.rows > 1 and not carry,
+            f"behind_parts is for sums in f64 without products and without a carry, of segments of "
+            f"a panel that have several rows; got {segment_size} elements of {b.options.ab} to "
+            f"{b.options.acc}{', with carry=True' if carry else ''}",
         )
     with b.items():
-        if behind == "parts":
+        if behind_parts:
             _scan_behind_parts(b, panel, work, out)
-        elif behind == "carry":
-            (carry,) = _of_segments(b, work, "carry")
+            return work.per_unit
+        given = _of_segments(b, work, "carry") if carry else None
+        if work.passes == 1:
             work.each_row(Index(), panel.step)
-            work.write(Index(), out, panel.rows, _before_rows(b, panel, work, carry))
-        elif work.passes == 1:
-            work.each_row(Index(), panel.step)
-            before = _before_rows(b, panel, work)
+            before = _before_rows(b, panel, work, given)
             _mend(b, panel, work, Index())
             work.write(Index(), out, panel.rows, before)
         else:
-            _scan_by_panels(b, panel, work, out)
+            _scan_by_panels(b, panel, work, out, given)
     return work.per_unit
 
 
-def _scan_by_panels(b: Builder, panel: ScannedPanel, work: PanelWork, out: Buffer) -> None:
-    """Scan a segment a panel at a time; carry on its sum, and that of the chunk so far."""
+def _scan_by_panels(
+    b: Builder, panel: ScannedPanel, work: PanelWork, out: Buffer, given: View | None
+) -> None:
+    """Scan a segment a panel at a time; carry on its sum, and that of the chunk so far.
+
+    given: what precedes the segment, if that is given, repeated for each row.
+    """
     found = b.scratch("found", b.options.acc, CHUNK_PANELS)
     chunk = b.rect(b.scratch("chunk", b.options.acc, 1), 0, 1, 1, 1)
     whole, rest = divmod(work.passes, CHUNK_PANELS)
     chunks = whole + (rest > 0)
     running = panel.nothing("running") if chunks > 1 else None
+    preceding_chunk = running
+    if given is not None:
+        given = preceding_chunk = b.cut(given, 1, 1)
+        if running is not None:
+            preceding_chunk = b.rect(b.scratch("preceding", given.buffer.dtype, 1), 0, 1, 1, 1)
 
     def scan_chunk(first: Index, count: int) -> None:
         b.copy(chunk, panel.nothing("zero"))
+        if preceding_chunk is not None and running is not None and given is not None:
+            b.copy(preceding_chunk, running, given)
         with b.loop("p", count) as turn:
             p = panel.order.turn(turn, count)
             work.each_row(first + p, panel.step)
             before = chunk
-            if running is not None:
-                before = b.rect(b.scratch("base", b.options.acc, 1), 0, 1, 1, 1)
-                b.copy(before, chunk, running)
+            if preceding_chunk is not None:
+                dtype = preceding_chunk.buffer.dtype
+                before = b.rect(b.scratch("base", dtype, 1), 0, 1, 1, 1)
+                b.copy(before, chunk, preceding_chunk)
             of_all = b.rect(before.buffer, 0, work.rows, work.lines, 0, 0)
             rows = _before_rows(b, panel, work, of_all)
             _mend(b, panel, work, first + p)
@@ -532,15 +544,13 @@ def _scan_by_panels(b: Builder, panel: ScannedPanel, work: PanelWork, out: Buffe
         scan_chunk(Index.of(whole * CHUNK_PANELS), rest)
 
 
-def _of_segments(b: Builder, work: PanelWork, *names: str) -> list[View]:
-    """Return the values that inputs have for the work item's segments, repeated for each row."""
-    segments, found = FixedRows(b, work.segment_size, work.lines), []
-    for name in names:
-        kept = b.scratch(f"of_{name}", "f64", work.lines)
-        given = b.input(name, "f64", segments.numbers)
-        b.copy(b.rect(kept, 0, work.lines, 1, 1), segments.values(given))
-        found.append(b.rect(kept, 0, work.rows, work.lines, 0, 1))
-    return found
+def _of_segments(b: Builder, work: PanelWork, name: str) -> View:
+    """Return the values that an input has for the work item's segments, repeated for each row."""
+    segments, dtype = FixedRows(b, work.segment_size, work.lines), b.options.sums
+    kept = b.scratch(f"of_{name}", dtype, work.lines)
+    given = b.input(name, dtype, segments.numbers)
+    b.copy(b.rect(kept, 0, work.lines, 1, 1), segments.values(given))
+    return b.rect(kept, 0, work.rows, work.lines, 0, 1)
 
 
 def _scan_behind_parts(b: Builder, panel: ScannedPanel, work: PanelWork, out: Buffer) -> None:
@@ -548,7 +558,7 @@ def _scan_behind_parts(b: Builder, panel: ScannedPanel, work: PanelWork, out: Bu
 
     It holds that of a fraction and of what is scanned here: the whole number comes last.
     """
-    whole, fraction = _of_segments(b, work, "whole", "fraction")
+    whole, fraction = (_of_segments(b, work, name) for name in ("whole", "fraction"))
     work.each_row(Index(), panel.step)
     before = _before_rows(b, panel, work, fraction)
     assert before is not None
@@ -566,11 +576,17 @@ def _before_rows(
     before: what precedes all of them, or those of each segment.
     """
     rows, lines = work.rows, work.lines
-    if rows == 1:
+    if rows == 1 and before is None:
         return None
+    dtype = b.options.acc if before is None else before.buffer.dtype
+    if rows == 1:
+        assert before is not None
+        found = b.scratch("before", dtype, panel.count)
+        b.copy(b.rect(found, 0, rows, lines, 1, rows), before)
+        return found
     sums = panel.scan_totals(rows, lines)
     shift, inside = panel.order.earlier(1, ROW, rows)
-    found = b.scratch("before", b.options.acc, panel.count)
+    found = b.scratch("before", dtype, panel.count)
     b.copy(
         b.rect(found, 0, rows, lines, 1, rows),
         b.rect(sums, shift, rows, lines, 1, rows, inside),

@@ -408,7 +408,7 @@ def _edges_of(work: Work, piece: _Piece) -> Ints:
 
 def _repeated(work: Work, values: Array) -> Array:
     """Return for each element the value of its segment."""
-    return np.repeat(values, np.diff(work.arrays["offsets"]))
+    return np.repeat(values, np.diff(_edges(work)))
 
 
 def _counted(work: Work, *marks: Bools) -> list[Ints]:

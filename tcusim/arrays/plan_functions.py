@@ -127,7 +127,7 @@ def plan(
     layout = request.layout((length,), by_offsets="segments" in sizes)
     if initial:
         require_unnamed(algorithm, "initial=")
-    own = "segments" not in sizes and (initial or lies_by_offsets(layout, rule, options))
+    own = "segments" not in sizes and lies_by_offsets(layout, rule, options)
     segments = layout.segments if own else sizes.get("segments")
     longest = layout.segment_size if own else sizes.get("longest")
     layout = replace(layout, by_offsets=segments)

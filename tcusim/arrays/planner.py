@@ -182,7 +182,7 @@ def _by_parts(problem: SegmentProblem, title: str, tuning: Tuning) -> Choice:
     """
     made = PlanBuilder(*problem.inputs)
     reason = f"sums of more than {MOST_FLOAT16} elements: of whole numbers, of fractions, of both"
-    given = {memory.name: memory.name for memory in problem.inputs}
+    given = _given(problem)
     cut = _exact_cut(problem)
     if cut is None:
         sums, choice = _add_parts(made, problem, title, tuning, given)
@@ -219,12 +219,12 @@ def _add_exact_scan(
     that it does not hold is larger than what a chunk can take back: one number will do.
     """
     result, given = chunks.types.result, {"in": "in", **sums}
-    behind = "parts"
+    precedes = "behind_parts"
     if result == "f16":
-        behind, carry = "carry", made.add(join_parts(chunks.tile, "f64"), sums, "carry")
+        precedes, carry = "carry", made.add(join_parts(chunks.tile, "f64"), sums, "carry")
         given = {"in": "in", "carry": carry}
     options, _ = panel_options(chunks, tuning)
-    options |= {"behind": behind, **chunks.scan_options}
+    options |= {precedes: True, **chunks.scan_options}
     program = _program_of_length(
         Draft(chunks, tuning), "scan_panel", chunks.segment_size, result, **options
     )
@@ -370,8 +370,13 @@ def _is_named(problem: AnyProblem, tuning: Tuning) -> bool:
 def _add_one(draft: Draft[Problem], name: str, reason: str, **options: Any) -> None:
     """Add one launch of an algorithm, and why."""
     draft.reasons.append(reason)
-    options |= draft.problem.scan_options
-    _launch_wide(draft, name, draft.problem.segment_size, {"in": "in"}, "out", **options)
+    p = draft.problem
+    _launch_wide(draft, name, p.segment_size, _given(p), "out", **options, **p.scan_options)
+
+
+def _given(p: SegmentProblem) -> dict[str, str]:
+    """Return the inputs of a launch that takes what the problem's calls are given."""
+    return {memory.name: memory.name for memory in p.inputs}
 
 
 def _launch_named(draft: Draft[Problem]) -> None:
@@ -407,6 +412,8 @@ def _is_short(p: Problem, tuning: Tuning) -> bool:
     t, k, rows = p.types, p.tile.k, data_rows(p.tile)
     longest = algorithm_of(_short_name(p)).longest(rows, k) or p.segment_size
     if p.segment_size > min(tuning.of(p.kind).longest_short, longest) or t.part is not None:
+        return False
+    if p.carry:
         return False
     if parts_of(t.source, t.ab) > 1 or t.adds:
         return False
@@ -480,7 +487,7 @@ def _launch_shared(draft: Draft[Problem]) -> None:
         f"{who} shared by blocks of {program.warps} warps, which pass sums on in one launch and in "
         f"a fixed order"
     )
-    draft.add(program, {"in": "in"}, "out")
+    draft.add(program, _given(p), "out")
 
 
 # --- Sums and scans of segments by offsets ----------------------------------------------------
@@ -579,10 +586,7 @@ def _launch_rows(draft: Draft[RaggedProblem]) -> None:
     draft.reasons.append(f"no segment has more than {p.most} elements: each is a row")
     line = rounded_up(max(1, p.most), p.tile.k)
     options = {"whole": True, **p.scan_options}
-    inputs = _Level.of(p).inputs()
-    if p.carry:
-        inputs, options = inputs | {"carry": "carry"}, options | {"carry": True}
-    _launch_by_offsets(draft, f"{p.kind}_ragged", line, inputs, "out", **options)
+    _launch_by_offsets(draft, f"{p.kind}_ragged", line, _given(p), "out", **options)
 
 
 def _launch_ragged_chunks(draft: Draft[RaggedProblem]) -> None:
@@ -600,7 +604,8 @@ def _launch_ragged_chunks(draft: Draft[RaggedProblem]) -> None:
     sums = first.cut(name, draft.memory[name].size, row)
     if p.kind == "scan":
         inputs = first.inputs(_add_ragged_carries(draft, sums, 0))
-        _launch_by_offsets(draft, "scan_ragged", row, inputs, "out", carry=True, **p.scan_options)
+        options = {**p.scan_options, "carry": True}
+        _launch_by_offsets(draft, "scan_ragged", row, inputs, "out", **options)
         return
     tuning = draft.tuning.ragged
     # All cuts give the same tree. Lines of about what segments have on average waste the least, and

@@ -157,7 +157,7 @@ class Planned:
             # The usual tile is that of the types.
             named = None if p.tile == tile_for(p.types, None) else p.tile
             problem = replace(p, types=rule.types, tile=tile_for(rule.types, named))
-        if isinstance(problem, RaggedProblem):
+        if isinstance(problem, SegmentProblem):
             # Digits of NumPy arrays had none.
             problem = replace(problem, carry=self.asked.carry)
         if (problem, rule.result) == (p, self.rule.result):
@@ -357,16 +357,15 @@ class Plan(Planned):
                 f"this plan takes {p.length} elements of {self.dtype}, got {math.prod(shape)} of "
                 f"{facts.dtype}; make another plan, or cast the array"
             )
-        plan, layout = self._at(home), self._layout(shape)
-        if not by_offsets and self.asked.size is None:
-            return segment_call(plan, home, a, layout, plan.rule)
-        if not by_offsets:
-            call = call._replace(offsets=layout.even_edges)
-        elif call.segment_ids is not None:
-            call = call._replace(num_segments=layout.segments)
-        offsets = offsets_of(home, a, call, length=p.length, rows=1)
-        self._require_fitting(offsets)
-        layout, extra = offsets.applied(layout), {"offsets": offsets.array}
+        plan, layout, extra = self._at(home), self._layout(shape), {}
+        if by_offsets or self.asked.size is not None:
+            if not by_offsets:
+                call = call._replace(offsets=layout.even_edges)
+            elif call.segment_ids is not None:
+                call = call._replace(num_segments=layout.segments)
+            offsets = offsets_of(home, a, call, length=p.length, rows=1)
+            self._require_fitting(offsets)
+            layout, extra["offsets"] = offsets.applied(layout), offsets.array
         if call.initial is not None:
             extra["carry"] = initial_of(home, a, call.initial, layout, plan.rule)
         return segment_call(plan, home, a, layout, plan.rule, extra)

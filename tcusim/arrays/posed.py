@@ -31,13 +31,13 @@ def segment_problem(
     length = layout.rows * (layout.length + layout.missing)
     common = _common(rule, options, arch)
     common |= {"kind": request.kind, "length": length, "order": request.order}
+    # Digits are added up as they are, and initial values to their sums.
+    common["carry"] = carry and rule.method not in ("digits", "fixed point")
     if layout.by_offsets is None:
         return Problem(segment_size=min(layout.segment_size, length), **common)
     return RaggedProblem(
         segments=layout.by_offsets * layout.rows,
         longest=rounded_longest(longest, length, common["tile"].k),
-        # Digits are added up as they are, and initial values to their sums.
-        carry=carry and rule.method not in ("digits", "fixed point"),
         **common,
     )
 

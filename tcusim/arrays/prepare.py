@@ -51,8 +51,7 @@ def prepare_segments(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call
             "memory the last segment of each row is then shorter, and segments lie by offsets, "
             "for which there is no algorithm to name. Leave algorithm out, or pass row by row"
         )
-    own = carry or lies_by_offsets(layout, rule, options)
-    if uneven or (own and not by_offsets):
+    if uneven or (not by_offsets and lies_by_offsets(layout, rule, options)):
         call, by_offsets = call._replace(offsets=layout.even_edges), True
     plan, longest, extra = None, None, {}
     if by_offsets:

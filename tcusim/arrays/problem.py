@@ -133,27 +133,40 @@ class AnyProblem(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentProblem(AnyProblem):
-    """A "reduction" or a "scan" (its kind) of an array of a length, however the segments lie."""
+    """A "reduction" or a "scan" (its kind) of an array of a length, however the segments lie.
+
+    carry: whether a value is given for each segment that precedes its first element.
+    """
 
     kind: str
     length: int
     order: Order = FORWARD
+    carry: bool = False
 
     @property
     @abstractmethod
     def most(self) -> int:
         """The most elements that a segment can have."""
 
+    def _carries(self, segments: int) -> tuple[Memory, ...]:
+        """Return the array of what precedes each of so many segments, if that is given."""
+        return (Memory("carry", self.types.sums, segments),) if self.carry else ()
+
+    @property
+    def _initial_text(self) -> str:
+        return ", with initial values" if self.carry else ""
+
     @property
     def scan_options(self) -> dict[str, bool]:
-        """What an algorithm is to be told of the order, if it is not the usual one."""
+        """What an algorithm is to be told of the order and of what precedes, if it is not usual."""
         given = {"exclusive": self.order.exclusive, "reverse": self.order.reverse}
+        given["carry"] = self.carry
         return {name: value for name, value in given.items() if value}
 
     @property
     def order_text(self) -> str:
         """The order in words, if it is not the usual one."""
-        return "".join(f", {name}" for name in self.scan_options)
+        return "".join(f", {name}" for name in self.scan_options if name != "carry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +182,8 @@ class Problem(SegmentProblem):
 
     @property
     def inputs(self) -> tuple[Memory, ...]:
-        """The array."""
-        return (Memory("in", self.types.source, self.length),)
+        """The array, and what precedes each segment."""
+        return Memory("in", self.types.source, self.length), *self._carries(self.segments)
 
     @property
     def whole_or_size(self) -> int | None:
@@ -186,6 +199,7 @@ class Problem(SegmentProblem):
         """Return sizes, types and order in words."""
         size, t = self.whole_or_size, self.types
         division = "" if size is None else f" in segments of {size}"
+        division += self._initial_text
         return f"{self.length} {t.dtype}{division} to {t.result_dtype}{self.order_text}"
 
 
@@ -194,12 +208,10 @@ class RaggedProblem(SegmentProblem):
     """A sum or a scan of segments of any lengths, which lie by offsets.
 
     longest: the most elements that a segment may have, where that is known; it may save launches.
-    carry: whether a value is given for each segment that precedes its first element.
     """
 
     segments: int
     longest: int | None = None
-    carry: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what the architecture cannot do."""
@@ -210,8 +222,8 @@ class RaggedProblem(SegmentProblem):
     def inputs(self) -> tuple[Memory, ...]:
         """The array, and where its segments begin and end, from 0 to its length."""
         offsets = Memory("offsets", "s64", self.segments + 1)
-        carry = (Memory("carry", self.types.sums, self.segments),) if self.carry else ()
-        return Memory("in", self.types.source, self.length), offsets, *carry
+        data = Memory("in", self.types.source, self.length)
+        return data, offsets, *self._carries(self.segments)
 
     @property
     def most(self) -> int:
@@ -222,8 +234,7 @@ class RaggedProblem(SegmentProblem):
         """Return sizes, types and order in words."""
         t = self.types
         longest = "" if self.longest is None else f", of up to {self.longest} elements"
-        carry = ", with initial values" if self.carry else ""
-        division = f" in {self.segments} segments by offsets{longest}{carry}"
+        division = f" in {self.segments} segments by offsets{longest}{self._initial_text}"
         return f"{self.length} {t.dtype}{division} to {t.result_dtype}{self.order_text}"
 
 

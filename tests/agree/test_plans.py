@@ -99,6 +99,53 @@ def test_initial_values_and_sums_of_64_bits_on_the_host(
     assert last == expected
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("types", "sizes"),
+    [
+        (Types("f64", "f64", "f64", "f64"), (7, 2000, 2**20 + 1300)),
+        (Types("f16", "f32", "f16", "f32"), (30, 1000, 20_000)),
+        (Types("f32", "f32", "f32", "f32"), (30, 20_000)),
+        (Types("s8", "s32", "s8", "s64"), (30, 1000, 20_000)),
+    ],
+)
+def test_one_launch_with_initial_values_on_the_host(
+    types: Types, sizes: tuple[int, ...], reverse: bool
+) -> None:
+    """As by offsets: within a row, a panel, a chunk and a group, and of several groups."""
+    reason = why_unavailable("host")
+    if reason is not None:
+        pytest.skip(reason)
+    rng = np.random.default_rng(5)
+    for size in sizes:
+        if size > 2**20 and not reverse:
+            continue
+        length = size + max(1, size // 3) if size < 2**20 else size
+        common: dict[str, Any] = {
+            "kind": "scan", "length": length, "types": types, "tile": tile_for(types, None),
+            "order": Order(reverse=reverse), "arch": "hopper", "carry": True,
+        }  # fmt: skip
+        x = (100 * rng.standard_normal(length)).astype(types.dtype)
+        edges = np.append(np.arange(0, length, size), length)
+        carry = (1e3 * rng.standard_normal(edges.size - 1)).astype(types.result_dtype)
+        in_one = launches_for(Problem(segment_size=size, **common)).plan
+        assert [one.program.name for one in in_one.launches] in (
+            ["scan_panel"], ["scan_single_pass"],
+        )  # fmt: skip
+        by_offsets = launches_for(RaggedProblem(segments=edges.size - 1, **common)).plan
+        given = {"in": x, "carry": carry}
+        host, numpy = (get_backend(name) for name in ("host", "numpy"))
+        made = [
+            one.run(plan, arrays, arch="hopper")["out"].tobytes()
+            for one, plan, arrays in (
+                (host, in_one, given),
+                (numpy, in_one, given),
+                (numpy, by_offsets, given | {"offsets": edges}),
+            )
+        ]
+        assert made[0] == made[1] == made[2]
+
+
 @pytest.mark.parametrize(
     ("kind", "size", "order"),
     [("reduction", None, Order()), ("scan", None, Order()), ("scan", 17_000, Order(True, True))],

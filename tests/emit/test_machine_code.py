@@ -107,6 +107,25 @@ def test_newer_gpus(tile: str, sm: int, algorithm: str) -> None:
     assert usage.stack_bytes == 0
 
 
+@pytest.mark.parametrize(
+    ("size", "dtype", "sm"),
+    marked(
+        [(size, t, sm) for size in (None, 100, 2**20) for t in ("f16", "f32") for sm in (70, 90)], 5
+    ),
+)
+def test_scans_with_initial_values_compile(size: int | None, dtype: str, sm: int) -> None:
+    name, warps = ("scan_panel", 4) if size == 100 else ("scan_single_pass", 8)
+    common: dict[str, Any] = {"segment_size": size, "warps": warps, "ab": dtype, "source": dtype}
+    common |= {"masked": True, "combine": "add", "reverse": sm == 90}
+    usage, without = (
+        compiled(emit(tcusim.build(name, carry=carry, **common)), sm) for carry in (True, False)
+    )
+    assert usage.stack_bytes == 0
+    # The value is read by one warp: registers and shared memory are about what they were.
+    assert usage.registers <= without.registers + 16
+    assert usage.shared_bytes <= without.shared_bytes + 1024
+
+
 def test_a_large_ragged_program_compiles() -> None:
     program = tcusim.build(
         "scan_tn", masked=True, segment_size=5000, warps=8, combine="add", result="f16"

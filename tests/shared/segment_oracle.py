@@ -36,7 +36,9 @@ class Oracle:
         """Return the sum of a segment, in the type of the accumulator."""
         return in_pairs(self._totals(self._rows(x), range(self._width(x))))
 
-    def scan(self, x: Array, *, exclusive: bool = False, reverse: bool = False) -> Array:
+    def scan(
+        self, x: Array, *, exclusive: bool = False, reverse: bool = False, initial: Any = 0
+    ) -> Array:
         """Return the scan of a segment, in the type of the accumulator."""
         if self.ab == "f32":
             own, total = _by_halves(self._rows(x) + np.float32(0), reverse=reverse)
@@ -44,7 +46,7 @@ class Oracle:
                 nothing = np.zeros_like(total)[:, None]
                 parts = (own[:, 1:], nothing) if reverse else (nothing, own[:, :-1])
                 own = np.concatenate(parts, axis=1)
-            return (own + preceding(total, reverse)[:, None]).reshape(-1)[: len(x)]
+            return (own + preceding(total, reverse, initial)[:, None]).reshape(-1)[: len(x)]
         places = range(self._width(x))
         turns = places[::-1] if reverse else places
         # Column j of U has ones where the elements lie that element j's prefix has in its tile.
@@ -58,7 +60,7 @@ class Oracle:
             before_tile = np.repeat(total, self.k, axis=1)
             own[:, j * self.k : (j + 1) * self.k] = self._chain(tile, u, before_tile)
             total = self._chain(tile, np.ones((self.k, 1)), total)
-        return (own + preceding(total[:, 0], reverse)[:, None]).reshape(-1)[: len(x)]
+        return (own + preceding(total[:, 0], reverse, initial)[:, None]).reshape(-1)[: len(x)]
 
     @property
     def _dtype(self) -> np.dtype[Any]:
@@ -121,13 +123,16 @@ def in_pairs(values: Array) -> Array:
     return values[..., 0] if values.shape[-1] else np.zeros(values.shape[:-1], values.dtype)
 
 
-def preceding(totals: Array, reverse: bool) -> Array:
-    """Return what precedes each row in the order of the scan, given the rows' totals."""
+def preceding(totals: Array, reverse: bool, initial: Any) -> Array:
+    """Return what precedes each row in the order of the scan, given the rows' totals.
+
+    initial: what precedes them all, and begins the running sum of groups.
+    """
     panels = cut(totals, ROWS)
     chunks = cut(in_pairs(panels), PANELS)
     groups = cut(in_pairs(chunks), CHUNKS)
     step = -1 if reverse else 1
-    carry = _in_turn(in_pairs(groups)[None, ::step])[0, ::step]
+    carry = _in_turn(in_pairs(groups)[None, ::step], initial)[0, ::step]
     for level, of_level in (
         (_in_tree(groups, len(chunks), reverse), chunks),
         (_in_turn(chunks[:, ::step])[:, ::step], panels),
@@ -137,9 +142,10 @@ def preceding(totals: Array, reverse: bool) -> Array:
     return carry
 
 
-def _in_turn(values: Array) -> Array:
-    """Sum what precedes each value in its row, one after the other."""
+def _in_turn(values: Array, initial: Any = 0) -> Array:
+    """Sum what precedes each value in its row, one after the other, beginning with `initial`."""
     result = np.zeros_like(values)
+    result[:, :1] += result.dtype.type(initial)
     for i in range(1, values.shape[1]):
         result[:, i] = result[:, i - 1] + values[:, i - 1]
     return result

@@ -151,6 +151,94 @@ def test_trees_in_rounds_follow_the_grid(chunks: int, order: dict[str, Any]) -> 
         assert bits(out[begin:end]) == bits(oracle.scan(x[begin:end], **order))
 
 
+# --- Initial values -------------------------------------------------------------------------------
+
+INITIAL: tuple[tuple[Any, Oracle, dict[str, Any]], ...] = (
+    (np.float16, Oracle(), {"dtype": np.float32}),
+    (ml_dtypes.bfloat16, Oracle(ab="bf16"), {"dtype": np.float32}),
+    (np.float16, Oracle(acc="f16"), {"acc": "f16"}),
+    (np.float32, Oracle(ab="f32"), {}),
+    (np.float64, Oracle(ab="f64", acc="f64", k=4), {}),
+    (np.float64, Oracle("volta", ab="f32", acc="f64"), {}),
+)
+
+
+def with_initial(
+    x: Array, values: Array, lie: str, order: dict[str, Any], **options: Any
+) -> tuple[Array, list[str]]:
+    """Return the scans of rows with an initial value each, and the programs that made them."""
+    report = Report()
+    options |= {**order, "initial": values, "report": report}
+    with np.errstate(all="ignore"):
+        if lie == "rows":
+            scan = tcusim.cumsum(x, axis=1, **options)
+        elif lie == "offsets":
+            edges = np.arange(len(x) + 1) * x.shape[1]
+            scan = tcusim.segmented_cumsum(x.reshape(-1), offsets=edges, **options)
+        else:
+            scan = tcusim.segmented_cumsum(x.reshape(-1), x.shape[1], **options)
+    return scan.reshape(x.shape), [one.name for one, _ in report.programs]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    ("kind", "length"), marked(list(itertools.product(range(len(INITIAL)), EDGES)), 5)
+)
+def test_an_initial_value_begins_the_running_sum(
+    kind: int, length: int, order: dict[str, Any]
+) -> None:
+    """In one launch, in whichever way, and by offsets: what the oracle has."""
+    dtype, oracle, options = INITIAL[kind]
+    rng = np.random.default_rng(length)
+    x, values = numbers(rng, 2, length).astype(dtype), 50 * numbers(rng, 2)
+    expected = [oracle.scan(row, initial=v, **order) for row, v in zip(x, values, strict=True)]
+    options = {**options, "arch": oracle.arch}
+    for lie in ("rows", "size", "offsets"):
+        scan, names = with_initial(x, values, lie, order, **options)
+        assert bits(scan) == bits(expected)
+        assert (len(names) == 1 and "ragged" not in names[0]) == (lie != "offsets") or length <= 32
+    asked: dict[str, Any] = {"result": options.get("dtype"), "acc": options.get("acc", "f32")}
+    asked |= {"dtype": dtype, "arch": oracle.arch}
+    problem = tcusim.plan("cumsum", length=length, initial=True, **asked).problem
+    for name, warps in (("scan_panel", 1), ("scan_single_pass", 8)):
+        common: dict[str, Any] = {"masked": True, "combine": "add", "carry": True, "warps": warps}
+        types = {one: getattr(problem.types, one) for one in ("ab", "acc", "source", "result")}
+        program = tcusim.build(
+            name, tile=problem.tile, segment_size=length, **types, **common, **order
+        )
+        given = {"in": x.reshape(-1), "carry": values.astype(expected[0].dtype)}
+        scan = tcusim.run(program, given, arch=oracle.arch)["out"]
+        assert bits(scan) == bits(np.array(expected).astype(scan.dtype))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_initial_values_that_are_not_finite(order: dict[str, Any]) -> None:
+    """They and elements that are not reach their own results alone, however segments lie."""
+    rng = np.random.default_rng(3)
+    values = np.array([np.inf, -np.inf, np.nan, -0.0, 1.5, np.inf])
+    for dtype, length in itertools.product((np.float16, np.float32), (20, 700, 2100)):
+        x = numbers(rng, values.size, length).astype(dtype)
+        x[4] = np.where(rng.random(length) < 0.01, rng.choice([np.inf, np.nan, -0.0], length), x[4])
+        x[3], x[5, length // 2] = -0.0, -np.inf
+        made = [with_initial(x, values, lie, order)[0] for lie in ("rows", "size", "offsets")]
+        assert bits(made[0]) == bits(made[1]) == bits(made[2])
+        assert not np.isfinite(made[0][:3]).any()
+        assert not np.signbit(made[0][3]).any()
+        assert np.isinf(made[0][5, 0 if not order["reverse"] else -1])
+
+
+@pytest.mark.parametrize("order", ORDERS[:: len(ORDERS) - 1])
+def test_initial_values_of_segments_of_several_groups(order: dict[str, Any]) -> None:
+    tcusim.register_shape(tcusim.MmaShape(16, 16, 1))
+    oracle, rng = Oracle(ab="f32", k=1), np.random.default_rng(9)
+    x, values = numbers(rng, 2, 2**18 + 700).astype(np.float32), 1e3 * numbers(rng, 2)
+    expected = [oracle.scan(row, initial=v, **order) for row, v in zip(x, values, strict=True)]
+    scan, names = with_initial(x, values, "size", order, tile="16x16x1")
+    assert (bits(scan), names) == (bits(expected), ["scan_single_pass"])
+    alone = tcusim.cumsum(x[1], initial=values[1], tile="16x16x1", **order)
+    assert bits(alone) == bits(expected[1])
+
+
 # --- Alone and in company -------------------------------------------------------------------------
 
 

@@ -189,7 +189,8 @@ def test_the_elements_are_read_once_by_sums_and_twice_by_scans() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"ab": "f16", "acc": "f32"}, "behind='carry' is for sums in f64 without products"),
+        ({"ab": "f16", "acc": "f32"}, "behind_parts is for sums in f64 without products"),
+        ({"ab": "f16", "acc": "f64", "carry": True}, "of f16 to f64, with carry=True"),
         ({"ab": "f16", "acc": "f64", "segment_size": 4096}, "of segments of a panel"),
         ({"ab": "f16", "acc": "f64", "segment_size": 32}, "that have several rows"),
     ],
@@ -197,4 +198,4 @@ def test_the_elements_are_read_once_by_sums_and_twice_by_scans() -> None:
 def test_what_nothing_precedes(options: dict[str, Any], text: str) -> None:
     given_options = {"segment_size": 1024, "combine": "add", "masked": True, **options}
     with pytest.raises(Unsupported, match=text):
-        tcusim.build("scan_panel", behind="carry", **given_options)
+        tcusim.build("scan_panel", behind_parts=True, **given_options)

@@ -559,10 +559,10 @@ def test_listing_and_events_name_the_status_words() -> None:
     assert "order        blocks are numbered in the order in which they start" in text
     assert "publish sums_of_blocks[4*block + block_col] ← " in text
     assert "← sums_of_blocks[4*block + 4*warp + col where col + 4*warp < block_col" in text
-    assert "await carry[0] ← sums_of_groups[block where 0 < block]" in text
+    assert "await before_group[0] ← sums_of_groups[block where 0 < block]" in text
     text = tcusim.listing(build("scan_single_pass", warps=8, columns=2, segment_size=6 * CHUNK))
     assert "grid         ceil(length / 49152) x 3 x 2 blocks of 8 warps" in text
-    assert "await carry[0] ← sums_of_groups[3*block + block_row where 0 < block_row]" in text
+    assert "await before_group[0] ← sums_of_groups[3*block + block_row where 0 < block_row]" in text
     program = chained(TAKE, SYNC, GIVE, SYNC, WAIT, SYNC, PUT)
     events = list(interpret(program, {"in": np.ones(4, np.float32)}))
     assert sum(isinstance(event.step, Publish) for event in events) == 4

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import tcusim
 from tcusim.algorithms import algorithms
 from tcusim.algorithms.order import Order
 from tcusim.arrays import planner
@@ -374,6 +375,20 @@ def test_a_problem_without_elements_or_segments_is_one_launch() -> None:
             assert choice.strategy == "row_per_segment"
             assert launch.inputs == {"in": "in", "offsets": "offsets"}
             assert launch.outputs == {"out": "out"}
+
+
+@pytest.mark.parametrize(("length", "size"), [(2**29, 2**29), (10**6, 10**5), (10**6, 40)])
+def test_initial_values_take_no_launch_more(length: int, size: int) -> None:
+    made = tcusim.plan(
+        "segmented_cumsum", length=length, segment_size=size, dtype="float32", initial=True
+    )
+    (launch,) = made.launches
+    assert launch.inputs == {"in": "in", "carry": "carry"}
+    assert [one.size for one in made.arrays] == [length, -(-length // size), length]
+    # A tile whose rows fill no chunk: long segments are scanned by offsets, as without them.
+    tcusim.register_shape(tcusim.MmaShape(12, 8, 4))
+    wide = tcusim.plan("cumsum", length=10**5, tile="12x8x4", arch="exact", initial=True)
+    assert "offsets" in [one.name for one in wide.arrays]
 
 
 def test_launches_by_offsets_name_what_they_pass_on() -> None:
