@@ -26,6 +26,7 @@ from drawn import (
     segment_calls,
 )
 from drawn_commands import COMMANDS, check_command, command_lines, folder
+from drawn_frameworks import CALLS, check_twin, twins
 
 CASES = int(os.environ.get("TCUSIM_DRAWN_CASES", "0"))
 
@@ -83,3 +84,12 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @given(data=st.data())
 def test_command_lines(there: None, name: str, data: st.DataObject) -> None:
     check_command(data.draw(command_lines(name)))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("library", "name"), [(one, name) for one in CALLS for name in CALLS[one]])
+@cases(12)
+@given(data=st.data())
+def test_libraries(library: str, name: str, data: st.DataObject) -> None:
+    pytest.importorskip(library)
+    check_twin(data.draw(twins(library, name)))
