@@ -23,7 +23,7 @@ from tcusim.errors import InputError, require_flags, require_names
 from tcusim.machine import arch_of
 from tcusim.machine.formats import array_name_of
 
-__all__ = ["carries", "combine", "cut_size", "partials", "sums_type"]
+__all__ = ["carries", "combine", "cut_size", "partials", "sums_type", "type_of_work"]
 
 Operation: TypeAlias = Literal["sum", "cumsum"]
 
@@ -85,6 +85,14 @@ def sums_type(dtype: DTypeLike) -> np.dtype[Any]:
     if name not in FLOATS:
         return np.dtype(np.uint64 if np.dtype(name).kind == "u" else np.int64)
     return np.dtype(np.float64 if name == "float64" else np.float32)
+
+
+def type_of_work(given: DTypeLike, result: DTypeLike) -> str:
+    """Return the type to which pieces are cast before anything, for results of a type.
+
+    float64, as the elements' type or the result's, is that of the whole computation, as in NumPy.
+    """
+    return types_on_host(array_name_of(given), result, "f32", _DEFAULT_ARCH).work
 
 
 def partials(
@@ -194,6 +202,11 @@ def combine(partials: Any, *, axis: int = -1, dtype: DTypeLike | None = None) ->
     6.0
     """
     values = _array("partials", partials, axis)
+    if dtype is not None and values.dtype == np.float32 and array_name_of(dtype) == "float64":
+        raise InputError(
+            "sums of float32 are no parts of a sum in float64: cast the pieces to float64 before "
+            "tcusim.partials"
+        )
     if values.shape[axis] == 0:
         raise InputError("there are no partial sums to combine")
     # Along the first axis, so that a pair is a slice.

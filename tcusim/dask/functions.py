@@ -16,7 +16,15 @@ from tcusim.arrays.dtypes import Bits, numpy_type
 from tcusim.arrays.fixed_point import FixedPoint, places_of, terms_of
 from tcusim.arrays.libraries import addend_of, require_real
 from tcusim.arrays.offsets import edges_of_ids
-from tcusim.arrays.partial import Operation, carries, combine, cut_size, partials, sums_type
+from tcusim.arrays.partial import (
+    Operation,
+    carries,
+    combine,
+    cut_size,
+    partials,
+    sums_type,
+    type_of_work,
+)
 from tcusim.arrays.problem import Shape
 from tcusim.arrays.request import Call
 from tcusim.errors import InputError, Unsupported, unknown_name
@@ -98,6 +106,7 @@ def sum(
         shape = tuple(1 if place == axis else size for place, size in enumerate(a.shape))
         zeros = da.zeros(shape, dtype=result)
         return zeros if keepdims else zeros[(slice(None),) * axis + (0,)]
+    a = _worked(a, result)
     totals = _partials(_cut(a, axis, "sum", tile, arch), axis, "sum", tile, arch)
     totals = totals.rechunk({axis: -1})
     combined = totals.map_blocks(
@@ -163,6 +172,7 @@ def cumsum(
                 "initial does not go with bits='exact' of dask arrays; leave one of them out"
             )
         return _exact_scan(a, axis, result, order)
+    a = _worked(a, result)
     scan = partial(_scanned, axis=axis, dtype=result, tile=tile, arch=arch, **order)
     cut = _cut(a, axis, "cumsum", tile, arch)
     if cut.numblocks[axis] == 1 and initial is None:
@@ -373,6 +383,11 @@ def _partials(
         chunks=_with_chunks(a, axis, counts),
         meta=a._meta.astype(sums_type(a.dtype)),
     )
+
+
+def _worked(a: DaskArray, result: np.dtype[Any]) -> DaskArray:
+    """Return the array in the type of the computation."""
+    return a.astype(numpy_type(type_of_work(a.dtype, result)))
 
 
 def _combined(totals: Any, axis: int, dtype: Any) -> Any:

@@ -21,6 +21,7 @@ from tcusim.torch.jagged import along, elements, is_nested
 from tcusim.torch.operators import (
     cumsum_kernel,
     in_forward_mode,
+    is_integer,
     matmul_kernel,
     matvec_kernel,
     operator,
@@ -136,7 +137,7 @@ def sum_type(tensor: Tensor, dtype: Any) -> Any:
 
 def dims_of(dim: Any) -> tuple[int, ...] | None:
     """Return axes as a tuple; None for all, which an empty tuple is in torch."""
-    if dim is None or hasattr(dim, "__index__"):
+    if dim is None or is_integer(dim):
         return None if dim is None else (int(dim),)
     if not isinstance(dim, tuple | list):
         raise InputError(f"dim must be an integer or a tuple of integers, got {dim!r}")

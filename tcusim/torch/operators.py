@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextvars import ContextVar
+from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
@@ -98,12 +99,18 @@ def require_summable(name: str, tensor: Any) -> None:
     raise InputError(f"{name} is of {tensor.dtype}, which is not summed; cast it first")
 
 
+def is_integer(value: Any) -> bool:
+    """Return whether a value is one integer: Python's, NumPy's, or a size that is being traced."""
+    return isinstance(value, Integral | torch.SymInt) and not isinstance(value, bool)
+
+
 def axes_of(dim: Any, rank: int) -> list[int]:
     """Return axes counted from the first; a tensor without axes has 0 and -1, as in torch."""
     axes: list[int] = []
     most = max(1, rank)
-    for one in range(rank) if dim is None else (dim,) if hasattr(dim, "__index__") else dim:
-        if not hasattr(one, "__index__"):
+    several = range(rank) if dim is None else dim if isinstance(dim, tuple | list) else (dim,)
+    for one in several:
+        if not is_integer(one):
             raise InputError(f"dim must be an integer or a tuple of integers, got {dim!r}")
         if not -most <= one < most:
             raise InputError(f"dim must be in the range [{-most}, {most - 1}], got {one}")

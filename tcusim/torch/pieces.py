@@ -17,7 +17,14 @@ import torch
 import torch.distributed as dist
 
 import tcusim
-from tcusim.arrays.partial import Operation, carries, combine, cut_size, partials
+from tcusim.arrays.partial import (
+    Operation,
+    carries,
+    combine,
+    cut_size,
+    partials,
+    type_of_work,
+)
 from tcusim.machine.formats import array_name_of
 from tcusim.torch.simulation import arch_for
 
@@ -108,10 +115,17 @@ def gathered_numbers(own: Sequence[int], like: Tensor, group: Any) -> list[list[
 # --- Sums and scans -------------------------------------------------------------------------------
 
 
+def _worked(own: Tensor, dtype: Any) -> Tensor:
+    """Return a piece in the type of the computation."""
+    work = type_of_work(array_name_of(own.dtype), array_name_of(dtype))
+    return own.to(getattr(torch, work))
+
+
 def sum_of_pieces(own: Tensor, edges: Edges, group: Any, dtype: Any) -> Tensor:
     """Return the sum along the first axis, on every rank."""
     if not edges[-1]:
         return own.new_zeros(own.shape[1:], dtype=dtype)
+    own = _worked(own, dtype)
     cut = cut_of(own, "sum")
     want = _on_grid(edges, cut)
     groups = _partials(moved(own, edges, want, group), want, cut, "sum", group)
@@ -124,6 +138,7 @@ def cumsum_of_pieces(
     """Return this rank's piece of the scan along the first axis."""
     if not edges[-1]:
         return own.new_empty(own.shape, dtype=dtype)
+    own = _worked(own, dtype)
     cut, rank = cut_of(own, "cumsum"), dist.get_rank(group)
     want = _on_grid(edges, cut)
     piece = moved(own, edges, want, group)

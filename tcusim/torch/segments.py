@@ -23,6 +23,7 @@ from tcusim.torch.functions import (
 from tcusim.torch.jagged import is_nested, segments_of
 from tcusim.torch.operators import (
     axes_of,
+    is_integer,
     operator,
     require_summable,
     segment_cumsum_kernel,
@@ -419,8 +420,7 @@ def _segments(
         raise InputError("input has no axes, and no segments; reshape it to (1,)")
     (axis,) = axes_of(dim, input.dim())
     if segment_size is not None:
-        is_integer = hasattr(segment_size, "__index__") and not isinstance(segment_size, bool)
-        if not is_integer or segment_size < 1:
+        if not is_integer(segment_size) or segment_size < 1:
             raise InputError(f"segment_size must be an integer from 1 on, got {segment_size!r}")
         return _Segments(input, axis, size=int(segment_size))
     if offsets is not None:
@@ -449,7 +449,7 @@ def _by_ids(
         input = input.index_select(axis, order)
     if num_segments is None:
         num_segments = int(ids[-1]) + 1 if ids.shape[0] else 0
-    elif num_segments < 0:
+    elif not is_integer(num_segments) or num_segments < 0:
         raise InputError(f"num_segments must be an integer from 0 on, got {num_segments!r}")
     if check and _has_values(ids):
         _require_ids(ids, num_segments)
@@ -472,7 +472,10 @@ def _edges(lengths: Tensor) -> Tensor:
 def _integers(name: str, given: Any, input: Tensor) -> Any:
     """Return offsets, lengths or ids as a tensor of integers, which may be a list."""
     if not isinstance(given, torch.Tensor):
-        given = torch.as_tensor(given, device=input.device)
+        try:
+            given = torch.as_tensor(given, device=input.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"{name} must be integers, got {given!r}: {error}") from error
     if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         raise InputError(f"{name} must be integers, got a tensor of {given.dtype}")
     if given.dim() != 1:

@@ -160,3 +160,14 @@ def test_segments_by_ids() -> None:
             got = getattr(functions, name)(lazy, segment_ids=ids, num_segments=50, **more)
             assert got.shape == expected.shape
             assert got.compute().tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("chunks", [-1, 5000])
+@pytest.mark.parametrize("given", [np.float16, np.float32])
+def test_float64_is_the_type_of_the_whole_computation(given: Any, chunks: int) -> None:
+    x = (np.random.default_rng(5).standard_normal(20_001) * 100).astype(given)
+    there = da.from_array(x, chunks=chunks)
+    sums = tcusim.dask.sum(there, axis=0, dtype=np.float64)
+    assert sums.compute().tobytes() == tcusim.sum(x, dtype=np.float64).tobytes()
+    scan = tcusim.dask.cumsum(there, axis=0, dtype=np.float64)
+    assert scan.compute().tobytes() == tcusim.cumsum(x, dtype=np.float64).tobytes()

@@ -98,3 +98,11 @@ def test_what_cannot_be_cut() -> None:
         partials(np.zeros(0, np.float16))
     with pytest.raises(InputError, match="there are no partial sums to combine"):
         combine(np.zeros(0, np.float32))
+
+
+def test_sums_of_float32_are_no_parts_of_a_sum_in_float64() -> None:
+    sums = tcusim.partials(np.ones(20_000, np.float32))
+    with pytest.raises(InputError, match="cast the pieces to float64 before"):
+        tcusim.combine(sums, dtype=np.float64)
+    wide = tcusim.partials(np.ones(20_000))
+    assert tcusim.combine(wide, dtype=np.float64) == 20_000
