@@ -33,6 +33,7 @@ from tcusim.arrays.libraries import (
     name_of_kind,
     signature,
 )
+from tcusim.arrays.offsets import initial_of
 from tcusim.arrays.problem import AnyProblem
 from tcusim.arrays.report import Report
 from tcusim.arrays.request import Call, Layout, ProductLayout
@@ -55,6 +56,8 @@ __all__ = [
 Arrays: TypeAlias = tuple[Any, ...]
 # Computes arrays like those that it was prepared for.
 ReadyCall: TypeAlias = Callable[[Arrays, Call], Any]
+# Makes the plan's input of a call's array and initial values.
+MakeCarry: TypeAlias = Callable[[Any, Any], Any]
 Prepare: TypeAlias = Callable[[Arrays, Arrays, Call], ReadyCall]
 # The order of an array's axes, and its type.
 Arrangement: TypeAlias = tuple[tuple[int, ...], str]
@@ -142,9 +145,10 @@ def run_ready(asked: Arrays, arrays: Arrays, call: Call, prepare: Prepare) -> An
     returned as theirs.
     """
     signatures = tuple([() if array is None else signature(array) for array in arrays])
-    plain = call.offsets is call.segment_ids is call.num_segments is call.initial is None
-    is_known = plain and None not in signatures
-    key = (asked, signatures)
+    plain = call.offsets is call.segment_ids is call.num_segments is None
+    of_initial = _signature_of_initial(call.initial)
+    is_known = plain and of_initial is not None and None not in signatures
+    key = (asked, signatures, of_initial)
     ready = READY.find(key) if is_known else None
     if ready is None:
         if any(map(is_foreign, arrays)) and not any(map(is_on_device, arrays)):
@@ -156,6 +160,16 @@ def run_ready(asked: Arrays, arrays: Arrays, call: Call, prepare: Prepare) -> An
     if seen is not None:
         seen.append(ready)
     return ready(arrays, call)
+
+
+def _signature_of_initial(initial: Any) -> Hashable | None:
+    """Return what a call depends on of initial values; those on the computer are copied each time.
+
+    None if that cannot be told quickly.
+    """
+    if initial is None:
+        return ()
+    return signature(initial) if is_on_device(initial) else Host
 
 
 def _run_foreign(asked: Arrays, arrays: Arrays, call: Call, prepare: Prepare) -> Any:
@@ -200,6 +214,7 @@ class HostCall:
     layout: Layout | None = None
     stages: tuple[Stage, ...] = ()
     extra: Mapping[str, Array] = field(default_factory=dict)
+    carry: MakeCarry | None = None
 
     def __call__(self, arrays: Arrays, call: Call) -> Any:
         """Flatten, compute, and shape the result."""
@@ -212,7 +227,9 @@ class HostCall:
             if name == "c":
                 array = addend_of(array, self.shape, self.dtype)
             flat[name] = HOST.arranged(np.asarray(array), *layout).reshape(-1)
-        rows = self.layout
+        rows, extra = self.layout, self.extra
+        if self.carry is not None:
+            extra = {**extra, "carry": self.carry(arrays[0], call.initial)}
         if self.plan is None:
             zeros = np.zeros(self.shape, self.dtype)
             result = flat["c"].reshape(self.shape).copy() if "c" in flat else zeros
@@ -220,8 +237,8 @@ class HostCall:
             if rows is not None and rows.missing:
                 whole = flat["in"].reshape(rows.rows, rows.length)
                 flat["in"] = np.pad(whole, ((0, 0), (0, rows.missing))).reshape(-1)
-            result = self.plan.compute({**flat, **self.extra}, call, self.stages)
-            inputs = (*flat.values(), *self.extra.values())
+            result = self.plan.compute({**flat, **extra}, call, self.stages)
+            inputs = (*flat.values(), *extra.values())
             warn_of_overflow(self.plan.operation, result, inputs)
             result = (result if rows is None else rows.unfilled(result)).reshape(self.shape)
         if rows is not None and rows.back is not None:
@@ -313,7 +330,7 @@ class DeviceCall:
     it is. shape: of the result, for the session. initial: where its rows are longer by a zero.
     starts: where the parts of the arrays begin that are computed one by one. back: the axes of the
     result, if they are to be put back. flat: its shape for the user, if it is another. extra:
-    inputs of the plan beside the arrays: offsets, carries.
+    inputs of the plan beside the arrays: offsets. carry: as in `HostCall`.
     """
 
     plan: Computation
@@ -326,6 +343,7 @@ class DeviceCall:
     back: tuple[int, ...] | None = None
     flat: tuple[int, ...] | None = None
     extra: Mapping[str, Any] | None = None
+    carry: MakeCarry | None = None
 
     def __call__(self, arrays: Arrays, call: Call) -> Any:
         """Arrange, launch, and shape the result."""
@@ -341,6 +359,8 @@ class DeviceCall:
         }
         if self.extra is not None:
             inputs.update(self.extra)
+        if self.carry is not None:
+            inputs["carry"] = self.carry(arrays[0], call.initial)
         target = out if out is None or self.flat is None else out.reshape(self.shape)
         result = self.session.run(
             inputs,
@@ -363,7 +383,7 @@ def lane_of(ready: ReadyCall, array: Any) -> Lane | None:
     """Return the shortest way for a call of one array that has been run, if there is one."""
     if not isinstance(ready, DeviceCall) or ready.layouts != (("in", None),):
         return None
-    extras = (ready.initial, ready.starts, ready.back, ready.flat, ready.extra)
+    extras = (ready.initial, ready.starts, ready.back, ready.flat, ready.extra, ready.carry)
     if any(extra is not None for extra in extras):
         return None
     session = ready.session
@@ -379,9 +399,13 @@ class _Zeros:
     result: str
     refused: str
     back: tuple[int, ...] | None = None
+    carry: MakeCarry | None = None
 
     def __call__(self, arrays: Arrays, call: Call) -> Any:
         """Make zeros."""
+        if self.carry is not None:
+            # It refuses what is wrong.
+            self.carry(arrays[0], call.initial)
         if call.out is not None or any(array is not None for array in arrays[2:]):
             raise Unsupported(self.refused)
         zeros = self.backend.zeros(arrays[0], self.shape, self.result)
@@ -398,18 +422,24 @@ def segment_call(
     layout: Layout,
     rule: TypeRule,
     extra: Mapping[str, Any] = NO_EXTRA,
+    *,
+    carried: bool = False,
 ) -> ReadyCall:
     """Return the call for a sum or scan of an array; without a plan there is nothing to compute.
 
-    extra: inputs of the plan beside the array, where it is.
+    extra: inputs of the plan beside the array, where it is. carried: whether calls give initial
+    values.
     """
     arrangement = (layout.order, rule.work)
+    carry = partial(initial_of, home, layout=layout, rule=rule) if carried else None
     if isinstance(home, Host):
         dtype = numpy_type(rule.result)
-        return HostCall(plan, {"in": arrangement}, layout.result, dtype, layout, extra=extra)
+        return HostCall(
+            plan, {"in": arrangement}, layout.result, dtype, layout, extra=extra, carry=carry
+        )
     if plan is None:
         refused = "out= for an array without elements in GPU memory; leave it out"
-        return _Zeros(home, layout.result, rule.result, refused, layout.back)
+        return _Zeros(home, layout.result, rule.result, refused, layout.back, carry)
     shape, flat = layout.result, None
     if layout.initial is not None and not layout.is_whole and layout.segments > 1:
         if layout.segments * layout.segment_size != layout.length:
@@ -428,6 +458,7 @@ def segment_call(
         back=layout.back,
         flat=flat,
         extra=extra or None,
+        carry=carry,
     )
 
 

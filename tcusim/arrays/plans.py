@@ -20,7 +20,7 @@ from tcusim.arrays.calls import ReadyCall, product_call, run_ready, segment_call
 from tcusim.arrays.dtypes import TypeRule, numpy_type, types_on_device
 from tcusim.arrays.exact import Stage, Work, few_summed, stages_of, through
 from tcusim.arrays.libraries import Array, Home, Host, HostArray, Kind, as_numpy, gathered
-from tcusim.arrays.offsets import Offsets, initial_of, offsets_of, require_longest
+from tcusim.arrays.offsets import Offsets, offsets_of, require_longest
 from tcusim.arrays.planner import Choice, choose
 from tcusim.arrays.problem import (
     MOST_BY_PARTS,
@@ -366,9 +366,8 @@ class Plan(Planned):
             offsets = offsets_of(home, a, call, length=p.length, rows=1)
             self._require_fitting(offsets)
             layout, extra["offsets"] = offsets.applied(layout), offsets.array
-        if call.initial is not None:
-            extra["carry"] = initial_of(home, a, call.initial, layout, plan.rule)
-        return segment_call(plan, home, a, layout, plan.rule, extra)
+        carried = call.initial is not None
+        return segment_call(plan, home, a, layout, plan.rule, extra, carried=carried)
 
     def _layout(self, shape: tuple[int, ...]) -> Layout:
         """Return the layout of an array of a shape that is taken as flat, and scanned in it."""

@@ -13,7 +13,7 @@ import numpy as np
 from tcusim.arrays.calls import ReadyCall, product_call, segment_call
 from tcusim.arrays.dtypes import TypeRule, numpy_type, types_on_device, types_on_host
 from tcusim.arrays.libraries import Home, Host, addend_of, as_numpy, gathered
-from tcusim.arrays.offsets import initial_of, offsets_of
+from tcusim.arrays.offsets import offsets_of
 from tcusim.arrays.plans import plan_for
 from tcusim.arrays.posed import lies_by_offsets, product_problem, segment_problem
 from tcusim.arrays.problem import require_unnamed
@@ -57,12 +57,10 @@ def prepare_segments(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call
     if by_offsets:
         found = offsets_of(home, a, call, length=layout.length, rows=layout.rows)
         layout, longest, extra["offsets"] = found.applied(layout), found.longest, found.array
-    if carry:
-        extra["carry"] = initial_of(home, a, call.initial, layout, rule)
     if layout.elements:
         problem = segment_problem(request, layout, rule, options, arch, longest, carry=carry)
         plan = plan_for(request.operation, problem, options.arch, options.backend, rule)
-    return segment_call(plan, home, a, layout, rule, extra)
+    return segment_call(plan, home, a, layout, rule, extra, carried=carry)
 
 
 def prepare_product(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call) -> ReadyCall:

@@ -24,6 +24,7 @@ from tcusim.arrays.plans import plan_for
 from tcusim.errors import InputError
 from tcusim_cuda import CUDA, runtime
 from tcusim_cuda.driver import Driver
+from tcusim_cuda.session import DeviceSession
 from two_gpus import Array, CupyArray, Gpus, Tensor, cupy_of, faulty, torch_of
 
 ASK = cuda.cuPointerGetAttribute
@@ -486,3 +487,44 @@ def test_a_gpu_launches_while_another_waits_for_its_compiler(
     assert done == 2
     same(found[0], tcusim.cumsum(X, arch="ampere"), 0)
     same(found[2], tcusim.cumsum(X, arch="hopper"), 1)
+
+
+@pytest.mark.parametrize("library", ["torch", "cupy"])
+def test_calls_with_initial_values_take_the_short_way(
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    modules = {"torch": torch_of((0, 0)), "cupy": cupy_of(gpus)}
+    monkeypatch.setitem(sys.modules, library, modules[library])
+    kind: Any = {"torch": Tensor, "cupy": CupyArray}[library]
+    launched, long_ways = DeviceSession._launched, [0]
+
+    def long_way(*given: Any) -> Any:
+        long_ways[0] += 1
+        return launched(*given)
+
+    monkeypatch.setattr(DeviceSession, "_launched", long_way)
+    half = X[:2996].reshape(2, 1498)
+    options: dict[str, Any] = {"axis": 1, "dtype": "float32", "backend": "cuda"}
+    for device in (0, 1):
+        a = kind(gpus, device, half)
+        for n in range(4):
+            values = np.array([n, -0.5 - n], np.float32)
+            expected = tcusim.cumsum(half, axis=1, dtype="float32", initial=values)
+            # On the GPU it is used where it is; else it is copied there in each call.
+            for initial in (values, values.tolist(), kind(gpus, device, values)):
+                same(tcusim.cumsum(a, initial=initial, **options), expected, device)
+            same(
+                tcusim.cumsum(a, initial=n, **options),
+                tcusim.cumsum(half, axis=1, dtype="float32", initial=n),
+                device,
+            )
+    # The first call on each GPU: others are like it.
+    assert long_ways == [2]
+    assert len(READY) <= 5
+    here, there = kind(gpus, 0, half), kind(gpus, 1, np.zeros(2, np.float32))
+    with pytest.raises(InputError, match=r"GPU 0.*GPU 1"):
+        tcusim.cumsum(here, initial=there, **options)
+    for wrong in (np.zeros(3), kind(gpus, 0, np.zeros(3, np.float32))):
+        for _ in range(2):
+            with pytest.raises(InputError, match="initial"):
+                tcusim.cumsum(here, initial=wrong, **options)
