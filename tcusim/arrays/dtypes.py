@@ -149,7 +149,10 @@ def types_on_host(
         if acc == "f16":
             how = "exact" if product else "summed exactly"
             raise Unsupported(f"acc='f16' is for float16 input; integers are {how}")
-        how_exactly: Method = "fixed point" if is_exact and not is_integer else "digits"
+        # float64 holds the sums of digits of narrower integers, so that they are rounded once too.
+        wide = algorithm is None and not product and np.dtype(given).itemsize == 8
+        in_fixed_point = not is_integer and (is_exact or wide)
+        how_exactly: Method = "fixed point" if in_fixed_point else "digits"
         return TypeRule(given, given, wanted, _types_of_digits(arch), how_exactly)
     if is_integer:
         verb = "multiply" if product else "sum"

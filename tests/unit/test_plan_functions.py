@@ -75,7 +75,7 @@ def test_equal_plans_are_made_once() -> None:
          "algorithm", "sum", {"strategy": "named"}),
         (InputError, "give algorithm= or strategy=, not both", "sum",
          {"strategy": "panels", "algorithm": "reduction_kn"}),
-        (Unsupported, "segments of more than 8388608 elements are summed exactly in pieces by offs",
+        (Unsupported, "segments of more than 8388608 elements are summed exactly in pieces, and",
          "sum", {"dtype": "int8", "length": 2**23 + 1, "strategy": "single_pass"}),
     ],
 )  # fmt: skip
