@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike
 from tcusim.algorithms.rows import CHUNK_PANELS, GROUP_CHUNKS, PANEL_ROWS, ROW_TILES
 from tcusim.arrays.dtypes import FLOATS, numpy_type, types_on_host
 from tcusim.arrays.functions import segmented_sum
-from tcusim.arrays.libraries import as_numpy
+from tcusim.arrays.libraries import as_numpy, like_array
 from tcusim.arrays.problem import Shape, tile_for
 from tcusim.arrays.request import SegmentRequest
 from tcusim.errors import InputError, require_flags, require_names
@@ -246,14 +246,28 @@ def carries(partials: Any, *, axis: int = -1, reverse: bool = False) -> Any:
     """
     require_flags(reverse=reverse)
     values = _array("partials", partials, axis)
+    module = _module(values)
+    if module is not np and module.__name__ != "torch":
+        return _carries_one_by_one(values, axis, reverse=reverse)
+    # NumPy accumulates one after the other, in the type that it is told.
+    rows = as_numpy("partials", values if module is np else values.detach().cpu())
+    rows = np.moveaxis(rows, axis, 0)[:: -1 if reverse else 1]
+    before = np.concatenate([np.zeros_like(rows[:1]), rows[:-1]])
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = np.add.accumulate(before, axis=0, dtype=before.dtype)[:: -1 if reverse else 1]
+    found = np.moveaxis(sums, 0, axis).copy()
+    return found if module is np else like_array(values, found).to(values.device)
+
+
+def _carries_one_by_one(values: Any, axis: int, *, reverse: bool) -> Any:
+    """Return what precedes each group, by additions of the array's library."""
     rows = _moved(values, axis)
     order = range(rows.shape[0])
     found: dict[int, Any] = {}
     total: Any = None
-    with np.errstate(over="ignore", invalid="ignore"):
-        for place in reversed(order) if reverse else order:
-            found[place] = total if found else _module(rows).zeros_like(rows[0])
-            total = found[place] + rows[place]
+    for place in reversed(order) if reverse else order:
+        found[place] = total if found else _module(rows).zeros_like(rows[0])
+        total = found[place] + rows[place]
     if not found:
         return values
     stacked: Any = _module(rows).stack([found[place] for place in order])

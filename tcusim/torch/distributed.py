@@ -7,7 +7,9 @@ goes to `tcusim.torch`, also from here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -77,7 +79,9 @@ def shard_sizes(
     return sizes
 
 
-def sum(local: Tensor, *, dtype: Any = None, group: Any = None) -> Tensor:
+def sum(
+    local: Tensor, *, dtype: Any = None, sizes: Sequence[int] | None = None, group: Any = None
+) -> Tensor:
     """Sum a tensor of one axis whose pieces the ranks hold.
 
     Parameters
@@ -86,6 +90,9 @@ def sum(local: Tensor, *, dtype: Any = None, group: Any = None) -> Tensor:
         This rank's piece, of any length, or a `DTensor`.
     dtype : torch.dtype, optional
         Type of the result; by default that of `local`, int64 for integers.
+    sizes : sequence of int, optional
+        How many elements each rank holds, as `shard_sizes` has it. Without it the ranks ask each
+        other, and wait for the answer. It is the same on all ranks.
     group : ProcessGroup, optional
         By default all ranks. A DTensor has its own.
 
@@ -97,12 +104,13 @@ def sum(local: Tensor, *, dtype: Any = None, group: Any = None) -> Tensor:
     Raises
     ------
     InputError
-        If the tensor requires a gradient, or has several axes, and is no DTensor.
+        If the tensor requires a gradient, or has several axes, and is no DTensor; if `sizes` are
+        not one for each rank, and this rank's its own.
     """
-    if _is_dtensor(local, group):
+    if _is_dtensor(local, group, sizes):
         return functions.sum(local, dtype=dtype)
     own = _plain(local)
-    return sum_of_pieces(own, _edges(own, group), group, result_type(dtype, own.dtype))
+    return sum_of_pieces(own, _edges(own, sizes, group), group, result_type(dtype, own.dtype))
 
 
 def cumsum(
@@ -111,6 +119,7 @@ def cumsum(
     dtype: Any = None,
     exclusive: bool = False,
     reverse: bool = False,
+    sizes: Sequence[int] | None = None,
     group: Any = None,
 ) -> Tensor:
     """Scan a tensor of one axis whose pieces the ranks hold.
@@ -119,7 +128,7 @@ def cumsum(
     ----------
     exclusive, reverse : bool
         As in `tcusim.torch.cumsum`.
-    local, dtype, group
+    local, dtype, sizes, group
         As in `sum`.
 
     Returns
@@ -133,11 +142,11 @@ def cumsum(
     InputError
         As in `sum`.
     """
-    if _is_dtensor(local, group):
+    if _is_dtensor(local, group, sizes):
         return functions.cumsum(local, 0, dtype=dtype, exclusive=exclusive, reverse=reverse)
     own = _plain(local)
     wanted = result_type(dtype, own.dtype)
-    edges = _edges(own, group)
+    edges = _edges(own, sizes, group)
     return cumsum_of_pieces(own, edges, group, wanted, exclusive=exclusive, reverse=reverse)
 
 
@@ -213,13 +222,15 @@ def segment_sum(
             values, segment_ids=places - segments[rank], num_segments=count, axis=0,
             dtype=array_name_of(wanted), arch=arch_for(own),
         )  # fmt: skip
-    return torch.cat(gathered(sums, segments, group))
+    return gathered(sums, segments, group)
 
 
-def _is_dtensor(local: Tensor, group: Any) -> bool:
+def _is_dtensor(local: Tensor, group: Any, sizes: Sequence[int] | None = None) -> bool:
     found = hasattr(local, "device_mesh")
     if found and group is not None:
         raise InputError("a DTensor has the groups of its mesh: leave group out")
+    if found and sizes is not None:
+        raise InputError("a DTensor knows the sizes of its pieces: leave sizes out")
     return found
 
 
@@ -233,9 +244,18 @@ def _plain(local: Tensor) -> Tensor:
     return local.detach()
 
 
-def _edges(own: Tensor, group: Any) -> list[int]:
+def _edges(own: Tensor, sizes: Sequence[int] | None, group: Any) -> list[int]:
     """Return the edges of all pieces of one axis."""
     if own.dim() != 1:
         raise InputError(f"local must have one axis, got shape {tuple(own.shape)}")
+    if sizes is not None:
+        world, rank = dist.get_world_size(group), dist.get_rank(group)
+        known = len(sizes) == world and all(isinstance(n, Integral) and n >= 0 for n in sizes)
+        if not known or sizes[rank] != own.shape[0]:
+            raise InputError(
+                f"sizes must be {world} integers, the elements that each rank holds, and of rank "
+                f"{rank} {own.shape[0]}; got {sizes!r}"
+            )
+        return edges_of_lengths([int(size) for size in sizes])
     lengths = gathered_numbers([own.shape[0]], own, group)
     return edges_of_lengths([length for (length,) in lengths])

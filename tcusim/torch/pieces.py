@@ -91,24 +91,28 @@ def _overlaps(rank: int, own: Edges, others: Edges) -> list[int]:
     ]
 
 
-def gathered(own: Tensor, edges: Edges, group: Any) -> list[Tensor]:
-    """Return the pieces of all ranks, on every rank, by one all_gather."""
+def gathered(own: Tensor, edges: Edges, group: Any) -> Tensor:
+    """Return the pieces of all ranks end to end, on every rank, by one all_gather."""
     lengths = [end - begin for begin, end in pairwise(edges)]
-    padded = own
-    if own.shape[0] < max(lengths):
-        padded = own.new_zeros((max(lengths), *own.shape[1:]))
+    most = max(lengths)
+    padded = own.contiguous()
+    if own.shape[0] < most:
+        padded = own.new_zeros((most, *own.shape[1:]))
         padded[: own.shape[0]] = own
-    found = [torch.empty_like(padded, memory_format=torch.contiguous_format) for _ in lengths]
-    dist.all_gather(found, padded.contiguous(), group=group)
-    return [one[:length] for one, length in zip(found, lengths, strict=True)]
+    found = padded.new_empty((len(lengths) * most, *own.shape[1:]))
+    dist.all_gather_into_tensor(found, padded, group=group)
+    if min(lengths) == most:
+        return found
+    pieces = found.split(most)
+    return torch.cat([one[:length] for one, length in zip(pieces, lengths, strict=True)])
 
 
 def gathered_numbers(own: Sequence[int], like: Tensor, group: Any) -> list[list[int]]:
     """Return a few integers of every rank."""
     numbers = torch.tensor(own, device=like.device)
-    found = [torch.empty_like(numbers) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(found, numbers, group=group)
-    every: list[list[int]] = torch.stack(found).tolist()
+    found = numbers.new_empty(dist.get_world_size(group) * len(own))
+    dist.all_gather_into_tensor(found, numbers, group=group)
+    every: list[list[int]] = found.view(-1, len(own)).tolist()
     return every
 
 
@@ -128,8 +132,12 @@ def sum_of_pieces(own: Tensor, edges: Edges, group: Any, dtype: Any) -> Tensor:
     own = _worked(own, dtype)
     cut = cut_of(own, "sum")
     want = _on_grid(edges, cut)
-    groups = _partials(moved(own, edges, want, group), want, cut, "sum", group)
-    return combine(torch.cat(groups), axis=0, dtype=array_name_of(dtype))
+    sums = _partials(moved(own, edges, want, group), want, cut, "sum", group)
+    name = array_name_of(dtype)
+    if sums.dtype == torch.float32:
+        # The tree of `combine` in one launch: no partial sum is -0, which would count as 0.
+        return tcusim.sum(sums, axis=0, dtype=name, arch=arch_for(own))
+    return combine(sums, axis=0, dtype=name)
 
 
 def cumsum_of_pieces(
@@ -142,12 +150,12 @@ def cumsum_of_pieces(
     cut, rank = cut_of(own, "cumsum"), dist.get_rank(group)
     want = _on_grid(edges, cut)
     piece = moved(own, edges, want, group)
-    groups = _partials(piece, want, cut, "cumsum", group, reverse=reverse)
+    sums = _partials(piece, want, cut, "cumsum", group, reverse=reverse)
     result = piece.new_empty(piece.shape, dtype=dtype)
     if piece.shape[0]:
-        before = carries(torch.cat(groups), axis=0, reverse=reverse)
-        first = sum(one.shape[0] for one in groups[:rank])
-        place = first + groups[rank].shape[0] - 1 if reverse else first
+        # They are few, and added one after the other: by the host at once.
+        before = carries(sums.cpu(), axis=0, reverse=reverse)
+        place = -(-want[rank + 1] // cut) - 1 if reverse else want[rank] // cut
         result = tcusim.cumsum(
             piece, axis=0, dtype=array_name_of(dtype), exclusive=exclusive, reverse=reverse,
             initial=before[place], arch=arch_for(piece),
@@ -168,8 +176,8 @@ def _partials(
     group: Any,
     *,
     reverse: bool = False,
-) -> list[Tensor]:
-    """Return the partial sums of each rank's piece, on every rank."""
+) -> Tensor:
+    """Return the partial sums of all ranks' pieces, on every rank."""
     counts = [-(-(end - begin) // cut) for begin, end in pairwise(edges)]
     # A rank without elements takes one zero, for the type of its partial sums.
     given = piece if piece.shape[0] else piece.new_zeros((1, *piece.shape[1:]))

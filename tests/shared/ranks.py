@@ -55,6 +55,9 @@ def check_pieces(rank: int) -> None:
     for reverse in (False, True):
         whole = of_one(partial(tcusim.cumsum, x, reverse=reverse))
         same(tcd.cumsum(own, reverse=reverse), whole[begin : begin + sizes[rank]])
+        known = tcd.cumsum(own, reverse=reverse, sizes=sizes)
+        same(known, whole[begin : begin + sizes[rank]])
+    check_sizes(own, sizes, rank)
     half = x[:50_000].astype(np.float16)
     even = np.linspace(0, half.size, dist.get_world_size() + 1).astype(int)
     ids = np.sort(rng.integers(0, 40, half.size))
@@ -70,6 +73,19 @@ def check_pieces(rank: int) -> None:
         same(tcd.segment_sum(piece, numbers, 45), segments)
     few = torch.tensor([250, 250, 250], dtype=torch.uint8)
     assert int(tcd.sum(few)) == 750 * dist.get_world_size()
+
+
+def check_sizes(own: Any, sizes: list[int], rank: int) -> None:
+    """Sum with sizes that are known, of which nobody is asked; refuse wrong ones."""
+    expected = tcd.sum(own)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tcusim.torch.distributed.gathered_numbers", None)
+        assert torch.equal(tcd.sum(own, sizes=sizes), expected)
+    own_size = sizes[rank]
+    wrong: list[Any] = [sizes[:-1], [*sizes, 0], [own_size + 1] * len(sizes)]
+    for given in (*wrong, [float(size) for size in sizes]):
+        with pytest.raises(tcusim.InputError, match="sizes must be"):
+            tcd.sum(own, sizes=given)
 
 
 def offsets(x: Any) -> Any:

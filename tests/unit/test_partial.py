@@ -106,3 +106,41 @@ def test_sums_of_float32_are_no_parts_of_a_sum_in_float64() -> None:
         tcusim.combine(sums, dtype=np.float64)
     wide = tcusim.partials(np.ones(20_000))
     assert tcusim.combine(wide, dtype=np.float64) == 20_000
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_carries_are_added_one_after_the_other(dtype: str) -> None:
+    rng = np.random.default_rng(11)
+    for shape in ((1,), (2,), (257,), (40, 3)):
+        values = (rng.standard_normal(shape) * np.exp2(rng.integers(-20, 21, shape))).astype(dtype)
+        if dtype != "int64":
+            values.reshape(-1)[::41] = rng.choice([np.inf, -np.inf, 3e38, -0.0])
+        for reverse in (False, True):
+            expected, total = np.zeros_like(values), np.zeros_like(values[0])
+            for place in range(len(values))[:: -1 if reverse else 1]:
+                expected[place] = total
+                with np.errstate(all="ignore"):
+                    total = total + values[place]
+            found = tcusim.carries(values, axis=0, reverse=reverse)
+            np.testing.assert_array_equal(found, expected)
+            assert found.dtype == values.dtype
+            assert found.flags.c_contiguous
+            turned = tcusim.carries(values.T, axis=-1, reverse=reverse)
+            np.testing.assert_array_equal(turned, expected.T)
+    assert tcusim.carries(np.zeros(0, dtype)).size == 0
+
+
+def test_float32_is_combined_by_the_tree_of_its_sum() -> None:
+    """As tcusim.torch.distributed does it, in one launch: bits of `combine`, but for -0."""
+    rng = np.random.default_rng(12)
+    lengths = [*range(1, 70), 1023, 1024, 1025, 8191, 8192, 8193, 32_769, 131_072, 300_001]
+    for length in lengths:
+        x = rng.standard_normal(length) * np.exp2(rng.integers(-20, 21, length))
+        values = x.astype(np.float32)
+        values[rng.random(length) < 0.1] = -0.0
+        if length > 1 or values[0] != 0:
+            assert tcusim.sum(values).tobytes() == tcusim.combine(values).tobytes()
+    nothing = np.full(9, -0.0, np.float32)
+    assert np.signbit(tcusim.combine(nothing))
+    for dtype in (np.float16, np.float32):
+        assert not np.signbit(tcusim.partials(nothing.astype(dtype))).any()
