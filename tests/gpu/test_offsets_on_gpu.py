@@ -109,6 +109,23 @@ def test_a_scan_begins_with_an_initial_value(library: Library, length: int) -> N
     library.require_bits(scan, expected)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("size", [7, 32, 1000, 9000, 70_000, 2**22 + 5000])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_segments_of_one_size_begin_with_initial_values(
+    library: Library, dtype: str, size: int, reverse: bool
+) -> None:
+    """In one launch, whose kernel reads them; those on the computer are copied in each call."""
+    x = numbers(dtype, size + size // 2)
+    sums = {"float64": "float64", "int8": "int64"}.get(dtype, "float32")
+    a, options = library.there(x), dict[str, Any](backend=library.backend, reverse=reverse)
+    for values in (np.array([100, -3], sums), np.array([-7, 9], sums)):
+        expected = tcusim.segmented_cumsum(x, size, initial=values, reverse=reverse, arch=arch())
+        for initial in (values, library.there(values)):
+            scan = tcusim.segmented_cumsum(a, size, initial=initial, **options)
+            library.require_bits(scan, expected)
+
+
 def test_unchecked_offsets_and_plans(library: Library) -> None:
     edges = drawn(2, 90_000)
     x = numbers("float16", int(edges[-1]))
