@@ -182,7 +182,7 @@ def with_initial(
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(
-    ("kind", "length"), marked(list(itertools.product(range(len(INITIAL)), EDGES)), 5)
+    ("kind", "length"), marked(list(itertools.product(range(len(INITIAL)), EDGES)), 11)
 )
 def test_an_initial_value_begins_the_running_sum(
     kind: int, length: int, order: dict[str, Any]
