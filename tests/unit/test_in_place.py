@@ -356,6 +356,27 @@ def test_an_element_of_the_next_block() -> None:
     assert in_place(made) == "warp 0 reads in[32], but warp 1 writes out[32] (length = 96)"
 
 
+@pytest.mark.parametrize("border", [5, 40, 1000])
+def test_an_element_that_another_warp_reads_from_some_block_on(border: int) -> None:
+    """No size that is tried has so many blocks; that no warp does it would have to be proved."""
+    own = Copy(line_of(MINE), line_of(IN, HERE))
+    last = Copy(line_of(MINE), line_of(IN, HERE - 32))
+    late = (Bound(Index.of(border), BLOCK),)
+    made = program(When(late, (last,), (own,)), SYNC, Copy(line_of(OUT, HERE), line_of(MINE)))
+    reason = in_place(made)
+    assert reason is not None
+    assert "warp" in reason
+    assert in_place(program(own, SYNC, Copy(line_of(OUT, HERE), line_of(MINE)))) is None
+
+
+def test_an_element_that_is_read_later_from_some_block_on() -> None:
+    """The order of a warp is tried around the numbers of the program, too."""
+    own, out = Copy(line_of(MINE), line_of(IN, HERE)), Copy(line_of(OUT, HERE), line_of(MINE))
+    for bound in (Bound(Index.of(4), BLOCK), Bound(Index.of(400), LENGTH)):
+        made = program(own, SYNC, out, SYNC, When((bound,), (own,)))
+        assert "after step 3 has written" in str(in_place(made))
+
+
 def test_only_the_warps_of_a_branch_count() -> None:
     here = BLOCK * 64 + WARP * 32
     own = Copy(line_of(OUT, here), line_of(IN, here))

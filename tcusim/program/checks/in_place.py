@@ -5,10 +5,9 @@ No check of `verify`, for most programs may not, and are right: a launcher asks 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -16,12 +15,17 @@ from tcusim.program.checks.sizes import named_sizes, sizes_to_try
 from tcusim.program.checks.writes import (
     chunk_ranges,
     element_name,
+    same_warp_touches,
     segments_of,
 )
 from tcusim.program.grammar import Locate, Loop, Mma, Program, Sync, View, When
 from tcusim.program.walk import Ints, Mask, Placement, Site, sites, top
 
 __all__ = ["in_place"]
+
+# The sizes that are tried however large they are, and the elements of all others together.
+_SIZES: Final = 2
+_MORE_ELEMENTS: Final = 1 << 13
 
 
 @lru_cache(maxsize=256)
@@ -32,11 +36,14 @@ def in_place(program: Program, source: str = "in", target: str = "out") -> str |
     no other warp than the one that writes it, and not after that. Between reading and writing the
     lanes of the warp have to meet, in a product or a barrier, unless one lane of a Copy does both.
 
-    Elements are followed through the program for two sizes, of a ragged block and of several
-    blocks. Those in chunks of ragged segments (see `Locate`) are a chunk's number and a place in
-    it: chunks of two numbers have no element in common, as long as the offsets ascend, and what a
-    view names beyond a chunk's end is never touched. What the emitted text promises the compiler
-    about its pointers is not looked at.
+    That no other warp reads it is proved for all sizes, and what cannot be proved may not be done.
+    The order within a warp is tried: elements are followed through the program for a ragged block,
+    for several blocks, and for such other sizes of `sizes_to_try` as cost little.
+
+    Elements in chunks of ragged segments (see `Locate`) are a chunk's number and a place in it:
+    chunks of two numbers have no element in common, as long as the offsets ascend, and what a view
+    names beyond a chunk's end is never touched. What the emitted text promises the compiler about
+    its pointers is not looked at.
 
     Parameters
     ----------
@@ -55,10 +62,20 @@ def in_place(program: Program, source: str = "in", target: str = "out") -> str |
         return f"{source} is of type {read.dtype}, but {target} of type {written.dtype}"
     if read.size != written.size:
         return f"{source} has {read.size} elements, but {target} has {written.size}"
-    for scalars in itertools.islice(sizes_to_try(program), 2):
+    left = _MORE_ELEMENTS
+    for number, scalars in enumerate(sizes_to_try(program)):
+        size = read.size.evaluate(scalars)
+        if number >= _SIZES and size > left:
+            continue
+        left -= size if number >= _SIZES else 0
         reason = _Trace(program, scalars, source, target).reason()
         if reason:
             return f"{reason} ({named_sizes(scalars)})"
+    if not same_warp_touches(program, read, written):
+        return (
+            f"it is not proven that each element of {target} is written by the warp that reads the "
+            f"one of {source}; it was tried for few sizes"
+        )
     return None
 
 

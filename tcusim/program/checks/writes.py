@@ -79,19 +79,45 @@ def has_one_writer(program: Program) -> bool:
     regions = Regions(program)
     for buffer in program.outputs:
         writes = _accesses(program, buffer, written=True)
-        places = [_place(program, site, view) for site, view in writes]
-        if None in places or len({segments_of(program, view) for _, view in writes}) > 1:
-            return False
-        reaches: list[tuple[Region, Index]] = []
-        for (site, view), place in zip(writes, places, strict=True):
-            for region in regions.around(site, view):
-                # Both branches of a When may write the same elements, in the same warps.
-                if place is not None and not region.empty and (region, place) not in reaches:
-                    reaches.append((region, place))
-        pairs = itertools.combinations_with_replacement(reaches, 2)
-        if not all(_same_warp(*one, *two) for one, two in pairs):
+        reaches = _reaches(program, regions, writes)
+        pairs = itertools.combinations_with_replacement(reaches or (), 2)
+        if reaches is None or not all(_same_warp(*one, *two) for one, two in pairs):
             return False
     return True
+
+
+def same_warp_touches(program: Program, read: Buffer, written: Buffer) -> bool:
+    """Return whether it is proved that whoever writes an element reads its like, and nobody else.
+
+    Elements are alike that have the same place in both buffers.
+    """
+    reads = _accesses(program, read, written=False)
+    writes = _accesses(program, written, written=True)
+    if len({segments_of(program, view) for _, view in (*reads, *writes)}) > 1:
+        return False
+    regions = Regions(program)
+    one, two = _reaches(program, regions, reads), _reaches(program, regions, writes)
+    if one is None or two is None:
+        return False
+    return all(_same_warp(*each, *other) for each, other in itertools.product(one, two))
+
+
+def _reaches(
+    program: Program, regions: Regions, touching: list[_Access]
+) -> list[tuple[Region, Index]] | None:
+    """Return where accesses happen, and what tells their elements apart; None if nothing does."""
+    if len({segments_of(program, view) for _, view in touching}) > 1:
+        return None
+    reaches: list[tuple[Region, Index]] = []
+    for site, view in touching:
+        place = _place(program, site, view)
+        if place is None:
+            return None
+        for region in regions.around(site, view):
+            # Both branches of a When may touch the same elements, in the same warps.
+            if not region.empty and (region, place) not in reaches:
+                reaches.append((region, place))
+    return reaches
 
 
 def outputs_written(program: Program) -> Iterator[Finding | Unproven]:
@@ -412,6 +438,10 @@ def _same_warp(
     for name in {*one.symbols, *two.symbols} - first.scalars:
         if _is_point(name, first, second):
             one, two = (index.substitute({name: first.box[name][0]}) for index in (one, two))
+        else:
+            # What has one value in a region moves the address there as it does in the other.
+            one = _moved_alike(one, name, two.coefficient(name), first)
+            two = _moved_alike(two, name, one.coefficient(name), second)
     there = [name for name in places if name in first.box]
     unknown = {name for name in there if not _is_fixed(name, first, second)}
     while unknown:
@@ -431,6 +461,14 @@ def _same_warp(
             # They may be apart altogether.
             return _within(first, one, second, two, 0) or _within(second, two, first, one, 0)
     return True
+
+
+def _moved_alike(index: Index, name: str, factor: int, region: Region) -> Index:
+    """Return the same index in a region with this factor of a symbol, if that has one value."""
+    low, high = region.box.get(name, (0, math.inf))
+    if low != high:
+        return index
+    return index + (Index.symbol(name) - low) * (factor - index.coefficient(name))
 
 
 def _is_fixed(name: str, first: Region, second: Region) -> bool:
