@@ -406,6 +406,24 @@ def without_check(name: str) -> tuple[Any, ...]:
     return tuple(one for one in verifier._CORRECT if one.__name__ != name)
 
 
+def test_an_await_that_writes_an_element_in_two_lanes_is_refused() -> None:
+    program = next(
+        one
+        for one in map(chained, map(np.random.default_rng, range(99)))
+        if any(isinstance(step, Await) and step.dst.rows > 1 for step in one.steps)
+    )
+    wrong = [
+        dataclasses.replace(
+            step, dst=dataclasses.replace(step.dst, row_axis=Strided(step.dst.rows, 0))
+        )
+        if isinstance(step, Await)
+        else step
+        for step in program.steps
+    ]
+    with pytest.raises(TcusimError, match="copy_overlap"):
+        verify(dataclasses.replace(program, steps=tuple(wrong)))
+
+
 # Proofs that hold of everything, by what they would prove, and programs that such faults fit.
 WRONG_PROOFS: Final[dict[str, tuple[Any, str, Any, Maker]]] = {
     "one writer": (writes, "has_one_writer", lambda *_: True, in_branches),

@@ -19,6 +19,7 @@ from tcusim.program.checks.regions import (
 )
 from tcusim.program.checks.sites import Finding, each_step
 from tcusim.program.grammar import (
+    Await,
     Copy,
     Loop,
     Map,
@@ -58,12 +59,12 @@ def uniform_barrier(program: Program, site: Site) -> Iterator[str]:
 def copy_overlap(program: Program, site: Site) -> Iterator[str]:
     """Require that a step of lanes writes an element once, and none that another lane reads.
 
-    Such are Copy, Split, Map and Prefix.
+    Such are Copy, Split, Map, Prefix and Await.
 
     A destination and a source in one buffer are the very same rectangle, or disjoint.
     Source: the lanes of a warp run in no order [CPG sec. 7.1].
     """
-    if not isinstance(site.step, Copy | Split | Map | Prefix):
+    if not isinstance(site.step, Copy | Split | Map | Prefix | Await):
         return
     touched = site.touched
     for view in touched.views_written:
