@@ -524,29 +524,41 @@ def _v100_gemm(folder: Path) -> str:
 
 
 def _gemm_ratio(folder: Path) -> str:
-    """Compare products of the largest size at which cuBLAS was measured in both ways."""
-    report = records.figure("2", folder)
+    """Compare products of the largest size at which cuBLAS was measured in both ways.
+
+    The figure's run had no time for some sizes, which that of the section `products` has.
+    """
+    reports = records.figure("2", folder), records.section("products", folder)
     parts = []
     for name, acc in (("HGEMM", "f16"), ("MGEMM", "f32")):
-        wanted = _of_types(acc)
-        fast = _products(report, wanted, "cuBLAS".__eq__)
-        slow = _products(report, wanted, "cuBLAS without tensor cores".__eq__)
-        ours = _products(report, wanted, lambda who: who.startswith(OURS))
-        ratios = _ratios(fast, slow)
-        if ratios:
-            size = max(ratios)
-            text = f"{name} {fast[size]:.3g} TFLOP/s, {ratios[size]:.2g} times, at n = {size:,}"
-            parts.append(text + (f"; tcusim {ours[size]:.3g} TFLOP/s" if size in ours else ""))
+        both = [found for report in reports if (found := _both_ways(report, _of_types(acc)))]
+        if both:
+            size, fast, ratio, ours = max(both, key=lambda found: found[0])
+            text = f"{name} {fast:.3g} TFLOP/s, {ratio:.2g} times, at n = {int(size):,}"
+            parts.append(text + (f"; tcusim {ours:.3g} TFLOP/s" if ours else ""))
     return "; ".join(parts) or _NOT
+
+
+def _both_ways(
+    report: Report | None, wanted: _Name
+) -> tuple[float, float, float, float | None] | None:
+    """Return the largest size of both ways, cuBLAS's TFLOP/s there, the ratio, and tcusim's."""
+    fast = _products(report, wanted, "cuBLAS".__eq__)
+    ratios = _ratios(fast, _products(report, wanted, "cuBLAS without tensor cores".__eq__))
+    if not ratios:
+        return None
+    size = max(ratios)
+    ours = _products(report, wanted, lambda who: who.startswith(OURS))
+    return size, fast[size], ratios[size], ours.get(size)
 
 
 def _products(
     report: Report | None, wanted: _Name, is_theirs: Callable[[str], bool]
 ) -> dict[float, float]:
-    """Return the most TFLOP/s of each size, of rows that have a name and are of a program."""
+    """Return the most TFLOP/s of each size, of products that have a name and are of a program."""
     best: dict[float, float] = {}
     for row in report.rows if report else ():
-        number = _tera(row)
+        number = _tera(row) if row.kind == "matmul" else None
         if number and is_theirs(row.best.who) and wanted(row) is not None:
             best[row.segment_size] = max(number, best.get(row.segment_size, 0.0))
     return best

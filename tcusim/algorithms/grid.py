@@ -368,15 +368,25 @@ def fills_chunks(rows: int) -> bool:
     return max(BLOCK_CHUNKS) * CHUNK_PANELS % whole_panels(rows)[1] == 0
 
 
-def _who_fills_chunks(b: Builder, rows: int) -> str:
+def _who_fills_chunks(rows: int) -> str:
     """Say what helps a block whose warps, of so many rows at a time, fill no chunks."""
     if fills_chunks(rows):
         return "Choose warps and batches that fill a chunk, or leave them out"
-    if fills_chunks(b.m):
-        return f"A warp takes {rows} rows at a time: choose groups so that it is a power of 2"
-    return (
-        f"The data have {b.m} rows of a {b.options.shape.name} tile: here it must be a power of 2. "
-        "scan_panel takes any tile"
+    return f"A warp takes {rows} rows at a time: choose groups so that it is a power of 2"
+
+
+def _require_rows_that_fill_chunks(b: Builder) -> None:
+    """Refuse data rows of which no number of warps and batches fills a chunk."""
+    side, other = ("b", "a") if b.transposed else ("a", "b")
+    if fills_chunks(b.n):
+        advice = f" (side {side}). Take side {other}, which has {b.n}, or scan_panel, which"
+    else:
+        advice = f" (side {side}) or {b.n} (side {other}). Take scan_panel, which"
+    most = max(BLOCK_CHUNKS) * CHUNK_PANELS * PANEL_ROWS
+    require(
+        fills_chunks(b.m),
+        f"scan_single_pass needs a power of 2 of data rows, {most} at most; this tile has "
+        f"{b.m}{advice} takes any tile",
     )
 
 
@@ -420,6 +430,7 @@ def scan_single_pass(
     U scan the rows, a batch at a time. Rows of wide elements are scanned before all this, and their
     last elements are the totals.
     """
+    _require_rows_that_fill_chunks(b)
     groups = held.groups
     batches = held.batches or _batches(groups * b.m, b.options.warps)
     waits_scanned = b.options.adds_rows or format_of(b.options.source).itemsize > held.widest_held
@@ -433,7 +444,7 @@ def scan_single_pass(
     require(
         levels is not None,
         f"the {warps * panels} panels of a block are not 1, 2 or 4 chunks of {CHUNK_PANELS}. "
-        + _who_fills_chunks(b, held.groups * b.m),
+        + _who_fills_chunks(held.groups * b.m),
     )
     assert levels is not None
     most = GROUP_CHUNKS // levels.chunks
@@ -448,7 +459,7 @@ def scan_single_pass(
         grid.columns <= most and (levels.is_whole or grid.columns == 1),
         f"a group has {GROUP_CHUNKS} chunks of {CHUNK_PANELS} panels at most, and a block "
         f"1, 2 or 4 of them; got {grid.columns} blocks of {warps * panels} panels. "
-        + _who_fills_chunks(b, held.groups * b.m),
+        + _who_fills_chunks(held.groups * b.m),
     )
 
     def part(buffer: Buffer, batch: Index | int, times: int) -> View:

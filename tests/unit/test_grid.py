@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -296,10 +297,19 @@ def test_what_is_held_and_awaited_at_once_does_not_change_a_bit() -> None:
         assert len(bits) == 1
 
 
-@pytest.mark.parametrize("tile", [(5, 7, 3), (7, 5, 3), (48, 24, 12)])
-def test_a_scan_says_which_tiles_its_blocks_take(tile: tuple[int, int, int]) -> None:
-    rows = max(tile[:2])
-    text = rf"data have {rows} rows of a .* tile: here it must be a power of 2\. scan_panel takes"
+@pytest.mark.parametrize(
+    ("tile", "advice"),
+    [
+        ((5, 7, 3), "7 (side b) or 5 (side a). Take scan_panel, which takes any tile"),
+        ((7, 5, 3), "7 (side a) or 5 (side b). Take scan_panel, which takes any tile"),
+        ((48, 24, 12), "48 (side a) or 24 (side b). Take scan_panel, which takes any tile"),
+        ((8, 48, 16), "48 (side b). Take side a, which has 8, or scan_panel, which takes any tile"),
+    ],
+)
+def test_a_scan_says_which_tiles_its_blocks_take(tile: tuple[int, int, int], advice: str) -> None:
+    text = "^" + re.escape(
+        "scan_single_pass needs a power of 2 of data rows, 1024 at most; this tile has " + advice
+    )
     for warps in (1, 2, 4, 8):
         with pytest.raises(Unsupported, match=text):
             build("scan_single_pass", tile=MmaShape(*tile), warps=warps)
