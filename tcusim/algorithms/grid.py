@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from math import gcd
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 from tcusim.algorithms.builder import (
     LENGTH,
@@ -41,6 +41,7 @@ from tcusim.algorithms.rows import (
     rows_of_a_pass,
 )
 from tcusim.algorithms.tree import Vectors, add_in_turn, pairwise, preceding, scan_vectors
+from tcusim.errors import Unsupported
 from tcusim.machine import format_of
 from tcusim.program.grammar import (
     BLOCK,
@@ -368,25 +369,31 @@ def fills_chunks(rows: int) -> bool:
     return max(BLOCK_CHUNKS) * CHUNK_PANELS % whole_panels(rows)[1] == 0
 
 
-def _who_fills_chunks(rows: int) -> str:
-    """Say what helps a block whose warps, of so many rows at a time, fill no chunks."""
+def _require_chunks(b: Builder, rows: int, fills: bool, message: str) -> None:
+    """Refuse a block whose warps, of so many rows at a time, fill no chunks, and say what helps."""
+    if fills:
+        return
+    if not fills_chunks(b.m):
+        _refuse_rows(b)
     if fills_chunks(rows):
-        return "Choose warps and batches that fill a chunk, or leave them out"
-    return f"A warp takes {rows} rows at a time: choose groups so that it is a power of 2"
+        advice = "Choose warps and batches that fill a chunk, or leave them out"
+    else:
+        advice = f"A warp takes {rows} rows at a time: choose groups so that it is a power of 2"
+    raise Unsupported(f"{message}. {advice}")
 
 
-def _require_rows_that_fill_chunks(b: Builder) -> None:
+def _refuse_rows(b: Builder) -> NoReturn:
     """Refuse data rows of which no number of warps and batches fills a chunk."""
     side, other = ("b", "a") if b.transposed else ("a", "b")
+    has = f"{b.m} (side {side})"
     if fills_chunks(b.n):
-        advice = f" (side {side}). Take side {other}, which has {b.n}, or scan_panel, which"
+        advice = f"{has}. Take side {other}, which has {b.n}, or scan_panel"
     else:
-        advice = f" (side {side}) or {b.n} (side {other}). Take scan_panel, which"
+        advice = f"{has} or {b.n} (side {other}). Take scan_panel"
     most = max(BLOCK_CHUNKS) * CHUNK_PANELS * PANEL_ROWS
-    require(
-        fills_chunks(b.m),
-        f"scan_single_pass needs a power of 2 of data rows, {most} at most; this tile has "
-        f"{b.m}{advice} takes any tile",
+    raise Unsupported(
+        f"scan_single_pass needs a power of 2 of data rows, {most} at most, where a segment takes "
+        f"several blocks; this tile has {advice}, which takes any tile"
     )
 
 
@@ -430,7 +437,6 @@ def scan_single_pass(
     U scan the rows, a batch at a time. Rows of wide elements are scanned before all this, and their
     last elements are the totals.
     """
-    _require_rows_that_fill_chunks(b)
     groups = held.groups
     batches = held.batches or _batches(groups * b.m, b.options.warps)
     waits_scanned = b.options.adds_rows or format_of(b.options.source).itemsize > held.widest_held
@@ -441,10 +447,11 @@ def scan_single_pass(
     require(rest == 0, f"the {batches * panel.count} rows of a warp are not panels of {PANEL_ROWS}")
     warps, rows = b.options.warps, Vectors(PANEL_ROWS, panels, PANEL_ROWS)
     levels = _Levels.of(warps * panels)
-    require(
+    _require_chunks(
+        b,
+        held.groups * b.m,
         levels is not None,
-        f"the {warps * panels} panels of a block are not 1, 2 or 4 chunks of {CHUNK_PANELS}. "
-        + _who_fills_chunks(held.groups * b.m),
+        f"the {warps * panels} panels of a block are not 1, 2 or 4 chunks of {CHUNK_PANELS}",
     )
     assert levels is not None
     most = GROUP_CHUNKS // levels.chunks
@@ -455,11 +462,12 @@ def scan_single_pass(
         segment_size,
         reverse=order.reverse,
     )
-    require(
+    _require_chunks(
+        b,
+        held.groups * b.m,
         grid.columns <= most and (levels.is_whole or grid.columns == 1),
         f"a group has {GROUP_CHUNKS} chunks of {CHUNK_PANELS} panels at most, and a block "
-        f"1, 2 or 4 of them; got {grid.columns} blocks of {warps * panels} panels. "
-        + _who_fills_chunks(held.groups * b.m),
+        f"1, 2 or 4 of them; got {grid.columns} blocks of {warps * panels} panels",
     )
 
     def part(buffer: Buffer, batch: Index | int, times: int) -> View:
