@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import pytest
 
+from tcusim.errors import VerifyError
 from tcusim.machine.shapes import shape_of
 from tcusim.program.checks.sizes import named_sizes, numbers_of, sizes_to_try
+from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
     BLOCK,
     Bound,
@@ -16,6 +19,7 @@ from tcusim.program.grammar import (
     Copy,
     Extent,
     Index,
+    Loop,
     Program,
     Scalar,
     View,
@@ -59,6 +63,33 @@ def test_the_block_at_which_something_changes(last: int) -> None:
     sizes = sizes_to_try(program(Scalar("length"), last=last))
     assert {last * 8 + 1, last * 8 + 9} <= {one["length"] for one in sizes}
     assert last in numbers_of(program(Scalar("length"), last=last))
+
+
+@pytest.mark.parametrize("per", [16, 32, 40, 48, 64, 65, 128])
+def test_the_programs_own_numbers_come_before_remainders(per: int) -> None:
+    length = Index.symbol("length")
+    given, out = (
+        Buffer(name, "f32", Extent(length), role)
+        for name, role in (("in", BufferRole.INPUT), ("out", BufferRole.OUTPUT))
+    )
+    # As often as a scalar says, but never less than a block has elements: nothing proves it.
+    count = Extent(length + per * per, per)
+    at = BLOCK * per + Index.symbol("i")
+    inside = Bound(at, length), Bound(Index.symbol("i"), Index.of(per))
+    to, source = (View.strided(one, at, 1, 1, 1, 1, inside) for one in (out, given))
+    for fault in (Bound(length, Index.of(777)), Bound(BLOCK, Index.of(6))):
+        copy = (Copy(to, source),)
+        made = replace(
+            program(Scalar("length"), per=per),
+            buffers=(given, out),
+            steps=(Loop("i", count, (When((fault,), copy),)),),
+        )
+        sizes = [one["length"] for one in sizes_to_try(made)]
+        assert {1, 2, 3, 4, 5} <= {-(-one // per) for one in sizes}
+        with pytest.raises(VerifyError, match="outputs_written"):
+            verify(made)
+    fine = replace(made, steps=(Loop("i", count, copy),))
+    assert "tried for" in verify(fine).unproven["outputs_written"]
 
 
 def test_scalars_differ_and_keep_to_their_multiples() -> None:

@@ -23,6 +23,7 @@ from tcusim.program.grammar import (
     Extent,
     Index,
     Locate,
+    Loop,
     Program,
     Publish,
     Scalar,
@@ -151,6 +152,10 @@ def test_blocks_up_to_some_one_alone(border: int) -> None:
     assert written(copying(When((before,), (copy(),), (copy(),))))
     assert written(copying(When((before,), (copy(),)), When((after,), (copy(),))))
     assert not written(copying(When((before,), (copy(),)), When((after,), (copy(cols=255),))))
+
+
+def test_a_loop_whose_count_is_a_scalar_proves_nothing() -> None:
+    assert not written(copying(Loop("i", Extent(LENGTH + 256, 256), (copy(),))))
 
 
 def test_one_scalar_is_not_another() -> None:

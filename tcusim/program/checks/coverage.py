@@ -167,7 +167,7 @@ def all_written(
         every += [proof.write(number, place, [*way, *inside], counts) for way in ways(site, view)]
     # A loop may not run if nobody knows how often it does.
     every = [one for one in every if all(n.constant for n in one.counts.values())]
-    return any(
+    return bool(every) and any(
         proof.covers_all(elements, every) or proof.covers(elements, every)
         for elements in proof.elements(every)
     )

@@ -15,8 +15,8 @@ __all__ = ["named_sizes", "numbers_of", "sizes_to_try"]
 
 # Grids of so many full blocks are tried, each with an element more and an element less.
 _BLOCKS: Final = (1, 3, 2, 4, 5)
-# All remainders of a block of no more elements are tried.
-_MOST_REMAINDERS: Final = 64
+# The least number of remainders that are tried, of grids of one full block to three.
+_LEAST_REMAINDERS: Final = 8
 # The most sizes.
 _MOST_SIZES: Final = 120
 
@@ -25,14 +25,19 @@ def sizes_to_try(program: Program) -> Iterator[dict[str, int]]:
     """Yield values of the scalars, the most telling ones first.
 
     First a block that is not full, then two full ones and an element. Then grids of up to five
-    blocks, all remainders of small blocks, and what is around each number in a condition, an
-    address, a size or a loop, as a size, and as a block's number. Several scalars differ.
+    blocks, and what is around each number in a condition, an address, a size or a loop, as a size,
+    and as a block's number. Last the remainders of blocks, as many as there is room for, evenly.
+    Several scalars differ.
     """
     bases = [one for one in program.scalars if one.of is None]
     segments = _segments(program)
-    choices = [_values(program, one.name, one.multiple_of, segments.get(one.name)) for one in bases]
+    shifts = max(1, 2 * len(bases) - 1)
+    choices = [
+        _values(program, one.name, one.multiple_of, segments.get(one.name), _MOST_SIZES // shifts)
+        for one in bases
+    ]
     longest, tried = max(map(len, choices), default=1), set()
-    for shift, number in itertools.product(range(max(1, 2 * len(bases) - 1)), range(longest)):
+    for shift, number in itertools.product(range(shifts), range(longest)):
         sizes = {
             one.name: values[(number + shift * place) % len(values)]
             for place, (one, values) in enumerate(zip(bases, choices, strict=True))
@@ -55,8 +60,8 @@ def _segments(program: Program) -> dict[str, int]:
     }
 
 
-def _values(program: Program, name: str, unit: int, chunk: int | None) -> list[int]:
-    """Return the values of one scalar that are tried, in order."""
+def _values(program: Program, name: str, unit: int, chunk: int | None, most: int) -> list[int]:
+    """Return the values of one scalar that are tried, in order; `most` of them if they fit."""
     factor = abs(program.blocks.index.coefficient(name)) or 1
     per = max(1, program.blocks.per // factor)
     if chunk is not None:
@@ -65,13 +70,13 @@ def _values(program: Program, name: str, unit: int, chunk: int | None) -> list[i
     if unit > 1:
         found = [unit, 3 * unit]
     found += [blocks * per + more for blocks in _BLOCKS for more in (0, 1, -1)]
-    if per <= _MOST_REMAINDERS:
-        found += range(per, 3 * per)
     numbers = numbers_of(program)
     found += [number + more for number in numbers for more in (0, 1, -1)]
     found += [number * per + more for number in numbers for more in (1, per + 1) if number < per]
-    rounded = (max(unit, -(-value // unit) * unit) for value in found)
-    return list(dict.fromkeys(rounded))
+    rounded = dict.fromkeys(max(unit, -(-value // unit) * unit) for value in found)
+    others = [one for one in range(-(-per // unit) * unit, 3 * per, unit) if one not in rounded]
+    room = max(_LEAST_REMAINDERS, most - len(rounded))
+    return [*rounded, *others[:: max(1, -(-len(others) // room))]]
 
 
 def numbers_of(program: Program) -> list[int]:
