@@ -88,12 +88,14 @@ def stagnation_of(rule: Rule, k: int = 16, mma: Mma | None = None) -> tuple[Stag
 def _grows_by_model(step: Step, c: float, most: float) -> bool:
     """Return whether a step of the largest terms makes c grow, from u and q alone."""
     exponent = math.log2(c)
-    kept = most
-    if step.fraction_bits is not None and not step.c_after:
+    total = step.length * most
+    if step.c_after:
+        (total,) = step.take(np.zeros(1), np.full((1, step.length), most))
+    elif step.fraction_bits is not None:
         unit = 2.0 ** (exponent - step.fraction_bits)
         kept = unit * (round(most / unit) if step.nearest_terms else math.floor(most / unit))
-    total = step.length * kept
-    grid = 2.0 ** (exponent - step.output_bits)
+        total = step.length * kept
+    grid = 2.0 ** (exponent - step.sum_bits)
     # A tie goes to the even neighbour, which c is.
     nearest = step.nearest_output or step.c_after
     return bool(total > grid / 2 if nearest else total >= grid)
@@ -155,14 +157,14 @@ def bias_of(
             continue
         rng = np.random.default_rng((_SEED, exponent))
         terms = terms_of(FAMILIES["same_sign"], rng, _TRIALS, step.length, rule.ab)
-        last = exponent - min(step.output_bits, step.fraction_bits or step.output_bits)
+        last = exponent - min(step.sum_bits, step.fraction_bits or step.sum_bits)
         c = np.ldexp(
             rng.integers(2 ** (exponent - last), 2 ** (exponent - last + 1), _TRIALS), last
         )
         c = np.minimum(c, 2.0 ** (exponent + 1) - step.length)
         c = np.floor(np.ldexp(c, -last)) * 2.0**last
         exact = c + terms.astype(np.float64).sum(axis=1)
-        unit = 2.0 ** (exponent - step.output_bits)
+        unit = 2.0 ** (exponent - step.sum_bits)
         predicted = (step.take(c, terms.astype(np.float64)) - exact) / unit
         ones = np.ones((step.length, 1), terms.dtype)
         got = _multiply(terms, ones, c[:, None].astype(acc.dtype), rule, mma)[:, 0]

@@ -83,11 +83,11 @@ class Step:
     nearest_terms, nearest_output : bool
         Whether terms are cut, or the sum is rounded, to nearest; else toward zero.
     c_after : bool
-        Whether c is added to the rounded sum, with a rounding to nearest.
+        Whether c is added to the rounded sum, with a rounding to nearest in the accumulator's type.
     largest : float
         The largest finite result.
     acc_bits : int
-        Fraction bits of the accumulator's type, in which sums of blocks are added.
+        Fraction bits of the accumulator's type, in which sums of blocks are added, and such a c.
     floor : int or None
         The least exponent that terms are aligned to.
     """
@@ -105,9 +105,15 @@ class Step:
     def take(self, c: Float64, terms: Float64) -> Float64:
         """Return what one step makes of c (rows) and terms (rows, length)."""
         if self.c_after:
-            partial = self._round(self._aligned(np.zeros_like(c), terms), self.nearest_output)
-            return self._round(partial + c, True)
-        return self._round(self._aligned(c, terms), self.nearest_output)
+            together = self._aligned(np.zeros_like(c), terms)
+            partial = self._round(together, self.nearest_output, self.output_bits)
+            return self._round(partial + c, True, self.acc_bits)
+        return self._round(self._aligned(c, terms), self.nearest_output, self.output_bits)
+
+    @property
+    def sum_bits(self) -> int:
+        """Fraction bits of what the step returns."""
+        return self.acc_bits if self.c_after else self.output_bits
 
     def _aligned(self, c: Float64, terms: Float64) -> Float64:
         """Return the sum of what the alignment leaves."""
@@ -121,9 +127,9 @@ class Step:
         cut = np.rint if self.nearest_terms else np.trunc
         return np.asarray((cut(terms / unit[:, None]).sum(axis=1) + cut(c / unit)) * unit)
 
-    def _round(self, total: Float64, nearest: bool) -> Float64:
+    def _round(self, total: Float64, nearest: bool, bits: int) -> Float64:
         _, exponents = np.frexp(total)
-        grid = np.ldexp(1.0, exponents - 1 - self.output_bits)
+        grid = np.ldexp(1.0, exponents - 1 - bits)
         rounded: Float64 = (np.rint if nearest else np.trunc)(total / grid) * grid
         beyond = np.abs(rounded) > self.largest
         return np.asarray(np.where(beyond, np.copysign(np.inf, rounded), rounded))
@@ -277,7 +283,7 @@ class _Moments:
 
     def _one(self, exponent: int, last: int) -> tuple[float, float, float]:
         step = self.step
-        kept = step.output_bits
+        kept = step.sum_bits
         if step.fraction_bits is not None and not step.c_after:
             kept = min(kept, step.fraction_bits)
             if step.floor is not None:

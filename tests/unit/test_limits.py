@@ -32,6 +32,8 @@ def test_stagnation_and_bias_are_as_predicted(arch: str, acc: str) -> None:
         Fused(8, 20, output="rne"),
         Fused(8, 6, alignment="rne"),
         Fused(4, 20, output_fraction_bits=13),
+        Fused(8, 24, output_fraction_bits=5, c_joins="after"),
+        Fused(16, 12, output="rne", output_fraction_bits=8, c_joins="after"),
     ],
 )
 def test_those_of_invented_units_too(how: Fused) -> None:

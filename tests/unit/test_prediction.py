@@ -168,13 +168,15 @@ def test_predictions_of_recorded_sums(name: str, row: Any) -> None:
     [
         Fused(16, 24, output="rne", output_fraction_bits=7),
         Fused(16, 12, output_fraction_bits=3),
+        Fused(8, 24, output_fraction_bits=5, c_joins="after"),
+        Fused(16, 12, output="rne", output_fraction_bits=8, c_joins="after"),
         Fused(16, 20, exponent_floor=4),
         Fused(16, 12, exponent_floor=6),
     ],
     ids=str,
 )
 def test_short_results_and_high_floors_are_predicted(how: Fused, blocked: int | None) -> None:
-    """Sums of blocks are added in the accumulator's type, however short a step's results are."""
+    """Sums of blocks, and a c that joins after a step, are added in the accumulator's type."""
     one = Rule("f16", "f32", how, "invented", "assumed")
     lengths = [2**j for j in range(8, 14)]
     families = ("uniform", "normal", "same_sign", "heavy_tailed")
