@@ -393,7 +393,8 @@ def _refuse_rows(b: Builder) -> NoReturn:
     most = max(BLOCK_CHUNKS) * CHUNK_PANELS * PANEL_ROWS
     raise Unsupported(
         f"scan_single_pass needs a power of 2 of data rows, {most} at most, where a segment takes "
-        f"several blocks; this tile has {advice}, which takes any tile"
+        f"several blocks or a block more than {CHUNK_PANELS} panels; this tile has {advice}, which "
+        "takes any tile"
     )
 
 

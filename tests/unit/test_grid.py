@@ -309,7 +309,7 @@ def test_what_is_held_and_awaited_at_once_does_not_change_a_bit() -> None:
 def test_a_scan_says_which_tiles_its_blocks_take(tile: tuple[int, int, int], advice: str) -> None:
     text = "^" + re.escape(
         "scan_single_pass needs a power of 2 of data rows, 1024 at most, where a segment takes "
-        f"several blocks; this tile has {advice}"
+        f"several blocks or a block more than 8 panels; this tile has {advice}"
     )
     for warps in (1, 2, 4, 8):
         with pytest.raises(Unsupported, match=text):
