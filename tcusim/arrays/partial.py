@@ -23,7 +23,15 @@ from tcusim.errors import InputError, require_flags, require_names
 from tcusim.machine import arch_of
 from tcusim.machine.formats import array_name_of
 
-__all__ = ["carries", "combine", "cut_size", "partials", "sums_type", "type_of_work"]
+__all__ = [
+    "are_modular",
+    "carries",
+    "combine",
+    "cut_size",
+    "partials",
+    "sums_type",
+    "type_of_work",
+]
 
 Operation: TypeAlias = Literal["sum", "cumsum"]
 
@@ -85,6 +93,12 @@ def sums_type(dtype: DTypeLike) -> np.dtype[Any]:
     if name not in FLOATS:
         return np.dtype(np.uint64 if np.dtype(name).kind == "u" else np.int64)
     return np.dtype(np.float64 if name == "float64" else np.float32)
+
+
+def are_modular(given: DTypeLike, result: DTypeLike) -> bool:
+    """Return whether partial sums are modulo 2**64, but the result is not: it is a float."""
+    name, wanted = array_name_of(given), array_name_of(result)
+    return name not in FLOATS and np.dtype(name).itemsize == 8 and wanted in FLOATS
 
 
 def type_of_work(given: DTypeLike, result: DTypeLike) -> str:
@@ -183,7 +197,7 @@ def combine(partials: Any, *, axis: int = -1, dtype: DTypeLike | None = None) ->
         The axis of the cuts.
     dtype : dtype, optional
         Type of the result: that which `tcusim.sum` of the whole was to have. By default that of the
-        partial sums.
+        partial sums, which those of integers keep: cast the result.
 
     Returns
     -------
@@ -193,7 +207,7 @@ def combine(partials: Any, *, axis: int = -1, dtype: DTypeLike | None = None) ->
     Raises
     ------
     InputError
-        If there are no partial sums.
+        If there are no partial sums, or if they are no parts of a sum in `dtype`.
 
     Examples
     --------
@@ -206,6 +220,12 @@ def combine(partials: Any, *, axis: int = -1, dtype: DTypeLike | None = None) ->
         raise InputError(
             "sums of float32 are no parts of a sum in float64: cast the pieces to float64 before "
             "tcusim.partials"
+        )
+    if dtype is not None and are_modular(values.dtype, dtype):
+        raise InputError(
+            f"sums of integers are modulo 2**64, and no parts of a sum in {array_name_of(dtype)}. "
+            "If the whole sum fits 64 bits, leave dtype out and cast the result; else sum with "
+            "tcusim.sum, or tcusim.dask.sum, which are exact"
         )
     if values.shape[axis] == 0:
         raise InputError("there are no partial sums to combine")

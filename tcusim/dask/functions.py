@@ -18,6 +18,7 @@ from tcusim.arrays.libraries import addend_of, require_real
 from tcusim.arrays.offsets import edges_of_ids
 from tcusim.arrays.partial import (
     Operation,
+    are_modular,
     carries,
     combine,
     cut_size,
@@ -100,20 +101,23 @@ def sum(
         kept = tuple(1 if place in axes else size for place, size in enumerate(a.shape))
         return whole.reshape(kept) if keepdims else whole
     axis = _axis(a, axis)
-    if _is_exact(a, result, bits):
-        return _exact_sum(a, axis, result, keepdims=keepdims)
-    if a.shape[axis] == 0:
+    is_exact = _is_exact(a, result, bits)
+    if 0 in a.shape:
         shape = tuple(1 if place == axis else size for place, size in enumerate(a.shape))
         zeros = da.zeros(shape, dtype=result)
         return zeros if keepdims else zeros[(slice(None),) * axis + (0,)]
+    if is_exact:
+        return _exact_sum(a, axis, result, keepdims=keepdims)
     a = _worked(a, result)
     totals = _partials(_cut(a, axis, "sum", tile, arch), axis, "sum", tile, arch)
     totals = totals.rechunk({axis: -1})
+    # Sums of integers are integers until all are added up.
+    wide = totals.dtype if totals.dtype.kind in "iu" else result
     combined = totals.map_blocks(
-        partial(_combined, axis=axis, dtype=result),
-        dtype=result,
+        partial(_combined, axis=axis, dtype=wide),
+        dtype=wide,
         chunks=_with_chunks(totals, axis, (1,)),
-    )
+    ).astype(result)
     return combined if keepdims else combined[(slice(None),) * axis + (0,)]
 
 
@@ -139,7 +143,7 @@ def cumsum(
     exclusive, reverse : bool
         As in `tcusim.cumsum`.
     initial : number or array_like, optional
-        As there, in the computer's memory. Not with ``bits="exact"``.
+        As there, in the computer's memory.
     a, dtype, bits, tile, arch
         As in `sum`.
 
@@ -164,14 +168,21 @@ def cumsum(
         a, axis = a.reshape(-1), 0
     result, axis = _result_type(a, dtype), _axis(a, axis)
     order = {"exclusive": exclusive, "reverse": reverse}
-    if a.shape[axis] == 0:
+    is_exact = _is_exact(a, result, bits)
+    shape = (*a.shape[:axis], *a.shape[axis + 1 :])
+    if 0 in a.shape:
         return a.astype(result)
-    if _is_exact(a, result, bits):
-        if initial is not None:
-            raise Unsupported(
-                "initial does not go with bits='exact' of dask arrays; leave one of them out"
-            )
-        return _exact_scan(a, axis, result, order)
+    if is_exact:
+        first_terms = addend_of(initial, shape, np.dtype(np.float64), "initial")
+        return _exact_scan(a, axis, result, order, first_terms)
+    if a.dtype.kind in "biu" and result.kind not in "biu":
+        # Integers until all is added up: what precedes a group would be rounded to the result.
+        more: dict[str, Any] = {**order, "tile": tile, "arch": arch}
+        sums = cumsum(a, axis, **more).astype(np.float64)
+        value = addend_of(initial, shape, result, "initial")
+        if value is not None:
+            sums = sums + np.expand_dims(value.astype(np.float64), axis)
+        return sums.astype(result)
     a = _worked(a, result)
     scan = partial(_scanned, axis=axis, dtype=result, tile=tile, arch=arch, **order)
     cut = _cut(a, axis, "cumsum", tile, arch)
@@ -181,7 +192,6 @@ def cumsum(
     counts, first = groups.chunks[axis], 0
     if initial is not None:
         # As if it were the sum of a group before the first one.
-        shape = (*a.shape[:axis], *a.shape[axis + 1 :])
         value = addend_of(initial, shape, groups.dtype, "initial")
         one = _DA.from_array(np.expand_dims(np.asarray(value), axis))
         groups = _DA.concatenate([groups, one] if reverse else [one, groups], axis=axis)
@@ -318,13 +328,19 @@ def _offsets_of(a: DaskArray, axis: int, offsets: Any, ids: Any, number: int | N
 
 
 def _is_exact(a: DaskArray, result: np.dtype[Any], bits: Bits) -> bool:
-    """Return whether sums are to be rounded once; those of integers are not rounded anyway."""
+    """Return whether sums are to be rounded once; those of integers are not rounded anyway.
+
+    Nor are those of 64 bits modulo 2**64, if the result is a float.
+    """
     if bits not in get_args(Bits):
         raise unknown_name("bits", bits, get_args(Bits))
-    if bits == "segment" or result.kind in "biu":
+    if result.kind in "biu" or (bits == "segment" and not are_modular(a.dtype, result)):
         return False
     if not isinstance(a._meta, np.ndarray):
-        raise Unsupported("bits='exact' of dask arrays is for NumPy chunks; leave bits out")
+        raise Unsupported(
+            "exact sums of dask arrays are for NumPy chunks: those with bits='exact', and those of "
+            "64-bit integers in a float type. Leave bits and dtype out, or copy the chunks to NumPy"
+        )
     return True
 
 
@@ -416,14 +432,9 @@ def _exact_sum(a: DaskArray, axis: int, result: np.dtype[Any], *, keepdims: bool
 
 
 def _exact_scan(
-    a: DaskArray, axis: int, result: np.dtype[Any], order: dict[str, bool]
+    a: DaskArray, axis: int, result: np.dtype[Any], order: dict[str, bool], initial: Any
 ) -> DaskArray:
     """Scan each chunk behind numbers that come to the exact sum of those before it."""
-    if a.dtype.kind in "iu" and a.dtype.itemsize == 8:
-        raise Unsupported(
-            f"exact scans of {a.dtype} dask arrays have integer results; leave dtype out, and cast "
-            "what comes back"
-        )
     sums = _digit_sums(a, axis)
     turned = _DA.flip(sums, axis) if order["reverse"] else sums
     before = turned.rechunk({axis: -1}).cumsum(axis=axis) - turned.rechunk({axis: -1})
@@ -431,8 +442,12 @@ def _exact_scan(
     before = before.rechunk({axis: 1, before.ndim - 1: -1})
     scan = partial(_exactly_scanned, axis=axis, result=result, order=order)
     names = tuple(range(a.ndim))
+    given: list[Any] = [a, names, before, (*names, a.ndim)]
+    if initial is not None:
+        chunks = _with_chunks(a, axis, (1,))
+        given += [_DA.from_array(np.expand_dims(initial, axis), chunks=chunks), names]
     return _DA.blockwise(
-        scan, names, a, names, before, (*names, a.ndim), concatenate=True, dtype=result,
+        scan, names, *given, concatenate=True, dtype=result,
         align_arrays=False, meta=a._meta.astype(result),
     )  # fmt: skip
 
@@ -468,17 +483,34 @@ def _rounded(sums: Any, dtype: np.dtype[Any], result: np.dtype[Any]) -> Any:
 
 
 def _exactly_scanned(
-    block: Any, before: Any, axis: int, result: np.dtype[Any], order: dict[str, bool]
+    block: Any,
+    before: Any,
+    initial: Any = None,
+    *,
+    axis: int,
+    result: np.dtype[Any],
+    order: dict[str, bool],
 ) -> Any:
     terms = np.moveaxis(terms_of(places_of(block.dtype), before.take(0, axis)), -1, axis)
-    values = [terms, block.astype(np.float64)]
+    if initial is not None:
+        terms = np.concatenate([initial, terms], axis=axis)
+    parts = [block.astype(np.float64)]
+    if are_modular(block.dtype, result):
+        # float64 holds each half of an element; both are added before its sum is looked at.
+        low = block & block.dtype.type(2**32 - 1)
+        parts = [(block - low).astype(np.float64), low.astype(np.float64)]
+    count, length = len(parts), block.shape[axis]
+    shape = (*block.shape[:axis], count * length, *block.shape[axis + 1 :])
+    values = [terms, np.stack(parts, axis + 1).reshape(shape)]
     if order["reverse"]:
         values.reverse()
     whole = np.concatenate(values, axis=axis)
     exact: Any = {"bits": "exact", **order}
     scans = tcusim.cumsum(whole, axis=axis, dtype=result, **exact)
     first = 0 if order["reverse"] else terms.shape[axis]
-    return scans.take(np.arange(first, first + block.shape[axis]), axis=axis)
+    if order["reverse"] == order["exclusive"]:
+        first += count - 1
+    return scans.take(first + count * np.arange(length), axis=axis)
 
 
 def _by_segments(

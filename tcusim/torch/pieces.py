@@ -5,6 +5,9 @@ edges[r] to edges[r + 1], and edges[-1] is the length of the whole. All ranks kn
 
 Collectives move elements, partial sums and results, and add nothing; what is added is added in the
 order of the whole. So any number of ranks has the bits of one.
+
+Sums of integers are integers until all is added up, and become floats then. Those of 64 bits would
+be modulo 2**64: every rank gets all elements for a float result, and adds them exactly.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import torch.distributed as dist
 import tcusim
 from tcusim.arrays.partial import (
     Operation,
+    are_modular,
     carries,
     combine,
     cut_size,
@@ -129,6 +133,9 @@ def sum_of_pieces(own: Tensor, edges: Edges, group: Any, dtype: Any) -> Tensor:
     """Return the sum along the first axis, on every rank."""
     if not edges[-1]:
         return own.new_zeros(own.shape[1:], dtype=dtype)
+    if _are_modular(own, dtype):
+        whole = _whole(own, edges, group)
+        return tcusim.sum(whole, axis=0, dtype=array_name_of(dtype), arch=arch_for(own))
     own = _worked(own, dtype)
     cut = cut_of(own, "sum")
     want = _on_grid(edges, cut)
@@ -137,6 +144,8 @@ def sum_of_pieces(own: Tensor, edges: Edges, group: Any, dtype: Any) -> Tensor:
     if sums.dtype == torch.float32:
         # The tree of `combine` in one launch: no partial sum is -0, which would count as 0.
         return tcusim.sum(sums, axis=0, dtype=name, arch=arch_for(own))
+    if not sums.dtype.is_floating_point:
+        return combine(sums, axis=0).to(dtype)
     return combine(sums, axis=0, dtype=name)
 
 
@@ -146,8 +155,20 @@ def cumsum_of_pieces(
     """Return this rank's piece of the scan along the first axis."""
     if not edges[-1]:
         return own.new_empty(own.shape, dtype=dtype)
+    rank = dist.get_rank(group)
+    order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
+    if _are_modular(own, dtype):
+        name, arch = array_name_of(dtype), arch_for(own)
+        whole = _whole(own, edges, group)
+        scans = tcusim.cumsum(whole, axis=0, dtype=name, arch=arch, **order)
+        return scans[edges[rank] : edges[rank + 1]]
+    if dtype.is_floating_point and not own.dtype.is_floating_point:
+        sums = cumsum_of_pieces(
+            own, edges, group, torch.int64, exclusive=exclusive, reverse=reverse
+        )
+        return sums.double().to(dtype)
     own = _worked(own, dtype)
-    cut, rank = cut_of(own, "cumsum"), dist.get_rank(group)
+    cut = cut_of(own, "cumsum")
     want = _on_grid(edges, cut)
     piece = moved(own, edges, want, group)
     sums = _partials(piece, want, cut, "cumsum", group, reverse=reverse)
@@ -157,10 +178,19 @@ def cumsum_of_pieces(
         before = carries(sums.cpu(), axis=0, reverse=reverse)
         place = -(-want[rank + 1] // cut) - 1 if reverse else want[rank] // cut
         result = tcusim.cumsum(
-            piece, axis=0, dtype=array_name_of(dtype), exclusive=exclusive, reverse=reverse,
-            initial=before[place], arch=arch_for(piece),
+            piece, axis=0, dtype=array_name_of(dtype), initial=before[place],
+            arch=arch_for(piece), **order,
         )  # fmt: skip
     return moved(result, want, edges, group)
+
+
+def _are_modular(own: Tensor, dtype: Any) -> bool:
+    return are_modular(array_name_of(own.dtype), array_name_of(dtype))
+
+
+def _whole(own: Tensor, edges: Edges, group: Any) -> Tensor:
+    """Return all integers of 64 bits on every rank; collectives know no uint64."""
+    return gathered(own.view(torch.int64), edges, group).view(own.dtype)
 
 
 def _on_grid(edges: Edges, cut: int) -> list[int]:

@@ -75,6 +75,29 @@ def check_pieces(rank: int) -> None:
     assert int(tcd.sum(few)) == 750 * dist.get_world_size()
 
 
+def check_integers(rank: int) -> None:
+    """Compare float sums of integers with those of one array, where 64 bits would not hold them."""
+    world = dist.get_world_size()
+    mesh = init_device_mesh("cpu", (world,))
+    large = np.arange(7 * world, dtype=np.int64) * (2**62 // 5) + 2**61
+    for x in (large, -large, large.astype(np.uint64), (large >> 33).astype(np.int32)):
+        whole = torch.from_numpy(x)
+        own = whole.chunk(world)[rank]
+        # torch itself moves no uint64.
+        there = DTensor.from_local(own, mesh, [Shard(0)])
+        for result in (torch.float64, torch.float32):
+            name = str(result).removeprefix("torch.")
+            expected = tcusim.sum(x, dtype=name)
+            same(tcd.sum(own, dtype=result), expected)
+            same(tct.sum(there, dtype=result).full_tensor(), expected)
+            for reverse in (False, True):
+                scans = tcusim.cumsum(x, dtype=name, reverse=reverse)
+                got = tcd.cumsum(own, dtype=result, reverse=reverse)
+                same(got, scans.reshape(world, -1)[rank])
+                got = tct.cumsum(there, 0, dtype=result, reverse=reverse)
+                same(got.full_tensor(), scans)
+
+
 def check_sizes(own: Any, sizes: list[int], rank: int) -> None:
     """Sum with sizes that are known, of which nobody is asked; refuse wrong ones."""
     expected = tcd.sum(own)
@@ -195,6 +218,7 @@ def work(rank: int, world: int, path: str) -> None:
         check_dtensors((2, 2))
     else:
         check_pieces(rank)
+        check_integers(rank)
         check_refused()
         check_dtensors((world,))
     dist.destroy_process_group()

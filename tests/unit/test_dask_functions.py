@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,7 @@ def test_segments() -> None:
 def test_nothing_to_add() -> None:
     assert functions.sum(da.zeros((2, 0)), axis=1).compute().tolist() == [0, 0]
     assert functions.cumsum(da.zeros((2, 0)), 1).compute().shape == (2, 0)
+    assert functions.sum(da.zeros((0, 2)), axis=1, bits="exact").compute().shape == (0,)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,6 @@ def test_nothing_to_add() -> None:
         (lambda x: functions.cumsum(x.astype(object)), "a must hold real numbers"),
         (lambda x: functions.sum(x.reshape(2, 3), axis=(0, -2)), "names an axis twice"),
         (lambda x: UNTYPED.sum(x, bits="exakt"), "Did you mean 'exact'"),
-        (lambda x: functions.cumsum(x, initial=1, bits="exact"), "initial does not go with"),
         (lambda x: functions.cumsum(x, initial=[1, 2]), r"initial must have the shape \(\)"),
         (lambda x: functions.segmented_sum(x, segment_ids=[1, 0, 0, 0, 0, 0]), "must not decrease"),
         (lambda x: functions.segmented_sum(x, offsets=[0, 6], segment_ids=[0] * 6), "not both"),
@@ -147,6 +148,38 @@ def test_exact_bits(dtype: str) -> None:
                     scan = untyped.cumsum(lazy, 1, **more, **order)
                     assert (scan.shape, scan.dtype) == (expected.shape, expected.dtype)
                     assert scan.compute(scheduler="sync").tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "int32", "uint16", "bool"])
+def test_integers_are_added_before_they_are_floats(dtype: str) -> None:
+    """Partial sums of 64 bits would be modulo 2**64, and carries in a narrow float rounded."""
+    limits = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    kind = "uint8" if dtype == "bool" else dtype
+    rng = np.random.default_rng(0)
+    x = rng.integers(*limits, (3, 20), dtype=kind, endpoint=True).astype(dtype)
+    x[:, :9] = limits[1]
+    untyped: Any = functions
+    lazy = da.from_array(x, (2, 8))
+    for result, axis in product(("float64", "float32"), (0, 1)):
+        got = functions.sum(lazy, axis=axis, dtype=result).compute(scheduler="sync")
+        assert got.tobytes() == tcusim.sum(x, axis=axis, dtype=result).tobytes()
+        for initial in (None, 0.5) if axis else (None,):
+            for order in ({}, {"reverse": True}, {"exclusive": True, "reverse": True}):
+                more: dict[str, Any] = {"dtype": result, "initial": initial, **order}
+                expected = tcusim.cumsum(x, axis, **more)
+                got = untyped.cumsum(lazy, axis, **more).compute(scheduler="sync")
+                assert got.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("initial", [-0.5, [1e300, np.nan, 2.0**-1074]])
+@pytest.mark.parametrize("order", [{}, {"reverse": True}, {"exclusive": True}], ids=str)
+def test_initial_values_of_exact_scans(initial: Any, order: dict[str, bool]) -> None:
+    x = array("float64", 3, 40)
+    more: dict[str, Any] = {"bits": "exact", "initial": initial, **order}
+    expected = tcusim.cumsum(x, axis=1, **more)
+    untyped: Any = functions
+    got = untyped.cumsum(da.from_array(x, (2, 9)), 1, **more).compute(scheduler="sync")
+    assert got.tobytes() == expected.tobytes()
 
 
 def test_segments_by_ids() -> None:

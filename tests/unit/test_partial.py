@@ -104,6 +104,11 @@ def test_sums_of_float32_are_no_parts_of_a_sum_in_float64() -> None:
     sums = tcusim.partials(np.ones(20_000, np.float32))
     with pytest.raises(InputError, match="cast the pieces to float64 before"):
         tcusim.combine(sums, dtype=np.float64)
+    for kind in (np.int64, np.uint64):
+        modular = tcusim.partials(np.full(4, 2**62, kind))
+        with pytest.raises(InputError, match=r"modulo 2\*\*64, and no parts of a sum in float64"):
+            tcusim.combine(modular, dtype=np.float64)
+        assert tcusim.combine(modular, dtype=np.int64) == 0
     wide = tcusim.partials(np.ones(20_000))
     assert tcusim.combine(wide, dtype=np.float64) == 20_000
 
