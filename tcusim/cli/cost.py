@@ -115,10 +115,11 @@ def cost_command(what: str, unit: str, as_json: bool, **options: Any) -> None:
         return
     target = _target(what, options)
     length = options["length"] if isinstance(target, tcusim.Program) else None
-    if isinstance(target, tcusim.Program) and len(target.inputs) > 1 and length is not None:
+    several = isinstance(target, tcusim.Program) and len(target.inputs) > 1
+    if several and any(one.size.constant is None for one in target.inputs):
         arrays = " and ".join(one.name for one in target.inputs)
         raise click.UsageError(
-            f"{what} has several inputs, {arrays}, which one --length does not tell. Name the "
+            f"{what} has several inputs, {arrays}, whose sizes its options do not tell. Name the "
             f"operation, as in: tcusim cost matmul --rows 1024 --inner 1024 --cols 1024"
         )
     found = cost(target, unit, length, cached=options["cached"])

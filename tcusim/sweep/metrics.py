@@ -18,7 +18,7 @@ from tcusim.sweep.area import area_proxy
 from tcusim.sweep.axes import Grid, Point
 from tcusim.sweep.row import Row
 from tcusim.sweep.tasks import best_for_tile
-from tcusim.verdict.consistency import IMPOSSIBLE, Finding, findings_of
+from tcusim.verdict.consistency import IMPOSSIBLE, USELESS, Finding, findings_of
 from tcusim.verdict.subjects import Subject
 
 __all__ = ["Settings", "evaluate", "unit_at"]
@@ -174,10 +174,10 @@ def _finite(value: float) -> float | None:
 
 
 def _findings(unit: Unit, point: Point) -> tuple[Finding, ...]:
-    """Return what in a unit is of no use; InputError if it cannot be."""
+    """Return what in a unit is of no use; InputError if it cannot be, or none of it is."""
     found = findings_of(Subject(unit.name, unit, unit.shapes, point.ab, point.acc))
     for one in found:
-        if one.gravity == IMPOSSIBLE:
+        if one.gravity in (IMPOSSIBLE, USELESS):
             raise InputError(one.text)
     return found
 

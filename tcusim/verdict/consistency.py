@@ -14,10 +14,11 @@ from tcusim.machine import Fused, format_of
 from tcusim.machine.shapes import MmaShape
 from tcusim.verdict.subjects import Subject
 
-__all__ = ["CHECKS", "IMPOSSIBLE", "WASTE", "Finding", "findings_of"]
+__all__ = ["CHECKS", "IMPOSSIBLE", "USELESS", "WASTE", "Finding", "findings_of"]
 
-# How grave a finding is: no machine can be so, or one can, but a part of it is of no use.
+# How grave a finding is: no machine can be so, one can but is useless, or a part of it is.
 IMPOSSIBLE: Final = "impossible"
+USELESS: Final = "useless"
 WASTE: Final = "waste"
 
 
@@ -29,8 +30,8 @@ class Finding:
     ----------
     name : str
         Of the check, such as ``"terms_beyond_tile"``.
-    gravity : {"impossible", "waste"}
-        Whether no machine can be so, or some of it is of no use.
+    gravity : {"impossible", "useless", "waste"}
+        Whether no machine can be so, none can use it, or some of it is of no use.
     text : str
         What it is, with its numbers, as a sentence.
     """
@@ -66,6 +67,18 @@ def _terms_beyond_tile(subject: Subject) -> Iterator[tuple[str, str]]:
             )
 
 
+def _floor_above_one(subject: Subject) -> Iterator[tuple[str, str]]:
+    """Find steps that are aligned so high that 1 is cut to 0."""
+    for rule in subject.rules:
+        how = rule.how
+        if isinstance(how, Fused) and (how.exponent_floor or 0) > how.fraction_bits:
+            yield (
+                USELESS,
+                f"exponent_floor = {how.exponent_floor} with {how.fraction_bits} fraction bits "
+                f"cuts 1 to 0, so that no sum of numbers around 1 is right, by any algorithm",
+            )
+
+
 def _bits_never_set(subject: Subject) -> Iterator[tuple[str, str]]:
     """Find results of more bits than the sum behind them keeps."""
     for rule in subject.rules:
@@ -77,8 +90,8 @@ def _bits_never_set(subject: Subject) -> Iterator[tuple[str, str]]:
             yield (
                 WASTE,
                 f"{subject.acc} has {written} fraction bits, and a sum keeps "
-                f"{how.fraction_bits} below its largest term: the last "
-                f"{written - how.fraction_bits} hold nothing where c is the largest",
+                f"{how.fraction_bits} below its largest term: {_last(written - how.fraction_bits)} "
+                f"nothing where c is the largest",
             )
 
 
@@ -167,6 +180,10 @@ def _threads_beyond_warps(subject: Subject) -> Iterator[tuple[str, str]]:
         )
 
 
+def _last(bits: int) -> str:
+    return "the last one holds" if bits == 1 else f"the last {bits} hold"
+
+
 def _fragment_bytes(subject: Subject, tile: MmaShape) -> int:
     operands = tile.m * tile.k + tile.k * tile.n
     return operands * format_of(subject.ab).itemsize + (
@@ -183,6 +200,7 @@ def _interval(subject: Subject, tile: MmaShape) -> float | None:
 
 CHECKS: Final[dict[str, _Check]] = {
     "no_room_for_fragments": _no_room_for_fragments,
+    "floor_above_one": _floor_above_one,
     "threads_beyond_warps": _threads_beyond_warps,
     "slower_than_without": _slower_than_without,
     "latency_not_hidden": _latency_not_hidden,

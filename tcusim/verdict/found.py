@@ -10,7 +10,7 @@ from tcusim.check.report import ShapeReport
 from tcusim.machine import Rule
 from tcusim.timing.roofline import Roofline
 from tcusim.verdict.claims import Claim
-from tcusim.verdict.consistency import IMPOSSIBLE, Finding
+from tcusim.verdict.consistency import IMPOSSIBLE, USELESS, Finding
 from tcusim.verdict.on_arrays import OnArrays
 from tcusim.verdict.tasks import Candidate, Task, best_of
 
@@ -132,8 +132,13 @@ class UnitVerdict:
             and all(report.ok for report in self.reports)
             and not any(one.failed for one in self.on_arrays)
             and not self.claims
-            and not any(one.gravity == IMPOSSIBLE for one in self.findings)
+            and not any(one.gravity in (IMPOSSIBLE, USELESS) for one in self.findings)
         )
+
+    @property
+    def useless(self) -> str:
+        """Why no sum is right, if so: then neither algorithms nor precision are tried."""
+        return next((one.text for one in self.findings if one.gravity == USELESS), "")
 
     @property
     def where(self) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tcusim.check.report import ShapeRow
-from tcusim.verdict.consistency import IMPOSSIBLE
+from tcusim.verdict.consistency import IMPOSSIBLE, USELESS
 from tcusim.verdict.found import SECTIONS, Reference, UnitVerdict
 from tcusim.verdict.tasks import TASKS, Candidate, Task
 
@@ -68,8 +68,8 @@ def lines_of(found: UnitVerdict, reference: Reference | None) -> tuple[Line, ...
 def _wrong(found: UnitVerdict) -> Iterator[str]:
     """Yield what is wrong with the algorithms, or impossible about the unit."""
     for finding in found.findings:
-        if finding.gravity == IMPOSSIBLE:
-            yield f"IMPOSSIBLE: {finding.text} [{finding.name}]"
+        if finding.gravity in (IMPOSSIBLE, USELESS):
+            yield f"{finding.gravity.upper()}: {finding.text} [{finding.name}]"
     rows = [row for report in found.reports for row in report.rows if not row.ok]
     for name in dict.fromkeys(row.name for row in rows):
         first = next(row for row in rows if row.name == name)
@@ -90,6 +90,8 @@ def _what_is_wrong(row: ShapeRow) -> str:
 def _best(found: UnitVerdict) -> str:
     if any(finding.gravity == IMPOSSIBLE for finding in found.findings):
         return "nothing, since no machine can be so"
+    if found.useless:
+        return "nothing, since no sum is right"
     if not found.reports:
         return "not asked for"
     best = {task: found.best(task) for task in TASKS}
@@ -172,6 +174,9 @@ def _precision(found: UnitVerdict) -> Line:
         ones = next((one for one in accuracy.stagnation if one.terms == "ones"), None)
         if ones is not None and math.isfinite(ones.computed):
             text += f"; a sum of ones stops growing at {ones.computed:,.0f}"
+    elif found.useless and "precision" in found.asked.sections:
+        wrong.append(f"USELESS for sums: {found.useless}")
+        text = "no error is predicted or measured"
     elif "precision" not in found.asked.sections:
         text = "not tested: it was not asked for"
     else:
@@ -217,6 +222,8 @@ def _untested(found: UnitVerdict) -> Iterator[str]:
         yield f"{too_large} programs that did not fit in memory"
     if found.asked.algorithms is not None:
         yield "other algorithms than those named"
+    if found.useless:
+        yield "algorithms and precision: with this rule no result would tell anything of them"
     if found.reports and not found.asked.full:
         others = f", most of all on {', '.join(found.tiles[1:])}" if found.tiles[1:] else ""
         yield f"more sizes (--full){others}"

@@ -16,7 +16,7 @@ from tcusim.machine.likeness import borrowed
 from tcusim.machine.shapes import MmaShape
 from tcusim.timing.roofline import Roofline, roofline
 from tcusim.verdict.claims import Model, claims_of
-from tcusim.verdict.consistency import IMPOSSIBLE, WASTE, Finding, findings_of
+from tcusim.verdict.consistency import IMPOSSIBLE, USELESS, WASTE, Finding, findings_of
 from tcusim.verdict.correctness import reports_of
 from tcusim.verdict.found import SECTIONS, Asked, Reference, UnitVerdict
 from tcusim.verdict.lines import Line, heading_of, lines_of
@@ -267,20 +267,22 @@ def _judged(
     timed_in = placed or subject
     own = subject.unit.figures() or subject.unit.instructions
     impossible = any(one.gravity == IMPOSSIBLE for one in findings)
+    # No result of such a unit tells anything of the algorithms.
+    wanted = set[str]() if any(one.gravity == USELESS for one in findings) else {*asked.sections}
     reports: tuple[ShapeReport, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     accuracy = None
-    if "precision" in asked.sections and subject.arch != "exact":
+    if "precision" in wanted and subject.arch != "exact":
         tile = subject.tiles[0]
         accuracy = accuracy_of(subject.unit, ab=asked.ab, acc=asked.acc, k=tile.k, full=asked.full)
     called: tuple[OnArrays, ...] = ()
-    if "correctness" in asked.sections and asked.algorithms is None:
+    if "correctness" in wanted and asked.algorithms is None:
         called = on_arrays(subject)
-    if not {"correctness", "counts", "time"}.isdisjoint(asked.sections):
+    if not {"correctness", "counts", "time"}.isdisjoint(wanted):
         told = _part(share, 0.0, _TRIED)
         reports = reports_of(subject, asked.algorithms, full=asked.full, jobs=jobs, share=told)
         candidates = candidates_of(subject, reports)
-        if "time" in asked.sections and not impossible:
+        if "time" in wanted and not impossible:
             candidates = timed(candidates, timed_in, _part(share, _TRIED, 1.0))
     return UnitVerdict(
         name=subject.name,

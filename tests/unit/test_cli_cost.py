@@ -69,7 +69,7 @@ def test_the_command_sweeps_segments(tmp_path: Path) -> None:
         ),
         (
             ("gemm", "--length", "64", "--algorithm-inner", "16", "--algorithm-cols", "16"),
-            "gemm has several inputs, a and b, which one --length does not tell",
+            "gemm has several inputs, a and b, whose sizes its options do not tell",
         ),
         (("reduction_q", "--length", "10"), "unknown algorithm 'reduction_q'"),
     ],

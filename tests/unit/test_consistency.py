@@ -71,6 +71,12 @@ def test_a_sound_unit_has_none_and_so_have_those_that_nobody_told_of() -> None:
             "up to 8 products, and the tile 4x4x4 has k = 4: 4 of its inputs",
         ),
         (
+            "floor_above_one",
+            "useless",
+            {"how": Fused(4, 24, exponent_floor=25)},
+            "exponent_floor = 25 with 24 fraction bits cuts 1 to 0",
+        ),
+        (
             "bits_never_set",
             "waste",
             {"how": Fused(4, 20)},
@@ -83,6 +89,11 @@ def test_each_check_finds_its_own(name: str, gravity: str, changed: Any, text: s
     assert set(found) == {name}
     assert found[name].gravity == gravity
     assert text in found[name].text
+
+
+def test_one_bit_that_is_never_set_is_told_of_as_one() -> None:
+    found = named(chip("one", **{**SOUND, "how": Fused(4, 22)}))
+    assert "the last one holds nothing" in found["bits_never_set"].text
 
 
 def test_every_check_is_tried_above() -> None:

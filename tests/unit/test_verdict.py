@@ -112,6 +112,22 @@ def test_a_tile_that_the_borrowed_machine_cannot_hold_has_no_time() -> None:
     )
 
 
+def test_a_floor_that_cuts_one_to_nothing_is_no_fault_of_algorithms(tmp_path: Path) -> None:
+    path = tmp_path / "high.toml"
+    text = 'tiles = "16x16x16"\nfraction_bits = 20\nexponent_floor = {}\n'
+    path.write_text(text.format(21))
+    for sections in (None, ["precision"]):
+        (found,) = validate(path, sections=sections).units
+        lines = {line.name: line for line in lines_of(found, None)}
+        assert lines["best"].text.startswith("USELESS: exponent_floor = 21 with 20 fraction bits")
+        assert lines["best"].text.endswith("nothing, since no sum is right")
+        assert lines["precision"].text.startswith("USELESS for sums: exponent_floor = 21")
+        assert not found.ok
+        assert not any("WRONG" in line.text for line in lines.values())
+    path.write_text(text.format(20))
+    assert validate(path, algorithms=("reduction_kn",)).ok
+
+
 def test_an_impossible_machine_is_good_for_nothing(tmp_path: Path) -> None:
     path = tmp_path / "tiny.toml"
     path.write_text('tiles = "16x16x16"\nfraction_bits = 24\n[figures]\nregisters_per_core = 1\n')
