@@ -34,6 +34,7 @@ __all__ = [
     "initial_of",
     "offsets_of",
     "require_longest",
+    "require_number",
     "sorted_by_ids",
 ]
 
@@ -199,15 +200,9 @@ def _require_ids_of(shape: tuple[int, ...], dtype: Any, length: int) -> None:
 def _segments_of(facts: IntegerFacts, num_segments: Any, length: int) -> int:
     """Return how many segments ids speak of, which are some; refuse what is no number of one."""
     _require_sorted("segment_ids", facts, "; sort the elements by them first, or give sort=True")
-    number, most = facts.last + 1, max(_MOST_SEGMENTS, _MOST_PER_ELEMENT * length)
-    if num_segments is not None:
-        number, most = count_of("num_segments", num_segments), max(_MOST_NAMED, most)
-    if number > most:
-        raise InputError(
-            f"there would be {number} segments, nearly all of them empty, for {length} elements. "
-            "Number those that there are: keys, ids = np.unique(segment_ids, return_inverse=True); "
-            "ids are the segment_ids then, and keys[i] is what segment i is of"
-        )
+    is_named = num_segments is not None
+    number = count_of("num_segments", num_segments) if is_named else facts.last + 1
+    require_number(number, length, named=is_named)
     for at, value, out in (
         (0, facts.first, facts.first < 0),
         (-1, facts.last, facts.last >= number),
@@ -217,6 +212,17 @@ def _segments_of(facts: IntegerFacts, num_segments: Any, length: int) -> int:
                 f"segment_ids[{at}] = {value}, but segments are numbered from 0 to {number - 1}"
             )
     return number
+
+
+def require_number(segments: int, length: int, *, named: bool) -> None:
+    """Refuse many more segments than an axis has elements. named: by the user."""
+    least = _MOST_NAMED if named else _MOST_SEGMENTS
+    if segments > max(least, _MOST_PER_ELEMENT * length):
+        raise InputError(
+            f"there would be {segments} segments, nearly all of them empty, for {length} elements. "
+            "Number those that there are: keys, ids = np.unique(segment_ids, return_inverse=True); "
+            "ids are the segment_ids then, and keys[i] is what segment i is of"
+        )
 
 
 def _require_sorted(name: str, facts: IntegerFacts, remedy: str = "") -> None:

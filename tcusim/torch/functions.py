@@ -160,14 +160,38 @@ def put(result: Tensor, out: Tensor | None) -> Tensor:
     return out.copy_(result)
 
 
-def tensor_beside(input: Tensor, value: Any) -> Any:
-    """Return a number as a tensor where another is; a tensor, or None, as it is."""
+def tensor_beside(input: Tensor, value: Any, wanted: Any) -> Any:
+    """Return a number as a tensor where another is; a tensor, or None, as it is.
+
+    wanted: the type of the result.
+    """
     if value is None or isinstance(value, torch.Tensor):
         return value
     if not isinstance(value, numbers.Real | torch.SymFloat | torch.SymInt):
         raise InputError(f"initial must be a number or a tensor, got {value!r}")
-    kind = torch.float64 if input.dtype.is_floating_point else torch.int64
+    kind = torch.float64 if wanted.is_floating_point else torch.int64
+    if not isinstance(value, torch.SymFloat | torch.SymInt):
+        value = _number(value, wanted)
     return torch.full((), value, dtype=kind, device=input.device)
+
+
+def _number(value: Any, wanted: Any) -> int | float:
+    """Return a number for a result of this type; refuse what would lose."""
+    if wanted.is_floating_point:
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise InputError(f"initial is beyond the range of torch.float64: {error}") from error
+    if not isinstance(value, numbers.Integral):
+        raise InputError(
+            f"initial holds fractions, which a result of {wanted} would lose; got {value!r}. Give "
+            "an integer initial, or a float dtype"
+        )
+    whole = int(value)
+    if not -(2**63) <= whole < 2**64:
+        raise InputError(f"initial = {whole} does not fit an integer of 64 bits")
+    # Sums are modulo 2**64.
+    return whole - (2**64 if whole >= 2**63 else 0)
 
 
 def sum(
@@ -291,7 +315,7 @@ def cumsum(
             return cumsum(values, axes[0], initial=initial, **more)
 
         return put(along(input, dim, True, scan), out)
-    before = tensor_beside(input, initial)
+    before = tensor_beside(input, initial, wanted)
     return put(operator("cumsum")(input, dim, exclusive, reverse, wanted, bits, before), out)
 
 

@@ -215,8 +215,17 @@ def _before(initial: Any, input: Any, dtype: Any, bits: Any, shape: Sequence[int
     """Return what precedes rows in the type of the sums, of the shape of the sums."""
     if initial is None:
         return None
-    wide = torch.float64 if bits == "exact" or torch.float64 in (input.dtype, dtype) else dtype
-    if wide in (torch.float16, torch.bfloat16):
+    given = initial.dtype
+    if given.is_complex or (given.is_floating_point and not dtype.is_floating_point):
+        raise InputError(
+            f"initial is of {given}, of which a result of {dtype} would lose a part. Give real "
+            "numbers, and to an integer result integers"
+        )
+    is_wide = bits == "exact" or not input.dtype.is_floating_point or input.dtype == torch.float64
+    wide = dtype
+    if dtype.is_floating_point and is_wide:
+        wide = torch.float64
+    elif wide in (torch.float16, torch.bfloat16):
         wide = torch.float32
     try:
         return plain(initial).to(wide).expand(shape).contiguous()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import torch
 from torch.compiler import is_compiling
 
+from tcusim.arrays.offsets import require_number
+from tcusim.arrays.request import count_of
 from tcusim.errors import InputError
 from tcusim.torch.functions import (
     Bits,
@@ -161,7 +164,7 @@ def segment_cumsum(
     )
     wanted = sum_type(given.input, dtype)
     arguments = given.size, given.dim, check_offsets, exclusive, reverse, wanted, bits
-    before = tensor_beside(given.input, initial)
+    before = tensor_beside(given.input, initial, wanted)
     result = _computed("segment_cumsum", segment_cumsum_kernel, given, *arguments, before)
     if given.order is not None:
         # Back to where the elements were.
@@ -422,6 +425,8 @@ def _segments(
     if segment_size is not None:
         if not is_integer(segment_size) or segment_size < 1:
             raise InputError(f"segment_size must be an integer from 1 on, got {segment_size!r}")
+        if isinstance(segment_size, Integral):
+            segment_size = count_of("segment_size", int(segment_size))
         return _Segments(input, axis, size=int(segment_size))
     if offsets is not None:
         return _Segments(input, axis, offsets=_integers("offsets", offsets, input))
@@ -430,7 +435,8 @@ def _segments(
         if check and _has_values(counts) and bool((counts < 0).any()):
             raise InputError(f"lengths must be from 0 on; the least is {int(counts.min())}")
         return _Segments(input, axis, offsets=_edges(counts))
-    ids = _integers("segment_ids", segment_ids, input)
+    # In narrower types the borders of the segments might not fit.
+    ids = _integers("segment_ids", segment_ids, input).to(torch.int64)
     return _by_ids(input, axis, ids, num_segments, sort, check)
 
 
@@ -447,12 +453,15 @@ def _by_ids(
         ids, order = torch.sort(ids, stable=True)
         order = order.to(input.device)
         input = input.index_select(axis, order)
+    is_named = num_segments is not None
     if num_segments is None:
         num_segments = int(ids[-1]) + 1 if ids.shape[0] else 0
     elif not is_integer(num_segments) or num_segments < 0:
         raise InputError(f"num_segments must be an integer from 0 on, got {num_segments!r}")
     if check and _has_values(ids):
         _require_ids(ids, num_segments)
+    if not is_compiling():
+        require_number(int(num_segments), input.shape[axis], named=is_named)
     borders = torch.arange(num_segments + 1, device=ids.device, dtype=ids.dtype)
     return _Segments(
         input, axis, offsets=torch.searchsorted(ids.contiguous(), borders), order=order
@@ -476,11 +485,15 @@ def _integers(name: str, given: Any, input: Tensor) -> Any:
             given = torch.as_tensor(given, device=input.device)
         except (TypeError, ValueError, RuntimeError) as error:
             raise InputError(f"{name} must be integers, got {given!r}: {error}") from error
+        if not given.numel():
+            given = given.to(torch.int64)
     if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         raise InputError(f"{name} must be integers, got a tensor of {given.dtype}")
     if given.dim() != 1:
         raise InputError(f"{name} must have one axis; its shape is {tuple(given.shape)}")
-    return everywhere(given)
+    given = everywhere(given)
+    # The only ones of which torch's functions know all.
+    return given if given.dtype in (torch.int32, torch.int64) else given.to(torch.int64)
 
 
 def _require_ids(ids: Tensor, num_segments: int) -> None:

@@ -278,6 +278,88 @@ def test_what_is_refused(more: dict[str, Any], text: str) -> None:
             call(torch.arange(6.0), **more)
 
 
+_NARROW = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "uint64")
+
+
+@pytest.mark.parametrize("name", _NARROW)
+def test_numbers_of_segments_may_be_of_any_integer_type(name: str) -> None:
+    kind, x = getattr(torch, name), torch.tensor([1.0, 2.0, 3.0])
+    ids = torch.tensor([0, 0, 100]).to(kind)
+    # More segments than the type has numbers.
+    for call, first, none in ((tct.segment_sum, 3, 0), (segment_max, 2, -torch.inf)):
+        found = call(x, segment_ids=ids, num_segments=70_000)
+        expected = torch.full((70_000,), float(none))
+        expected[0], expected[100] = first, 3
+        assert torch.equal(found, expected)
+    assert tct.segment_cumsum(
+        x, segment_ids=torch.tensor([100, 0, 0]).to(kind), sort=True
+    ).tolist() == [1, 2, 5]
+    assert tct.segment_sum(x, offsets=torch.tensor([0, 2, 3]).to(kind)).tolist() == [3, 3]
+    assert tct.segment_sum(x, lengths=torch.tensor([2, 1]).to(kind)).tolist() == [3, 3]
+
+
+def test_no_elements_have_no_numbers() -> None:
+    assert tct.segment_sum(torch.empty(0), segment_ids=[]).tolist() == []
+    assert tct.segment_sum(torch.empty(0), lengths=[]).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"segment_ids": [0, 0, 10**13]}, r"10000000000001 segments, nearly all of them empty"),
+        ({"segment_ids": [0] * 3, "num_segments": 10**13}, "nearly all of them empty"),
+        ({"segment_size": 2**70}, r"segment_size must be at most 2\*\*48"),
+    ],
+)
+def test_numbers_beyond_any_memory(more: dict[str, Any], text: str) -> None:
+    for call in (tct.segment_sum, segment_max):
+        with pytest.raises(InputError, match=text):
+            call(torch.ones(3), **more)
+
+
+@pytest.mark.parametrize("kind", ["bool", "uint8", "int64"])
+@pytest.mark.parametrize("bits", ["segment", "exact"])
+def test_floats_precede_integers_of_a_float_result(kind: str, bits: Any) -> None:
+    whole = torch.ones(4).to(getattr(torch, kind))
+    for initial in (0.5, torch.tensor(0.5)):
+        more: dict[str, Any] = {"dtype": torch.float64, "initial": initial, "bits": bits}
+        assert tct.cumsum(whole, 0, **more).tolist() == [1.5, 2.5, 3.5, 4.5]
+        assert tct.segment_cumsum(whole, 2, **more).tolist() == [1.5, 2.5, 1.5, 2.5]
+    assert tct.cumsum(whole, 0, initial=3, bits=bits).tolist() == [4, 5, 6, 7]
+    assert tct.cumsum(whole, 0, initial=2**63, bits=bits)[0] == 1 - 2**63
+
+
+@pytest.mark.parametrize(
+    ("initial", "dtype", "text"),
+    [
+        (
+            0.5,
+            None,
+            r"initial holds fractions, which a result of torch\.int64 would lose; got 0\.5",
+        ),
+        (float("nan"), None, "initial holds fractions"),
+        (1e19, torch.int32, "initial holds fractions"),
+        (2**70, None, "initial = 1180591620717411303424 does not fit an integer of 64 bits"),
+        (2**2000, torch.float64, r"initial is beyond the range of torch\.float64"),
+        (
+            torch.tensor(0.5),
+            None,
+            r"initial is of torch\.float32, of which a result of torch\.int64",
+        ),
+        (torch.tensor(1j), torch.float64, r"initial is of torch\.complex64"),
+    ],
+)
+def test_what_precedes_loses_nothing(initial: Any, dtype: Any, text: str) -> None:
+    for call in (tct.cumsum, tct.segment_cumsum):
+        with pytest.raises(InputError, match=text):
+            call(
+                torch.arange(3),
+                1 if call is tct.segment_cumsum else 0,
+                initial=initial,
+                dtype=dtype,
+            )
+
+
 def test_what_extremes_refuse() -> None:
     with pytest.raises(InputError, match=r"segment_mean takes float tensors, got torch\.int64"):
         segment_mean(torch.arange(3), 2)
