@@ -256,6 +256,9 @@ def test_memory_that_is_of_no_context(torch: Any, settings: str) -> None:
 
 def test_arrays_of_jax() -> None:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    driver = Driver.open()
+    # XLA makes other contexts current, as early as when it finds the GPUs.
+    before = driver.current_context()
     jax = imported("jax")
     try:
         devices = jax.devices("cuda")
@@ -270,8 +273,6 @@ def test_arrays_of_jax() -> None:
             tj.sum(x), tj.cumsum(x), tj.matmul(x[one].reshape(8, 8), x[two].reshape(8, 8)),
         )
     )  # fmt: skip
-    driver = Driver.open()
-    before = driver.current_context()
     for device in (1, 0, 1):
         there = jax.device_put(X, devices[device])
         arch = arch_of(device)
