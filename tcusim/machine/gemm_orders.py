@@ -447,6 +447,8 @@ def explain_matmul(
     if orders is not None and not isinstance(orders, list | tuple):
         raise InputError(f"orders must be a list of GemmOrder, got {orders!r}")
     result = as_array(got, "got")
+    given = {"got": result, "a": as_array(a, "a"), "b": as_array(b, "b")}
+    _require_got_first(given, by_type=ab is None)
     unit = (acc, family)
     products = [
         one
@@ -461,6 +463,11 @@ def explain_matmul(
             f"got must be the product, of shape ({m}, {n}) for a of {np.shape(a)} and b of "
             f"{np.shape(b)}; its shape is {result.shape}"
         )
+    if not result.size or not products[0].k:
+        raise InputError(
+            f"got {result.shape} of a {np.shape(a)} and b {np.shape(b)} has no output that adds a "
+            "term: there is nothing to compare. Give matrices that are not empty"
+        )
     found: list[GemmMatch] = []
     for usual in (True, False):
         found = _tried(products, result, orders, usual=usual, progress=progress)
@@ -468,6 +475,35 @@ def explain_matmul(
             break
     first = products[0]
     return GemmMatches(tuple(found), first.k, first.rule.operands, first.rule.acc, first.target)
+
+
+def _require_got_first(given: dict[str, Values], *, by_type: bool) -> None:
+    """Refuse a product and its factors in another order, which shapes tell, or else types.
+
+    by_type: whether types of elements are those of arrays.
+    """
+    first, *others = itertools.permutations(given)
+    if _is_product(*(given[name] for name in first)):
+        _, a, b = given.values()
+        # Two types of 8 bits are multiplied as well.
+        if not by_type or a.dtype.itemsize == b.dtype.itemsize:
+            return
+        others = [order for order in others if len({given[name].dtype for name in order[1:]}) == 1]
+    for order in others:
+        if _is_product(*(given[name] for name in order)):
+            product, left, right = order
+            arrays = ", ".join(f"{name} {one.dtype} {one.shape}" for name, one in given.items())
+            raise InputError(
+                f"got comes first: explain_matmul(got, a, b). Given are {arrays}: so {product} "
+                f"would be the product of {left} and {right}"
+            )
+
+
+def _is_product(got: Values, a: Values, b: Values) -> bool:
+    """Return whether the shapes are those of a product and its factors."""
+    if not got.ndim == a.ndim == b.ndim == 2:
+        return False
+    return got.shape == (a.shape[0], b.shape[1]) and a.shape[1] == b.shape[0]
 
 
 def _tried(

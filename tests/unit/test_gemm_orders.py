@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -372,6 +373,14 @@ def test_orders_that_add_alike_come_once() -> None:
         ),
         (lambda: predict_matmul(A, B, order="chain"), "an order must be a GemmOrder, such as"),  # type: ignore[arg-type]
         (lambda: explain_matmul(A, A, B), "got must be the product, of shape (40, 30) for a of"),
+        (
+            lambda: explain_matmul(A[:0] @ B, A[:0], B),
+            "got (0, 30) of a (0, 300) and b (300, 30) has no output that adds a term",
+        ),
+        (
+            lambda: explain_matmul(A[:, :0] @ B[:0], A[:, :0], B[:0], orders=[GemmOrder()]),
+            "got (40, 30) of a (40, 0) and b (0, 30) has no output that adds a term",
+        ),
         (lambda: explain_matmul(A @ B, A, B, arch=()), "arch names no architecture"),
         (lambda: explain_matmul(A @ B, A[None], B), "explain_matmul takes one product: a (m, k)"),
     ],
@@ -379,6 +388,34 @@ def test_orders_that_add_alike_come_once() -> None:
 def test_refusals(call: Any, text: str) -> None:
     with pytest.raises(InputError, match=re.escape(text)):
         call()
+
+
+@pytest.mark.parametrize("size", [(3, 5, 4), (4, 5, 4), (4, 4, 4), (3, 3, 4)])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_got_comes_first(size: tuple[int, int, int], dtype: Any) -> None:
+    m, k, n = size
+    a, b = RNG.standard_normal((m, k)).astype(np.float16), np.ones((k, n), np.float16)
+    named = {"got": predict_matmul(a, b, dtype=dtype), "a": a, "b": b}
+    for order in itertools.permutations(named):
+        given = [named[name] for name in order]
+        # Of square matrices of one type, or of a permutation that fits too, nobody can tell.
+        right, left, other = given
+        fits = left.shape[1] == other.shape[0]
+        fits = fits and right.shape == (left.shape[0], other.shape[1])
+        if order == ("got", "a", "b") or (fits and left.dtype == other.dtype):
+            assert explain_matmul(*given, orders=[GemmOrder()]).tried
+            continue
+        with pytest.raises(InputError, match=r"got comes first: explain_matmul\(got, a, b\)\. Giv"):
+            explain_matmul(*given)
+
+
+def test_types_of_8_bits_or_named_ones_are_in_their_order() -> None:
+    a = np.ones((4, 4), ml_dtypes.float8_e5m2)
+    b = a.astype(ml_dtypes.float8_e4m3fn)
+    for got in (a, a.astype(np.float32)):
+        assert explain_matmul(got, a, b, orders=[GemmOrder()]).tried
+    whole = np.ones((4, 4), np.float16)
+    assert explain_matmul(whole, whole, whole.astype("f4"), ab="f16", orders=[GemmOrder()]).tried
 
 
 def test_what_an_architecture_does_not_do_is_refused() -> None:
