@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -12,10 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from tcusim.arrays.dtypes import FLOATS, types_on_host
-from tcusim.errors import InputError
+from tcusim.arrays.dtypes import FLOATS, TypeRule, types_on_host
+from tcusim.errors import InputError, require_flags
 from tcusim.jax.primitives import How, computed
 from tcusim.machine import arch_of
+from tcusim.machine.formats import format_of
 
 __all__ = ["cumsum", "matmul", "matvec", "segment_cumsum", "segment_sum", "sum"]
 
@@ -27,39 +29,45 @@ def _axes(a: Array, axis: Any) -> list[int]:
     """Return axes counted from the first, in the order in which they are named; None is all."""
     if axis is None:
         return list(range(a.ndim))
-    given = axis if isinstance(axis, Sequence) else (axis,)
-    if not all(hasattr(one, "__index__") for one in given):
-        raise InputError(f"axis must be an integer, a tuple of integers, or None, got {axis!r}")
+    try:
+        given = [operator.index(one) for one in (axis if isinstance(axis, Sequence) else (axis,))]
+    except TypeError:
+        raise InputError(
+            f"axis must be an integer, a tuple of integers, or None, got {axis!r}"
+        ) from None
     if a.ndim == 0 and given:
         raise InputError("an array without axes has none to sum along; reshape it to (1,)")
     for one in given:
         if not -a.ndim <= one < a.ndim:
             raise InputError(f"axis must be within {-a.ndim}..{a.ndim - 1}, got {one!r}")
-    places = [int(one) % a.ndim for one in given]
+    places = [one % a.ndim for one in given]
     if len(set(places)) < len(places):
         raise InputError(f"axis names one axis twice: {axis!r}")
     return places
 
 
-def _result(
+def _rule(
     a: Array,
     dtype: Any,
     arch: str | None,
     *,
+    keeps: bool = False,
     product: bool = False,
     bits: str = "segment",
-) -> Any:
-    """Return the type of sums, JAX's, which has 64 bits where it is told to.
+) -> TypeRule:
+    """Return the types of sums. The result's is JAX's, which has 64 bits where it is told to.
 
-    What cannot be computed is refused here, while it is traced, and not where it runs.
+    What cannot be computed is refused here, while it is traced, and not where it runs. keeps:
+    whether sums of integers are of their own type, and not of the wide one.
     """
-    given = a.dtype.name
-    if given not in FLOATS and a.dtype.kind not in "biu":
+    given, kind = str(a.dtype), _kind(a)
+    if given not in FLOATS and kind not in tuple("biu"):
         raise InputError(f"arrays of {given} are not summed; cast it to a real type of NumPy's")
     if bits not in ("segment", "exact"):
         raise InputError(f"bits must be 'segment' or 'exact', got {bits!r}")
     if dtype is None:
-        wanted = a.dtype if given in FLOATS else np.dtype(np.int64)
+        wide = np.dtype(np.uint64 if kind == "u" else np.int64)
+        wanted = a.dtype if given in FLOATS or (keeps and kind != "b") else wide
     else:
         try:
             wanted = jnp.dtype(dtype)
@@ -71,10 +79,24 @@ def _result(
     place = "hopper" if arch is None else arch_of(arch).name
     rule = types_on_host(given, result.name, "f32", place, product=product, bits=bits)
     rule.types.require_on(place)
-    return result
+    return rule
 
 
-@partial(jax.jit, static_argnames=("axis", "dtype", "keepdims", "bits", "arch"))
+def _kind(a: Array) -> str:
+    """Return NumPy's letter for the kind of a type; of a key of JAX's, none."""
+    return getattr(a.dtype, "kind", "")
+
+
+def _work(rule: TypeRule) -> Any:
+    """Return the type in which sums come, before they are cast to the result's.
+
+    GPUs sum int8 in int32, of which a narrower integer keeps the last bits.
+    """
+    result = jnp.dtype(rule.result)
+    is_narrow = rule.given == "int8" and result.kind in "iu" and result.itemsize <= 4
+    return np.dtype(np.int32) if is_narrow else result
+
+
 def sum(
     a: ArrayLike,
     axis: int | tuple[int, ...] | None = None,
@@ -93,7 +115,8 @@ def sum(
     axis : int or tuple of int, optional
         The axes to sum; None sums all.
     dtype : dtype, optional
-        Type of the result; by default that of `a`, or JAX's wide integer.
+        Type of the result; by default that of `a`; of integers JAX's wide one, which is unsigned
+        for unsigned integers. Integers are summed modulo 2 to the power of its bits.
     keepdims : bool
         Keep the axes, with length 1.
     bits : {"segment", "exact"}
@@ -119,16 +142,20 @@ def sum(
     10.0
     """
     values = jnp.asarray(a)
-    result = _result(values, dtype, arch, bits=bits)
-    axes = _axes(values, axis)
-    rows = jnp.moveaxis(values, axes, range(-len(axes), 0)) if axes else values
-    rest = rows.shape[: values.ndim - len(axes)]
-    rows = rows.reshape(*rest, math.prod(values.shape[one] for one in axes))
-    total = computed(How("sum", result, arch, bits=bits), rows)
+    rule = _rule(values, dtype, arch, bits=bits)
+    require_flags(keepdims=keepdims)
+    axes = tuple(_axes(values, axis))
+    total = _sum(values, axes, How("sum", _work(rule), arch, bits=bits)).astype(rule.result)
     return jnp.expand_dims(total, axes) if keepdims else total
 
 
-@partial(jax.jit, static_argnames=("axis", "dtype", "exclusive", "reverse", "bits", "arch"))
+@partial(jax.jit, static_argnums=(1, 2))
+def _sum(values: Array, axes: tuple[int, ...], how: How) -> Array:
+    rows = jnp.moveaxis(values, axes, range(-len(axes), 0)) if axes else values
+    rest = rows.shape[: values.ndim - len(axes)]
+    return computed(how, rows.reshape(*rest, math.prod(values.shape[one] for one in axes)))
+
+
 def cumsum(
     a: ArrayLike,
     axis: int | None = None,
@@ -150,8 +177,11 @@ def cumsum(
         As in `tcusim.cumsum`.
     initial : array or number, optional
         What precedes the first element (in reverse, follows the last), and is part of every sum: it
-        is broadcast to the shape of `a` without the axis.
-    a, dtype, bits, arch
+        is broadcast to the shape of `a` without the axis. It is part of what is rounded; where
+        exact sums are rounded, as float64 if JAX has it. Integer sums take integers alone.
+    dtype : dtype, optional
+        Type of the result; by default that of `a`, or JAX's wide integer for bool.
+    a, bits, arch
         As in `sum`.
 
     Returns
@@ -171,7 +201,8 @@ def cumsum(
     [3.0, 2.0, 1.0]
     """
     values = jnp.asarray(a)
-    result = _result(values, dtype, arch, bits=bits)
+    rule = _rule(values, dtype, arch, keeps=True, bits=bits)
+    require_flags(exclusive=exclusive, reverse=reverse)
     if isinstance(axis, Sequence):
         raise InputError(f"axis of a scan must be one integer, or None, got {axis!r}")
     if axis is None:
@@ -180,20 +211,37 @@ def cumsum(
     rows = jnp.moveaxis(values, place, -1)
     given = [rows]
     if initial is not None:
-        given.append(_before(initial, rows, result))
-    how = How("cumsum", result, arch, bool(exclusive), bool(reverse), bits)
-    return jnp.moveaxis(computed(how, *given), -1, place)
+        given.append(_before(initial, rows.shape[:-1], rule))
+    how = How("cumsum", _work(rule), arch, bool(exclusive), bool(reverse), bits)
+    return jnp.moveaxis(computed(how, *given).astype(rule.result), -1, place)
 
 
-def _before(initial: ArrayLike, rows: Array, result: Any) -> Array:
+def _before(initial: ArrayLike, shape: tuple[int, ...], rule: TypeRule) -> Array:
     """Return what precedes rows, in the type of their sums."""
-    wide = result
-    if result.name in FLOATS:
-        wide = np.dtype("float64" if "float64" in (rows.dtype.name, result.name) else "float32")
+    name = format_of(rule.types.sums).array_name
+    if rule.method in ("digits", "fixed point"):
+        name = rule.result if rule.method == "digits" else "float64"
+    is_integer = jnp.dtype(rule.result).kind in "iu"
+    wide = _work(rule) if is_integer else jax.dtypes.canonicalize_dtype(jnp.dtype(name))
+    if type(initial) is int and is_integer:
+        # JAX refuses numbers of more than 32 bits; sums are modulo 2 to the power of theirs.
+        initial = np.asarray(initial % 2**64, np.uint64).astype(wide)
+    elif isinstance(initial, np.ndarray | np.generic):
+        given = np.asarray(initial)
+        # JAX would cast to 32 bits first.
+        initial = given.astype(wide) if given.dtype.kind in "biu" else given
+    values = jnp.asarray(initial)
+    if is_integer and _kind(values) not in tuple("biu"):
+        raise InputError(
+            f"initial is {values.dtype} and holds fractions, which a result of {rule.result} would "
+            "lose. Give an integer initial, or a float dtype"
+        )
+    if _kind(values) not in tuple("biu") and not jnp.issubdtype(values.dtype, jnp.floating):
+        raise InputError(f"initial must be real numbers, got {values.dtype}")
     try:
-        return jnp.broadcast_to(jnp.asarray(initial), rows.shape[:-1]).astype(wide)
+        return jnp.broadcast_to(values, shape).astype(wide)
     except ValueError:
-        text = f"initial must be broadcast to {rows.shape[:-1]}, got {np.shape(initial)}"
+        text = f"initial must be broadcast to {shape}, got {values.shape}"
         raise InputError(text) from None
 
 
@@ -228,7 +276,9 @@ def segment_sum(
         Not needed: the order of the additions is fixed, and that of a tree.
     mode : optional
         None or ``"drop"``, which are the same.
-    dtype, arch
+    dtype : dtype, optional
+        Type of the result; by default that of `data`, or JAX's wide integer for bool.
+    arch
         As in `sum`.
 
     Returns
@@ -239,7 +289,7 @@ def segment_sum(
     Raises
     ------
     InputError
-        If the shapes do not fit, or `mode` is another.
+        If the shapes or types do not fit, or `num_segments` or `mode` is another.
 
     Examples
     --------
@@ -248,15 +298,41 @@ def segment_sum(
     [1.0, 0.0, 5.0]
     """
     del unique_indices, bucket_size
-    if mode is not None and jax.lax.GatherScatterMode.from_any(mode) != _DROP:
+    if mode is not None and _mode(mode) != _DROP:
         raise InputError(f"mode must be None or 'drop', got {mode!r}")
     values, ids = _with_ids(data, segment_ids)
+    rule = _rule(values, dtype, arch, keeps=True)
+    require_flags(indices_are_sorted=indices_are_sorted)
     if num_segments is None:
+        if isinstance(ids, jax.core.Tracer):
+            raise InputError("num_segments must be given where segment_ids are traced")
         num_segments = int(ids.max()) + 1 if ids.size else 0
-    return _sums(values, ids, num_segments, indices_are_sorted, dtype, arch)
+    count = _count(num_segments)
+    how = How("segmented_sum", _work(rule), arch)
+    return _sums(values, ids, count, bool(indices_are_sorted), how).astype(rule.result)
 
 
 _DROP = jax.lax.GatherScatterMode.from_any("drop")
+
+
+def _mode(mode: Any) -> Any:
+    """Return a mode of JAX's; None for what is none."""
+    try:
+        return jax.lax.GatherScatterMode.from_any(mode)
+    except (ValueError, TypeError):
+        return None
+
+
+def _count(number: Any) -> int:
+    """Return a number of segments; refuse what is none."""
+    try:
+        found = -1 if isinstance(number, bool) else operator.index(number)
+    # A number that is traced has no value.
+    except TypeError:
+        found = -1
+    if found < 0:
+        raise InputError(f"num_segments must be an integer of at least 0, got {number!r}")
+    return found
 
 
 def _with_ids(data: ArrayLike, segment_ids: ArrayLike) -> tuple[Array, Array]:
@@ -275,11 +351,8 @@ def _rows_of(data: Array) -> Array:
     return data.reshape(data.shape[0], math.prod(data.shape[1:])).T
 
 
-@partial(jax.jit, static_argnums=(2, 3, 4, 5))
-def _sums(
-    data: Array, ids: Array, count: int, is_sorted: bool, dtype: Any, arch: str | None
-) -> Array:
-    result = _result(data, dtype, arch)
+@partial(jax.jit, static_argnums=(2, 3, 4))
+def _sums(data: Array, ids: Array, count: int, is_sorted: bool, how: How) -> Array:
     if not is_sorted:
         order = jnp.argsort(ids, stable=True)
         data, ids = data[order], ids[order]
@@ -290,11 +363,10 @@ def _sums(
     edges = jnp.concatenate([jnp.array([0]), borders, jnp.array([ids.size])])
     rows = _rows_of(data)
     offsets = jnp.broadcast_to(edges, (rows.shape[0], edges.size))
-    sums = computed(How("segmented_sum", result, arch), rows, offsets)[:, 1:-1]
+    sums = computed(how, rows, offsets)[:, 1:-1]
     return sums.T.reshape(count, *data.shape[1:])
 
 
-@partial(jax.jit, static_argnames=("indices_are_sorted", "exclusive", "reverse", "dtype", "arch"))
 def segment_cumsum(
     data: ArrayLike,
     segment_ids: ArrayLike,
@@ -319,7 +391,7 @@ def segment_cumsum(
     exclusive, reverse : bool
         As in `tcusim.segmented_cumsum`.
     dtype, arch
-        As in `sum`.
+        As in `segment_sum`.
 
     Returns
     -------
@@ -338,11 +410,18 @@ def segment_cumsum(
     [1.0, 1.0, 2.0, 2.0, 3.0]
     """
     values, ids = _with_ids(data, segment_ids)
-    result = _result(values, dtype, arch)
+    rule = _rule(values, dtype, arch, keeps=True)
+    require_flags(indices_are_sorted=indices_are_sorted, exclusive=exclusive, reverse=reverse)
     if not ids.size:
-        return jnp.zeros(values.shape, result)
+        return jnp.zeros(values.shape, rule.result)
+    how = How("segmented_cumsum", _work(rule), arch, bool(exclusive), bool(reverse))
+    return _scans(values, ids, bool(indices_are_sorted), how).astype(rule.result)
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def _scans(values: Array, ids: Array, is_sorted: bool, how: How) -> Array:
     order = jnp.arange(ids.size)
-    if not indices_are_sorted:
+    if not is_sorted:
         order = jnp.argsort(ids, stable=True)
     values, ids = values[order], ids[order]
     # Segments are numbered in their order; there are as many as elements at most.
@@ -350,19 +429,17 @@ def segment_cumsum(
     edges = jnp.searchsorted(number, jnp.arange(ids.size + 1))
     rows = _rows_of(values)
     offsets = jnp.broadcast_to(edges, (rows.shape[0], edges.size))
-    how = How("segmented_cumsum", result, arch, bool(exclusive), bool(reverse))
     scans = computed(how, rows, offsets).T.reshape(values.shape)
     return scans[jnp.argsort(order)]
 
 
-@partial(jax.jit, static_argnames=("dtype", "arch"))
 def matmul(a: ArrayLike, b: ArrayLike, *, dtype: Any = None, arch: str | None = None) -> Array:
     """Multiply matrices on tensor cores, as `jax.numpy.matmul` does.
 
     Parameters
     ----------
     a, b : array, shape (..., m, k) and (..., k, n)
-        Of one float type; axes in front are broadcast.
+        Of one float type, or of integers; axes in front are broadcast.
     dtype, arch
         As in `sum`.
 
@@ -373,8 +450,8 @@ def matmul(a: ArrayLike, b: ArrayLike, *, dtype: Any = None, arch: str | None = 
 
     Raises
     ------
-    InputError
-        If the shapes do not fit.
+    InputError, Unsupported
+        If the shapes do not fit, or such types are not multiplied; while it is traced.
 
     Examples
     --------
@@ -388,6 +465,7 @@ def matmul(a: ArrayLike, b: ArrayLike, *, dtype: Any = None, arch: str | None = 
             f"a must be (..., m, k) and b (..., k, n), with the same k; got {left.shape} and "
             f"{right.shape}"
         )
+    _require_broadcast(left.shape[:-2], right.shape[:-2])
     how = How("matmul", _product_type(left, right, dtype, arch), arch)
     rank = max(left.ndim, right.ndim)
     # Axes that vmap adds in front of both must find each other.
@@ -396,18 +474,33 @@ def matmul(a: ArrayLike, b: ArrayLike, *, dtype: Any = None, arch: str | None = 
 
 
 def _product_type(left: Array, right: Array, dtype: Any, arch: str | None) -> Any:
-    _result(right, dtype or left.dtype, arch, product=True)
-    return _result(left, dtype, arch, product=True)
+    kinds = {_kind(one) in tuple("biu") for one in (left, right)}
+    if left.dtype != right.dtype and kinds != {True}:
+        raise InputError(
+            f"factors must be of one float type, or of integers; got {left.dtype} and "
+            f"{right.dtype}: cast one of them"
+        )
+    # The signed type of integers of both kinds, as of NumPy arrays.
+    return jnp.dtype(min(_rule(one, dtype, arch, product=True).result for one in (left, right)))
 
 
-@partial(jax.jit, static_argnames=("dtype", "arch"))
+def _require_broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    """Refuse the axes in front of two factors if they do not fit."""
+    try:
+        jnp.broadcast_shapes(left, right)
+    except ValueError:
+        raise InputError(
+            f"the axes in front must be broadcast to one shape; got {left} and {right}"
+        ) from None
+
+
 def matvec(a: ArrayLike, x: ArrayLike, *, dtype: Any = None, arch: str | None = None) -> Array:
     """Multiply matrices by vectors on tensor cores, as `jax.numpy.matvec` does.
 
     Parameters
     ----------
     a, x : array, shape (..., m, k) and (..., k)
-        Of one float type; axes in front are broadcast.
+        Of one float type, or of integers; axes in front are broadcast.
     dtype, arch
         As in `sum`.
 
@@ -433,6 +526,7 @@ def matvec(a: ArrayLike, x: ArrayLike, *, dtype: Any = None, arch: str | None = 
             f"a must be (..., m, k) and x (..., k), with the same k; got {left.shape} and "
             f"{right.shape}"
         )
+    _require_broadcast(left.shape[:-2], right.shape[:-1])
     how = How("matvec", _product_type(left, right, dtype, arch), arch)
     rank = max(left.ndim, right.ndim + 1)
     left = jnp.expand_dims(left, tuple(range(rank - left.ndim)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,54 @@ def same(got: Any, expected: Any) -> None:
     values = np.asarray(expected)
     assert np.asarray(got).dtype == values.dtype
     assert np.asarray(got).tobytes() == values.tobytes()
+
+
+@contextmanager
+def wide_types(there: bool = True) -> Iterator[None]:
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", there)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_x64", before)
+
+
+INTEGERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+# Ours, and JAX's, which does not take segments of bool.
+OF_INTEGERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "sum": (tj.sum, jnp.sum),
+    "cumsum": (tj.cumsum, jnp.cumsum),
+    "segment_sum": (
+        lambda x: tj.segment_sum(x, IDS, 3, True),
+        lambda x: jax.ops.segment_sum(x.astype(int) if x.dtype == bool else x, IDS, 3),
+    ),
+    "segment_cumsum": (
+        lambda x: tj.segment_cumsum(x, np.zeros(5, int), True),
+        jnp.cumsum,
+    ),
+}
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("name", OF_INTEGERS)
+def test_integers_have_jaxs_types_and_values(name: str, x64: bool) -> None:
+    ours, theirs = OF_INTEGERS[name]
+    drawn = np.random.default_rng(11).integers(0, 2**64, (len(INTEGERS), 5), np.uint64)
+    with wide_types(x64):
+        given = [
+            jnp.asarray((row % 2 if dtype == "bool" else row).astype(dtype))
+            for row, dtype in zip(drawn, INTEGERS, strict=True)
+        ]
+        # In one go: XLA compiles each function for long.
+        got, expected = (jax.jit(lambda all_of, f=f: [*map(f, all_of)])(given)
+                         for f in (ours, theirs))  # fmt: skip
+        assert expected[0].dtype == (jnp.int64 if x64 else jnp.int32)
+        for one, usual in zip(got, expected, strict=True):
+            same(one, usual)
+        if name == "sum":
+            big = np.array([3_000_000_000], np.uint32)
+            same(ours(big), theirs(big))
+            same(tj.matmul(big[:, None], big[:1, None] // big[:1, None]), ours(big)[None, None])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -122,22 +171,23 @@ def test_derivatives() -> None:
 
 
 def test_what_is_refused() -> None:
+    untyped: Any = tj
     with pytest.raises(InputError, match=r"axis must be within -1\.\.0, got 3"):
         tj.sum(np.ones(2), 3)
     with pytest.raises(InputError, match=r"axis names one axis twice: \(0, -1\)"):
         tj.sum(np.ones(2), (0, -1))
     with pytest.raises(InputError, match=r"axis must be an integer, a tuple of integers, or None"):
-        tj.sum(np.ones(2), 0.5)
+        untyped.sum(np.ones(2), 0.5)
     with pytest.raises(
         InputError, match=r"axis of a scan must be one integer, or None, got \(0,\)"
     ):
-        tj.cumsum(np.ones(2), (0,))
+        untyped.cumsum(np.ones(2), (0,))
     with pytest.raises(InputError, match="an array without axes has none to sum along"):
         tj.cumsum(np.float32(1), 0)
     with pytest.raises(InputError, match=r"initial must be broadcast to \(2,\), got \(3,\)"):
         tj.cumsum(np.ones((2, 4)), 1, initial=np.ones(3))
     with pytest.raises(InputError, match="bits must be 'segment' or 'exact', got 'all'"):
-        tj.sum(np.ones(2), bits="all")
+        untyped.sum(np.ones(2), bits="all")
     with pytest.raises(InputError, match=r"a must be \(\.\.\., m, k\) and x \(\.\.\., k\)"):
         tj.matvec(np.ones((2, 3)), np.ones(2))
     with pytest.raises(InputError, match="arrays of complex64 are not summed"):
@@ -147,6 +197,88 @@ def test_what_is_refused() -> None:
         tj.matmul(np.ones((2, 3)), np.ones((2, 3)))
     with pytest.raises(UnknownName, match="pascal"):
         tj.sum(np.ones(2), arch="pascal")
+
+
+def test_axes_and_counts_are_integers() -> None:
+    wrong: Any
+    x = array("float32", 2, 3)
+    axes: Any
+    for axes in ([0], [0, 1], [-1]):
+        same(tj.sum(x, axes), tj.sum(x, tuple(axes)))
+    number: Any = np.int64(3)
+    same(tj.segment_sum(x, IDS[:2], number), tj.segment_sum(x, IDS[:2], 3))
+    for wrong in (2.0, -1, True, "2", jnp.float32(2)):
+        with pytest.raises(InputError, match="num_segments must be an integer of at least 0, got"):
+            tj.segment_sum(x, IDS[:2], wrong)
+    with pytest.raises(InputError, match="num_segments must be given where segment_ids are traced"):
+        jax.eval_shape(tj.segment_sum, x, IDS[:2])
+    for wrong in ("foo", 3):
+        with pytest.raises(InputError, match=f"mode must be None or 'drop', got {wrong!r}"):
+            tj.segment_sum(x, IDS[:2], 3, mode=wrong)
+    for wrong in ("0", {}, [0.5], jnp.float32(0)):
+        with pytest.raises(InputError, match="axis must be an integer, a tuple of integers, or No"):
+            tj.sum(x, wrong)
+    wrong = "no"
+    with pytest.raises(InputError, match="keepdims must be True or False, got 'no'"):
+        tj.sum(x, keepdims=wrong)
+
+
+@pytest.mark.parametrize("call", [tj.sum, tj.cumsum, lambda x: tj.matmul(x, x)])
+def test_keys_are_no_numbers(call: Callable[[Any], Any]) -> None:
+    for key in (jax.random.key(0), jax.random.split(jax.random.key(0), (2, 2))):
+        if key.ndim or call in (tj.sum, tj.cumsum):
+            with pytest.raises(InputError, match=r"arrays of key<fry> are not summed; cast it to"):
+                call(key)
+
+
+FACTORS = ("float16", "bfloat16", "float32", "int8", "int32", "uint32", "bool")
+
+
+@pytest.mark.parametrize("function", [tj.matmul, tj.matvec])
+def test_factors_are_refused_while_they_are_traced(function: Callable[..., Any]) -> None:
+    rank = 2 if function is tj.matmul else 1
+
+    def traced(a: str, b: str) -> Any:
+        left = jax.ShapeDtypeStruct((2, 4), jnp.dtype(a))
+        right = jax.ShapeDtypeStruct((4, 4)[:rank], jnp.dtype(b))
+        return jax.eval_shape(function, left, right)
+
+    for a in FACTORS:
+        for b in FACTORS:
+            if a == b or "float" not in a + b:
+                assert traced(a, b).shape[0] == 2
+                continue
+            with pytest.raises(
+                InputError, match=f"one float type, or of integers; got {a} and {b}"
+            ):
+                traced(a, b)
+    left, right = np.ones((2, 5, 4), np.float16), np.ones((3, 4, 4)[: rank + 1], np.float16)
+    with pytest.raises(InputError, match=r"in front must be broadcast to one shape; got \(2,\) a"):
+        jax.eval_shape(function, left, right)
+
+
+def test_what_precedes_is_of_the_type_of_the_sums() -> None:
+    one: Any
+    dtype: Any
+    for dtype in ("int32", "uint32", "int8", "bool"):
+        x = np.ones(4, dtype)
+        for wrong in (1.5, np.float32(1), jnp.float32(1)):
+            with pytest.raises(InputError, match=r"and holds fractions, which a result of u?int"):
+                jax.eval_shape(lambda x, one=wrong: tj.cumsum(x, initial=one), x)
+        assert tj.cumsum(x, dtype="float32", initial=1.5).tolist() == [2.5, 3.5, 4.5, 5.5]
+    with pytest.raises(InputError, match="initial must be real numbers, got complex64"):
+        tj.cumsum(np.ones(4, np.float32), initial=1j)
+    for one in (3_000_000_000, -7, 2**63, np.uint64(2**40 + 5), np.array(200, np.uint8)):
+        for dtype in ("uint32", "int8"):
+            x = np.arange(4).astype(dtype)
+            same(tj.cumsum(x, initial=one), tcusim.cumsum(x, dtype=dtype, initial=one))
+    with wide_types():
+        before = 1 + 2**-24
+        for given, dtype in (("float32", None), ("float16", "float32"), ("int32", "float32")):
+            x = np.array([2**-25, 2**-25, 1]).astype(given)
+            for one in (before, np.float64(before), jnp.float64(before)):
+                got = tj.cumsum(x, dtype=dtype, initial=one, bits="exact")
+                same(got, tcusim.cumsum(x, dtype=dtype, initial=before, bits="exact"))
 
 
 def test_axes_are_those_of_jax() -> None:
