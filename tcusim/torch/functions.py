@@ -298,6 +298,8 @@ def cumsum(
     >>> tct.cumsum(torch.ones(4, dtype=torch.float16), 0, reverse=True)
     tensor([4., 3., 2., 1.], dtype=torch.float16)
     """
+    if not is_integer(dim):
+        raise InputError(f"dim must be one integer, the axis, got {dim!r}")
     simple = is_simple(input) and initial is None
     if simple and out is None:
         wanted = _of_autocast(input, dtype)

@@ -30,6 +30,7 @@ from tcusim.torch.norm_operators import (
 )
 from tcusim.torch.operators import (
     axes_of,
+    axis_of,
     divided,
     divisor,
     operator,
@@ -83,8 +84,9 @@ def _by_rows(input: Tensor, axes: tuple[int, ...], compute: Callable[[Tensor], T
 
 def _from_the_last(input: Tensor, dim: int) -> int:
     """Return an axis counted from the last, as it is in the values of a nested tensor, too."""
-    axes = axes_of(dim, input.dim())
-    return axes[0] - input.dim() if axes else -1
+    rank = max(1, input.dim())
+    axis: int = axis_of(dim, rank) - rank
+    return axis
 
 
 def mean(
@@ -395,20 +397,22 @@ def _log_softmax(input: Tensor, dim: int, dtype: Any) -> Tensor:
     return _narrow(shifted - torch.log(tensor_sum(powers, dim, True)), input, dtype)
 
 
-def logsumexp(input: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+def logsumexp(input: Tensor, dim: int | tuple[int, ...] | None, keepdim: bool = False) -> Tensor:
     """Return the logarithm of the sum of exponentials, as `torch.logsumexp` does.
 
     Parameters
     ----------
-    input, dim
+    input
         As in `softmax`.
+    dim : int or tuple of int, optional
+        Axes; None or an empty tuple takes all.
     keepdim : bool
-        Keep the axis, with length 1.
+        Keep these axes, with length 1.
 
     Returns
     -------
     Tensor
-        Of the shape of `input` without the axis.
+        Of the shape of `input` without the axes; -inf where they have no elements.
 
     Raises
     ------
@@ -422,23 +426,33 @@ def logsumexp(input: Tensor, dim: int, keepdim: bool = False) -> Tensor:
     tensor([1.3863])
     """
     _require_float("logsumexp", input)
-    dim = _from_the_last(input, dim)
+    dim = dims_of(dim)
     if is_nested(input):
-        return along(input, dim, keepdim, lambda values, axes: logsumexp(values, axes[0], keepdim))
-    wide = _wide(with_whole(input, (dim,)))
-    largest = _largest(wide, dim)
-    total = torch.log(tensor_sum(torch.exp(wide - largest), dim, True)) + largest
-    return _narrow(total if keepdim else total.squeeze(dim), input)
+        if dim is None:
+            return logsumexp(elements(input), None)
+        return along(input, dim, keepdim, lambda values, axes: logsumexp(values, axes, keepdim))
+    axes = tuple(axes_of(dim, input.dim())) or (-1,)
+    wide = _wide(with_whole(input, axes))
+    largest = _largest(wide, axes)
+    total = torch.log(tensor_sum(torch.exp(wide - largest), axes, True)) + largest
+    return _narrow(total if keepdim else total.squeeze(axes), input)
 
 
 def _exponentials(input: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Return exponentials, the largest of which is 1, and their logarithms."""
     # As in torch, a row of -inf gives NaN. Half precision becomes float32 on the way.
-    shifted = input - _wide(torch.amax(input, dim, keepdim=True).detach())
+    shifted = _wide(input)
+    if 0 not in input.shape:
+        shifted = input - _wide(torch.amax(input, dim, keepdim=True).detach())
     return torch.exp(shifted), shifted
 
 
-def _largest(wide: Tensor, dim: int) -> Tensor:
-    """Return the maximum along an axis, 0 where it is infinite: then nothing is subtracted."""
-    found = torch.amax(wide, dim, keepdim=True).detach()
+def _largest(wide: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Return the maximum along axes, 0 where it is infinite: then nothing is subtracted."""
+    if 0 in wide.shape:
+        shape = list(wide.shape)
+        for axis in axes:
+            shape[axis] = 1
+        return wide.new_zeros(shape)
+    found = torch.amax(wide, axes, keepdim=True).detach()
     return torch.where(torch.isfinite(found), found, torch.zeros_like(found))

@@ -23,6 +23,7 @@ from tcusim.torch.simulation import arch_for
 __all__ = [
     "LIBRARY",
     "axes_of",
+    "axis_of",
     "cast",
     "divided",
     "divisor",
@@ -118,6 +119,14 @@ def axes_of(dim: Any, rank: int) -> list[int]:
             raise InputError(f"dim {one} appears more than once in {tuple(dim)}")
         axes.append(int(one) % most)
     return axes if rank else []
+
+
+def axis_of(dim: Any, rank: int) -> int:
+    """Return one axis counted from the first; refuse several, and none."""
+    if not is_integer(dim):
+        raise InputError(f"dim must be one integer, the axis, got {dim!r}")
+    (axis,) = axes_of(dim, max(1, rank))
+    return axis
 
 
 def in_forward_mode() -> bool:
@@ -245,7 +254,7 @@ def cumsum_kernel(
 ) -> Any:
     """Compute the operator `cumsum`. dtype: as in `sum_kernel`."""
     require_summable("input", input)
-    (axis,) = axes_of(dim, max(1, input.dim()))
+    axis = axis_of(dim, input.dim())
     dtype = result_type(dtype, input.dtype)
     rows = [size for place, size in enumerate(input.shape) if place != axis]
     result = tcusim.cumsum(

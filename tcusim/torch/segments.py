@@ -25,7 +25,7 @@ from tcusim.torch.functions import (
 )
 from tcusim.torch.jagged import is_nested, segments_of
 from tcusim.torch.operators import (
-    axes_of,
+    axis_of,
     is_integer,
     operator,
     require_summable,
@@ -421,7 +421,7 @@ def _segments(
         raise InputError(f"{given} is for segment_ids, not for {named[0]}")
     if not input.dim():
         raise InputError("input has no axes, and no segments; reshape it to (1,)")
-    (axis,) = axes_of(dim, input.dim())
+    axis = axis_of(dim, input.dim())
     if segment_size is not None:
         if not is_integer(segment_size) or segment_size < 1:
             raise InputError(f"segment_size must be an integer from 1 on, got {segment_size!r}")

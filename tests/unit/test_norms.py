@@ -12,6 +12,7 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
 import tcusim.torch as tct  # noqa: E402 - torch is there
+from tcusim.errors import InputError  # noqa: E402
 from tcusim.torch import norms, operators  # noqa: E402
 
 F = torch.nn.functional
@@ -38,6 +39,37 @@ def test_values_are_torchs(dtype: str) -> None:
         # Two roundings of float16 at most: torch rounds before it multiplies by the weight.
         tolerance = {"rtol": 2e-3, "atol": 2e-3} if dtype == "float16" else {}
         torch.testing.assert_close(ours, theirs, **tolerance)
+
+
+@pytest.mark.parametrize("dim", [(0, 2), (-1,), [1, 0], None, ()], ids=str)
+def test_exponentials_are_added_along_several_axes(dim: Any) -> None:
+    x = torch.randn(3, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    every = tuple(range(3)) if dim is None or not dim else tuple(dim)
+    for keepdim in (False, True):
+        expected = torch.logsumexp(x, every, keepdim)
+        torch.testing.assert_close(tct.logsumexp(x, dim, keepdim), expected)
+    assert tct.logsumexp(torch.tensor(2.0), None) == 2
+    one = x.clone().requires_grad_()
+    torch.autograd.gradcheck(lambda a: tct.logsumexp(a, dim), one)
+
+
+def test_exponentials_of_no_elements() -> None:
+    for shape, dim in (((0,), 0), ((0, 3), 0), ((0, 3), 1), ((2, 0), 1)):
+        x = torch.empty(shape)
+        assert torch.equal(tct.softmax(x, dim), torch.softmax(x, dim))
+        assert torch.equal(tct.log_softmax(x, dim), torch.log_softmax(x, dim))
+        assert torch.equal(tct.logsumexp(x, dim), torch.logsumexp(x, dim))
+
+
+@pytest.mark.parametrize("dim", [None, (), (0, 1), (0,), 0.5, True], ids=str)
+def test_one_axis_is_one_integer(dim: Any) -> None:
+    x = torch.ones(2, 3)
+    for call in (
+        *(tct.softmax, tct.log_softmax, tct.cumsum),
+        lambda x, dim: tct.segment_sum(x, 2, dim=dim),
+    ):
+        with pytest.raises(InputError, match="dim must be one integer, the axis, got"):
+            call(x, dim)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
