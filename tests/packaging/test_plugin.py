@@ -12,7 +12,6 @@ EXAMPLE = Path(__file__).parent / "example_plugin"
 
 # Prints what the statement does: the value, or the error with its class.
 ATTEMPT = """
-from command_line import runner
 from tcusim import backends, errors, plugins
 from tcusim.machine import shapes
 try:
@@ -110,7 +109,7 @@ COMMANDS = """
 import click.testing
 from tcusim.cli.main import main
 for words in {words}:
-    done = runner().invoke(main, words.split())
+    done = click.testing.CliRunner().invoke(main, words.split())
     assert done.exit_code == 0, done.output
     print(done.output)
 """
