@@ -291,6 +291,11 @@ def columns_of(shape: str) -> tuple[Column, ...]:
     """Return the columns of one shape: those of the grid, else what its instructions take."""
     tile = shape_of(shape)
     own = tuple(column for column in COLUMNS if column.shape == tile.name)
+    if tile.operands and not tile.pairs():
+        taken = ", ".join(dict.fromkeys(row.ab for row in tile.operands))
+        raise Unsupported(
+            f"shape {tile.name} takes {taken}, which tcusim lays out but does not sum"
+        )
     return own or tuple(Column(tile.name, *pair) for pair in tile.pairs() or (("f16", "f32"),))
 
 

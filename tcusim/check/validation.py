@@ -191,6 +191,8 @@ def require_types(shape: MmaShape, ab: str, acc: str) -> None:
     format_of(acc)
     if not shape.supports(ab, acc):
         pairs = ", ".join(f"{one} to {other}" for one, other in shape.pairs())
+        if shape.operands and not pairs:
+            pairs = "types that tcusim does not sum"
         raise Unsupported(
             f"shape {shape.name} does not take {ab} to {acc}; it takes "
             f"{pairs or 'f16 to f32 and other types of tensor cores'}. Choose ab and acc"

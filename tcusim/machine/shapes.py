@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tcusim import errors
+from tcusim.machine.formats import FORMATS
 from tcusim.machine.rules import FAMILIES, require_int, require_tuple
 from tcusim.plugins import OWN, Broken, Registry
 
@@ -160,8 +161,12 @@ class MmaShape:
         return not self.operands
 
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """Return the (ab, acc) pairs of the rows, each once; none for a virtual shape."""
-        return tuple(dict.fromkeys((row.ab, row.acc) for row in self.operands))
+        """Return the (ab, acc) pairs of the rows, each once; none for a virtual shape.
+
+        Types of less than a byte, which `tcusim layout` alone knows, are none of them.
+        """
+        known = (row for row in self.operands if {row.ab, row.acc} <= FORMATS.keys())
+        return tuple(dict.fromkeys((row.ab, row.acc) for row in known))
 
     def operands_for(self, ab: str, acc: str) -> Operands | None:
         """Return the first row of these types, or None: WMMA rows come before the others."""

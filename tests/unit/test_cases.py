@@ -7,6 +7,8 @@ import pytest
 
 from tcusim.check.cases import COLUMNS, Case, Column, Grid, Recipe, columns_of
 from tcusim.errors import InputError, Unsupported
+from tcusim.machine import FORMATS
+from tcusim.machine.shapes import shapes
 
 
 def test_a_case_can_have_any_option_of_its_algorithm() -> None:
@@ -42,6 +44,16 @@ def test_products_are_not_of_the_grid() -> None:
     of_grid = {recipe.algorithm for recipe in Grid(columns=COLUMNS[:1]).recipes()}
     assert "reduction_tn" in of_grid
     assert not of_grid & {"gemm", "gemv"}
+
+
+def test_every_column_of_a_shape_is_of_types_that_are_summed() -> None:
+    for shape in shapes():
+        if not shape.pairs():
+            with pytest.raises(Unsupported, match=f"{shape.name} takes .*does not sum"):
+                columns_of(shape.name)
+            continue
+        for column in columns_of(shape.name):
+            assert {column.ab, column.acc} <= FORMATS.keys()
 
 
 def test_inputs_of_a_case_are_its_own() -> None:
