@@ -9,7 +9,7 @@ import pytest
 
 import tcusim
 from tcusim.algorithms import algorithms
-from tcusim.errors import InputError, Unsupported
+from tcusim.errors import InputError, Unsupported, VerifyError
 from tcusim.machine.shapes import shape_of
 from tcusim.program.checks.coverage import all_published, all_written, current_locate
 from tcusim.program.checks.verifier import verify
@@ -156,6 +156,17 @@ def test_blocks_up_to_some_one_alone(border: int) -> None:
 
 def test_a_loop_whose_count_is_a_scalar_proves_nothing() -> None:
     assert not written(copying(Loop("i", Extent(LENGTH + 256, 256), (copy(),))))
+
+
+@pytest.mark.parametrize(
+    "count", [Extent.of(0), Extent(LENGTH - LENGTH), Extent(LENGTH - 300, 256)]
+)
+def test_a_loop_that_does_not_run_writes_nothing(count: Extent) -> None:
+    column = Index.symbol("i")
+    bounds = Bound(BLOCK * 256 + column + COL, LENGTH), Bound(column, Index.of(1))
+    steps = Loop("i", count, (copy(*bounds, first=column),))
+    with pytest.raises(VerifyError, match="outputs_written"):
+        verify(copying(steps))
 
 
 def test_one_scalar_is_not_another() -> None:

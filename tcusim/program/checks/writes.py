@@ -366,8 +366,8 @@ def _counts(program: Program, access: _Access, scalars: Mapping[str, int]) -> di
         turns = loop.count.evaluate(scalars)
         if turns < 1:
             counts["warp"] = 0
-        elif loop.var in named:
-            counts[loop.var] = turns
+        if loop.var in named:
+            counts[loop.var] = max(1, turns)
     return counts
 
 
