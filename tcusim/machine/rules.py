@@ -55,9 +55,10 @@ class Fused:
     alignment : {"rz", "rne"}
         How a term is cut.
     c_joins : {"sum", "after"}
-        Whether c is one of the terms, or is added to the rounded sum by an IEEE addition.
+        Whether c is one of the terms, or is added to the rounded sum of every step by an IEEE
+        addition in the accumulator's type.
     flush_inputs, flush_outputs : bool
-        Whether subnormal operands, or results, count as zero.
+        Whether subnormal operands (c among them), or results, count as zero.
     exponent_floor : int or None
         Least value of E; None for no floor.
     register_halves : bool

@@ -60,8 +60,12 @@ _RULE_KEYS: Final = {
     ),
     "output_fraction_bits": Key("all of the type", "fraction bits of a step's sum"),
     "alignment": Key("rz", "how a term is cut to the fraction bits: rz or rne"),
-    "c_joins": Key("sum", "whether c is one of the terms, or is added afterwards: sum or after"),
-    "flush_inputs": Key("false", "whether subnormal operands count as zero"),
+    "c_joins": Key(
+        "sum",
+        "sum: c is one of the terms; after: it is added after every step, in the accumulator's "
+        "own type, to nearest",
+    ),
+    "flush_inputs": Key("false", "whether subnormal operands count as zero, c among them"),
     "flush_outputs": Key("false", "whether subnormal results count as zero"),
     "exponent_floor": Key("none", "the least exponent that terms are aligned to"),
     "register_halves": Key("false", "whether 8-bit floats are summed in two steps of float16"),
