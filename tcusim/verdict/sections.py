@@ -109,7 +109,8 @@ def _time(found: UnitVerdict) -> Section:
         (
             f"Predicted from the figures of {whose}, of 2^26 elements, or of a product. They "
             "are of the default programs, most with one warp a block; more may be faster. "
-            "Algorithms without mma are among them: where one is fastest, the matrix unit is of no use.",
+            "Algorithms without mma are among them: where one is fastest, the matrix unit is of no "
+            "use.",
             *([f"No time of others is known without {unknown}."] if unknown else ()),
         ),
         ("task", "algorithm", "tile", "time", "bound"),
