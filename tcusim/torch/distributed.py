@@ -21,7 +21,7 @@ from tcusim.errors import InputError
 from tcusim.machine.formats import array_name_of
 from tcusim.torch import functions
 from tcusim.torch.functions import Tensor
-from tcusim.torch.operators import result_type
+from tcusim.torch.operators import is_integer, require_summable, result_type
 from tcusim.torch.pieces import (
     cumsum_of_pieces,
     edges_of_lengths,
@@ -66,8 +66,8 @@ def shard_sizes(
     InputError
         If the length is negative.
     """
-    if length < 0:
-        raise InputError(f"length must be 0 or more, got {length!r}")
+    if not is_integer(length) or length < 0:
+        raise InputError(f"length must be an integer from 0 on, got {length!r}")
     cut = cut_size(array_name_of(dtype), operation)
     world, pieces = dist.get_world_size(group), -(-length // cut)
     share, more = divmod(pieces, world)
@@ -236,6 +236,8 @@ def _is_dtensor(local: Tensor, group: Any, sizes: Sequence[int] | None = None) -
 
 def _plain(local: Tensor) -> Tensor:
     """Return a rank's elements; refuse to lose a gradient."""
+    functions.require_tensor("local", local)
+    require_summable("local", local)
     if local.requires_grad and torch.is_grad_enabled():
         raise InputError(
             "local requires a gradient, which would be lost: pieces have no autograd. Pass a "

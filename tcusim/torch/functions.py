@@ -148,6 +148,8 @@ def put(result: Tensor, out: Tensor | None) -> Tensor:
     """Write a result where it is wanted; refuse another shape or type, and to lose a gradient."""
     if out is None:
         return result
+    if not isinstance(out, torch.Tensor):
+        raise InputError(f"out must be a tensor of torch, got {type(out).__name__}")
     if result.requires_grad:
         raise InputError(
             "out= takes no result that has a gradient. Leave out= out, or use torch.no_grad()"

@@ -33,8 +33,10 @@ from tcusim.torch.operators import (
     axis_of,
     divided,
     divisor,
+    is_integer,
     operator,
     require_summable,
+    result_type,
     sum_kernel,
 )
 from tcusim.torch.repeated import launched
@@ -127,9 +129,11 @@ def mean(
     """
     _require_float("mean", input)
     dim = dims_of(dim)
+    wanted = result_type(dtype, input.dtype)
+    if not wanted.is_floating_point:
+        raise InputError(f"mean has results of float types, not of {wanted}: cast the result")
     wide = torch.float64 if torch.float64 in (input.dtype, dtype) else torch.float32
-    wanted = input.dtype if dtype is None else dtype
-    if wanted.is_floating_point and is_simple(input):
+    if is_simple(input):
         return _mean_at_once(input, dim, keepdim, wide, wanted)
     if is_nested(input):
         if dim is None:
@@ -156,7 +160,12 @@ def last_axes(input: Tensor, normalized_shape: Any, eps: Any, **beside: Any) -> 
 
     beside: what is multiplied by the result or added to it, by name.
     """
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    one_axis = is_integer(normalized_shape)
+    if not one_axis and not isinstance(normalized_shape, tuple | list):
+        raise InputError(
+            f"normalized_shape must be an integer or a tuple of integers, got {normalized_shape!r}"
+        )
+    shape = (normalized_shape,) if one_axis else tuple(normalized_shape)
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
         raise InputError(
             f"normalized_shape must be the last axes of the input; it is {shape}, and the input "
@@ -173,6 +182,8 @@ def last_axes(input: Tensor, normalized_shape: Any, eps: Any, **beside: Any) -> 
             )
     if not isinstance(eps, numbers.Real | torch.SymFloat):
         raise InputError(f"eps must be a number, got {eps!r}")
+    if isinstance(eps, numbers.Integral) and abs(int(eps)) >= 2**1023:
+        raise InputError("eps is beyond the range of torch.float64")
     return tuple(range(-len(shape), 0))
 
 
@@ -241,7 +252,9 @@ def normalised(
     is kept.
     """
     columns = math.prod(input.shape[axes[0] :])
-    if not are_fused(input, columns, weight):
+    # A program adds a finite float32.
+    is_odd = isinstance(eps, int | float) and not abs(float(eps)) <= torch.finfo(torch.float32).max
+    if is_odd or not are_fused(input, columns, weight):
         wide = _wide(input)
         # A division is rounded correctly on every device. Neither rsqrt nor, on a GPU, the
         # reciprocal of torch is.

@@ -412,6 +412,7 @@ def _segments(
         if named:
             raise InputError(f"a nested tensor has its own segments: leave out {named[0]}")
         values, own = segments_of(input)
+        _require_own(input, num_segments, sort, dim)
         return _Segments(values, 0, offsets=own)
     if len(named) != 1:
         what = " and ".join(named) or "nothing"
@@ -432,12 +433,35 @@ def _segments(
         return _Segments(input, axis, offsets=_integers("offsets", offsets, input))
     if lengths is not None:
         counts = _integers("lengths", lengths, input)
-        if check and _has_values(counts) and bool((counts < 0).any()):
-            raise InputError(f"lengths must be from 0 on; the least is {int(counts.min())}")
+        if check and _has_values(counts):
+            _require_lengths(counts, input.shape[axis], axis)
         return _Segments(input, axis, offsets=_edges(counts))
     # In narrower types the borders of the segments might not fit.
     ids = _integers("segment_ids", segment_ids, input).to(torch.int64)
     return _by_ids(input, axis, ids, num_segments, sort, check)
+
+
+def _require_own(input: Tensor, num_segments: int | None, sort: bool, dim: Any) -> None:
+    """Refuse what a nested tensor, whose segments are its own, would not look at."""
+    told = {
+        "num_segments": num_segments is not None,
+        "sort": sort,
+        "dim": dim not in (-1, input._ragged_idx),
+    }
+    for name, is_told in told.items():
+        if is_told:
+            raise InputError(f"a nested tensor has its own segments: leave out {name}")
+
+
+def _require_lengths(counts: Tensor, length: int, axis: int) -> None:
+    """Refuse lengths that are negative, or not those of all elements."""
+    if bool((counts < 0).any()):
+        raise InputError(f"lengths must be from 0 on; the least is {int(counts.min())}")
+    if int(counts.sum()) != length:
+        raise InputError(
+            f"lengths must add up to the elements of axis {axis}, {length}; they come to "
+            f"{int(counts.sum())}"
+        )
 
 
 def _by_ids(

@@ -16,6 +16,7 @@ from tcusim.errors import InputError  # noqa: E402
 from tcusim.torch import norms, operators  # noqa: E402
 
 F = torch.nn.functional
+ANY: Any = tct
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -61,6 +62,40 @@ def test_exponentials_of_no_elements() -> None:
         assert torch.equal(tct.logsumexp(x, dim), torch.logsumexp(x, dim))
 
 
+def test_an_eps_that_float32_lacks() -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    for eps in (math.nan, math.inf, 1e300):
+        expected = F.rms_norm(x, (3,), eps=eps)
+        assert torch.equal(tct.rms_norm(x, 3, eps=eps).isnan(), expected.isnan())
+        assert torch.equal(tct.rms_norm(x, 3, eps=eps).nan_to_num(), expected.nan_to_num())
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda x: ANY.rms_norm(x, None), "normalized_shape must be an integer or a tuple"),
+        (lambda x: ANY.layer_norm(x, 5.0), "normalized_shape must be an integer or a tuple"),
+        (lambda x: tct.rms_norm(x, 3, eps=2**2000), "eps is beyond the range"),
+        (lambda x: tct.mean(x, dtype="float32"), r"dtype must be a torch\.dtype of real numbers"),
+        (lambda x: tct.mean(x, dtype=torch.complex64), r"dtype must be a torch\.dtype"),
+        (lambda x: tct.mean(x, dtype=torch.int32), "mean has results of float types, not of"),
+        (lambda x: tct.sum(x, 1, out=[1]), "out must be a tensor of torch, got list"),
+        (lambda x: tct.segment_sum(x, lengths=[3, 2]), "lengths must add up to the elements of"),
+    ],
+)
+def test_what_has_no_result(call: Any, text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        call(torch.ones(2, 3))
+
+
+def test_jagged_tensors_have_their_own_segments() -> None:
+    given = [torch.ones(2), torch.ones(3)]
+    nested = torch.nested.nested_tensor(given, layout=torch.jagged)
+    for more in ({"num_segments": 2}, {"sort": True}, {"dim": 0}):
+        with pytest.raises(InputError, match=f"has its own segments: leave out {next(iter(more))}"):
+            tct.segment_sum(nested, **more)
+
+
 @pytest.mark.parametrize("dim", [None, (), (0, 1), (0,), 0.5, True], ids=str)
 def test_one_axis_is_one_integer(dim: Any) -> None:
     x = torch.ones(2, 3)
@@ -88,7 +123,6 @@ def test_a_mean_has_one_set_of_bits(dtype: str, count: int) -> None:
     assert torch.equal(x, before)
     assert tct.mean(x[:0], 1).shape == (0,)
     assert bool(tct.mean(x[:, :0], 1).isnan().all())
-    assert tct.mean(x, dtype=torch.int64).dtype == torch.int64
 
 
 def test_divisors_are_kept_but_for_graphs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -267,7 +267,7 @@ def test_what_precedes_has_the_bits_of_numpy_arrays() -> None:
         ),
         ({"segment_ids": [-1] * 6, "sort": True}, "they are from -1 to -1"),
         ({"lengths": [3, -1, 4]}, "lengths must be from 0 on; the least is -1"),
-        ({"lengths": [3, 4]}, "7"),
+        ({"lengths": [3, 4]}, "they come to 7"),
         ({"lengths": [3.0, 3.0]}, r"lengths must be integers, got a tensor of torch\.float32"),
         ({"segment_size": 2, "dim": 1}, r"dim must be in the range \[-1, 0\], got 1"),
     ],
