@@ -294,7 +294,8 @@ def _sizes(shape: object) -> tuple[int, int, int]:
         m, n, k = shape
         return m, n, k
     raise errors.InputError(
-        f"a shape is written '16x16x16', 'm16n16k16' or (16, 16, 16), sizes in M, N, K order; "
+        f"a shape is written '16x16x16', 'm16n16k16' or (16, 16, 16), sizes in M, N, K order, "
+        "each at least 1; "
         f"got {shape!r}."
     )
 
