@@ -14,8 +14,8 @@ from numpy.typing import DTypeLike
 import tcusim
 from tcusim.arrays.dtypes import Bits, numpy_type
 from tcusim.arrays.fixed_point import FixedPoint, places_of, terms_of
-from tcusim.arrays.libraries import addend_of, require_real
-from tcusim.arrays.offsets import edges_of_ids
+from tcusim.arrays.libraries import addend_of, as_numpy, require_real
+from tcusim.arrays.offsets import edges_of, edges_of_ids
 from tcusim.arrays.partial import (
     Operation,
     are_modular,
@@ -27,7 +27,7 @@ from tcusim.arrays.partial import (
     type_of_work,
 )
 from tcusim.arrays.problem import Shape
-from tcusim.arrays.request import Call
+from tcusim.arrays.request import Call, count_of
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.machine.formats import array_name_of
 
@@ -324,6 +324,12 @@ def _offsets_of(a: DaskArray, axis: int, offsets: Any, ids: Any, number: int | N
     if not call.by_offsets or ids is None:
         return offsets
     _require(a)
+    ids = as_numpy("segment_ids", ids)
+    if ids.ndim == 1 and (ids[1:] < ids[:-1]).any():
+        raise InputError(
+            "segment_ids must not decrease: sort them, and the elements by them, before these "
+            "become a dask array"
+        )
     return edges_of_ids(ids, number, a.shape[_axis(a, axis)])
 
 
@@ -526,18 +532,13 @@ def _by_segments(
     _require(a)
     axis, result = _axis(a, axis), _result_type(a, dtype)
     if (size is None) == (offsets is None):
-        raise InputError("give either segment_size or offsets")
+        raise InputError("give one of segment_size, offsets and segment_ids")
     length = a.shape[axis]
     if offsets is None:
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise InputError(f"segment_size must be an integer from 1 on, got {size!r}")
+        size = count_of("segment_size", size)
         borders = np.append(np.arange(0, length, size), length)
     else:
-        borders = np.asarray(offsets)
-        if borders.ndim != 1 or not len(borders) or borders[0] != 0 or borders[-1] != length:
-            raise InputError(f"offsets must begin with 0 and end with the axis' length, {length}")
-        if (np.diff(borders) < 0).any():
-            raise InputError("offsets must never decrease")
+        borders, _ = edges_of(offsets, length)
     # The nearest border of each end of a chunk; of equal ones all segments go to one side.
     ends = np.cumsum(a.chunks[axis])[:-1]
     cut = _rechunked(a, axis, [int(borders[np.searchsorted(borders, end)]) for end in ends])
