@@ -233,7 +233,8 @@ def test_an_out_that_overlaps() -> None:
         made(both[:100], out=both[50:])
     with pytest.raises(InputError, match=text):
         tcusim.cumsum(both[:100], out=both[99::-1])
-    with pytest.raises(InputError, match=text):
+    # A sum is never computed in place.
+    with pytest.raises(InputError, match=r"out overlaps a in memory\. Give an array of its own\."):
         tcusim.segmented_sum(both[:100], 2, out=both[:50])
     apart = np.ones(200, np.float16)
     np.testing.assert_array_equal(made(apart[::2], out=apart[1::2]), np.arange(1, 101))
