@@ -40,7 +40,7 @@ def _axes(function: Callable[..., Any]) -> Callable[..., Any]:
     no_args_is_help=True,
     epilog=examples(
         "tcusim explore --fraction-bits 16:25 --fused-length 4,8,16 --html sweep.html",
-        "tcusim explore --m 4:64 --n 4:64 --k 4:32 --sort area --file sweep.jsonl",
+        "tcusim explore --m 8:32 --n 8:32 --k 8:16 --sort area --file sweep.jsonl",
         "tcusim explore --tile 16x16x16,8x32x16 --unit h200 --unit mychip.toml --csv -",
     ),
 )

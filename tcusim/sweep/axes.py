@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -241,15 +242,14 @@ class Grid:
 
     def _axes(self, k: int) -> tuple[tuple[Any, ...], ...]:
         """Return the values of each axis but the tile's: no step sums more products than k."""
-        own = self if max(self.fused_length) <= k else replace(self, fused_length=self._capped(k))
-        return tuple(getattr(own, name) for name in list(AXES)[len(_SIZES) :])
-
-    def _capped(self, k: int) -> tuple[int, ...]:
-        return tuple(dict.fromkeys(min(k, length) for length in self.fused_length))
+        lengths = tuple(dict.fromkeys(min(k, length) for length in self.fused_length))
+        names = list(AXES)[len(_SIZES) :]
+        return tuple(lengths if name == "fused_length" else getattr(self, name) for name in names)
 
     def __len__(self) -> int:
         """Return how many units there are; those that are equal are one."""
-        invented = sum(math.prod(map(len, self._axes(k))) for _, _, k in self.tiles)
+        tiles = Counter(k for _, _, k in self.tiles)
+        invented = sum(count * math.prod(map(len, self._axes(k))) for k, count in tiles.items())
         return invented + len(self._named())
 
     def points(self) -> Iterator[Point]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from some import Some
+from some import Some, marked
 from tcusim.algorithms import algorithms, build
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.arrays.planner import choose
@@ -188,7 +188,7 @@ def in_one_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("in_one_memory")
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("reverse", marked([True, False], 2))
 @pytest.mark.parametrize(
     ("name", "options"),
     [

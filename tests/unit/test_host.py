@@ -199,7 +199,7 @@ def test_the_order_of_blocks_does_not_matter(algorithm: str, block_order: str) -
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [
-        ("scan_single_pass", {}),
+        pytest.param("scan_single_pass", {}, marks=pytest.mark.full),
         ("reduction_single_pass", {"columns": 4}),
         ("scan_single_pass", {"tile": "8x8x4", "ab": "f64", "acc": "f64"}),
     ],
