@@ -100,7 +100,7 @@ def _near(predicted: list[float], measured: list[float], floor: float) -> bool:
         beside = measured[max(0, place - 1) : place + 2]
         least, most = (max(floor, bound(beside)) for bound in (min, max))
         finite = all(map(math.isfinite, (value, *beside)))
-        if max(beside) == 0.0 and value < 2.0**-16:
+        if max(beside) == 0.0 and value < 2.0**-22:
             # Of an error that one sum in thousands has, those measured have none.
             continue
         if finite and not least / 2.0 <= max(floor, value) <= most * 2.0:
