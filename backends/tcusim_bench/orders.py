@@ -127,7 +127,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What a library returned for a call.
+    """A library's result for a call.
 
     operands: a checksum, by which it is known that they were made again. digest: SHA-256 of the
     result's bytes, row by row. seen: the bytes of some outputs, those of `places`, as hexadecimal
@@ -207,7 +207,7 @@ class Capture:
 
     @classmethod
     def read(cls, path: Path) -> Capture:
-        """Return what a file has that `tcusim bench orders --capture` wrote.
+        """Return the capture in a file of `tcusim bench orders --capture`.
 
         Raises InputError if it is no such file.
         """
@@ -224,7 +224,7 @@ class Capture:
             ) from error
 
     def text(self) -> str:
-        """Return what was captured, in a few lines."""
+        """Return a summary of the capture, in a few lines."""
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         lines = [f"{self.gpu}; {versions}; {len(self.products)} products"]
         lines += [f"{row.call}: {row.refused}" for row in self.products if row.refused]
@@ -359,7 +359,7 @@ def captured(count: int = 200, seed: int = 0, *, say: Say | None = None) -> Capt
 
 
 def _settings(torch: Any) -> dict[str, str]:
-    """Return what torch has by default and its products depend on."""
+    """Return torch's default settings on which its products depend."""
     names = (
         "allow_tf32",
         "allow_fp16_reduced_precision_reduction",

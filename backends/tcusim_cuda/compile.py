@@ -196,7 +196,7 @@ def _found_or_compiled(
 
 
 def _one_at_a_time(key: str, make: Callable[[], tuple[bytes, str]]) -> tuple[bytes, str]:
-    """Return what is made for a key, by whichever thread asked first."""
+    """Return the value of a key, made by the first thread that asks."""
     with _COMPILING_LOCK:
         others = _COMPILING.get(key)
         own: Future[tuple[bytes, str]] = Future()

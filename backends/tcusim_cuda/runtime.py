@@ -133,7 +133,7 @@ class Runtime(ABC):
         return owner, owner.address
 
     def allocated(self, like: DeviceArray | None, nbytes: int, stream: Stream) -> tuple[Any, int]:
-        """Return what `memory` does; the active context stays so, whatever a library does."""
+        """Return memory as `memory` does, and keep the active context current."""
         with Driver.open().restored_context():
             return self.memory(like, nbytes, stream)
 
@@ -226,7 +226,7 @@ def _explained_by_versions(compiler: str) -> Iterator[None]:
 
 
 def advice_on_contexts() -> str:
-    """Return what helps where arrays are in contexts that do not go together."""
+    """Return advice for arrays in contexts that do not go together."""
     if "pycuda" in sys.modules:
         return "Import pycuda.autoprimaryctx, not pycuda.autoinit; or use backend='pycuda'."
     return "Allocate all of them in the GPU's primary context, as the CUDA runtime does."

@@ -53,7 +53,7 @@ def codes(kind: str, ab: str, shape: tuple[int, int], rng: np.random.Generator) 
 
 
 def compare(preset: str, ab: str, kind: str, k: int, side: int = _SIDE) -> tuple[int, int]:
-    """Return how many outputs were compared, and how many of them differ in any bit."""
+    """Return the number of outputs compared, and of those that differ in any bit."""
     import torch
     from mmaemu.model.chain import chain_gemm
 
