@@ -46,15 +46,33 @@ from tcusim.arrays.tuned import tuned
 from tcusim.arrays.tuning import DEFAULT, TUNINGS, Tuning
 from tcusim.errors import InputError, Unsupported, VerifyError, unknown_name
 from tcusim.machine import arch_of, rule_for
-from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan, PlanBuilder
 from tcusim.program.resources import SharedMemory
 
-__all__ = ["STRATEGIES", "Choice", "Draft", "Strategy", "choose", "tuning_of"]
+__all__ = ["STRATEGIES", "Choice", "Draft", "Strategy", "built", "choose", "tuning_of"]
 
 P = TypeVar("P", bound=AnyProblem)
 Choices = TypeVar("Choices")
+
+
+def built(name: str, **options: Any) -> Program:
+    """Build a program, or find it: one program serves all lengths that ask for the same options."""
+    return _built(algorithm_of(name).function, name, tuple(sorted(options.items())))
+
+
+@lru_cache(maxsize=512)
+def _built(
+    function: Callable[..., Any], name: str, options: tuple[tuple[str, Any], ...]
+) -> Program:
+    # The function tells an algorithm from another of the same name that was registered before.
+    return build(name, **dict(options))
+
+
+@lru_cache(maxsize=512)
+def _shared_bytes(program: Program) -> int:
+    """Return the shared memory that a block of a program needs, in bytes."""
+    return SharedMemory(program).needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +127,7 @@ class Draft(PlanBuilder, Generic[P]):
             if found is not None and note not in self.notes:
                 self.notes.append(note)
             found = choice, build(choice)
-            if limit is None or SharedMemory(found[1]).needed <= 1024 * limit:
+            if limit is None or _shared_bytes(found[1]) <= 1024 * limit:
                 break
         assert found is not None
         return found
@@ -129,7 +147,7 @@ class Draft(PlanBuilder, Generic[P]):
             "combine": "mma" if p.as_printed else "add",
             "accumulation_length": None if p.as_printed else self.tuning.accumulation_length,
         }
-        return build(name, **usual | options)
+        return built(name, **usual | options)
 
     def launch(
         self, name: str, size: int | None, inputs: Mapping[str, str], to: str, **options: Any
@@ -733,7 +751,7 @@ def _add_product(draft: Draft[ProductProblem], name: str) -> None:
     elif name == "gemv_reduction":
         choices = vector_readings(p, tuning)
     _, program = draft.first_that_fits(
-        lambda options: _product_program(name, p.tile, p.types, (*usual.items(), *options.items())),
+        lambda options: built(name, tile=p.tile, **asdict(p.types), **usual | options),
         choices,
     )
     left, right = program.inputs[0].name, program.inputs[1].name
@@ -749,14 +767,6 @@ def _chain(types: Types, tuning: Tuning) -> int | None:
     if types.acc != "f32":
         return None
     return tuning.accumulation_length if types.result == "f32" else tuning.product.narrow_chain
-
-
-@lru_cache(maxsize=64)
-def _product_program(
-    name: str, tile: MmaShape, types: Types, options: tuple[tuple[str, Any], ...]
-) -> Program:
-    """Build a program, or find it: one program serves matrices of all numbers of rows."""
-    return build(name, tile=tile, **asdict(types), **dict(options))
 
 
 # --- The tables -------------------------------------------------------------------------------

@@ -298,7 +298,7 @@ def test_the_first_strategy_that_applies_is_taken() -> None:
 def test_whether_a_strategy_applies_is_found_without_programs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(planner, "build", None)
+    monkeypatch.setattr(planner, "built", None)
     for length, size in ((2**20, 64), (2**30, 2**30), (2**28, 2**21)):
         for arch in ("turing", "hopper"):
             wanted = problem("scan", length, size, arch=arch)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import re
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -10,10 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import tcusim.arrays.planner
-from tcusim import plan
-from tcusim.arrays.plans import plan_for
+import tcusim
+from tcusim import plan, plan_product
 from tcusim.errors import InputError
+from tcusim.program.launches import Launch
 from tcusim.simulate.backend import NUMPY
 
 Array = NDArray[Any]
@@ -107,19 +109,22 @@ def test_results_have_the_arrays_shape() -> None:
     assert np.shape(plan("sum", length=24)(x)) == ()
 
 
-def test_the_functions_make_a_plan_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[str] = []
-    real = tcusim.build
-
-    def build(name: str, **options: Any) -> Any:
-        built.append(name)
-        return real(name, **options)
-
-    monkeypatch.setattr(tcusim.arrays.planner, "build", build)
-    plan_for.cache_clear()
-    for _ in range(3):
-        tcusim.segmented_sum(integers(500), 10)
-    assert built == ["reduction_panel"]
+def test_a_new_length_is_no_new_program() -> None:
+    """What the builder is not asked for makes no program of its own."""
+    calls: dict[str, Callable[[int], tuple[Launch, ...]]] = {
+        "segmented_sum": lambda x: plan("segmented_sum", length=x, segment_size=100).launches,
+        "segmented_cumsum": lambda x: plan("segmented_cumsum", length=x, segment_size=9).launches,
+        "sum": lambda x: plan("sum", length=x).launches,
+        "cumsum": lambda x: plan("cumsum", length=x, dtype="float32").launches,
+        "offsets": lambda x: plan("segmented_sum", length=x, segments=3, longest=99).launches,
+        "matmul": lambda x: plan_product("matmul", rows=x, inner=32, cols=32).launches,
+    }
+    for name, launches_of in calls.items():
+        first, *others = (
+            [launch.program for launch in launches_of(300_001 + 6 * i * i)] for i in range(4)
+        )
+        for programs in others:
+            assert all(map(operator.is_, programs, first)), name
 
 
 def test_a_plan_runs_on_the_backend_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
