@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import Final
 
 from tcusim.machine import Unit
 from tcusim.sweep.row import Done
-from tcusim.timing.cost import cost
 from tcusim.verdict.subjects import Subject
-from tcusim.verdict.tasks import TASKS, Candidate, Task, best_of, counted, program_of
+from tcusim.verdict.tasks import TASKS, Candidate, best_of, counted
 
 __all__ = ["best_for_tile"]
 
@@ -28,22 +26,10 @@ def best_for_tile(
     what was found for it.
     """
     subject = Subject(unit.name, unit, unit.shapes, ab, acc)
-    found = []
-    for task in _LONG:
-        candidates = [one for one in counted(subject, algorithms, (task,)) if one.uses_mma]
-        if unit.instructions and unit.clock is not None:
-            candidates = [_timed(one, task, subject) for one in candidates]
-        found.append(_done(best_of(candidates, task)))
-    sums, scans = found
+    machine = subject if unit.instructions and unit.clock is not None else None
+    candidates = counted(subject, algorithms, _LONG, machine=machine)
+    sums, scans = (_done(best_of(candidates, task)) for task in _LONG)
     return sums, scans
-
-
-def _timed(one: Candidate, task: Task, subject: Subject) -> Candidate:
-    """Return a candidate with its predicted time, as far as the unit's figures tell it."""
-    program, sizes = program_of(one, task, subject)
-    (length,) = sizes.values()
-    found = cost(program, subject.unit, length)
-    return replace(one, seconds=found.seconds, bound=found.bound, unknown=found.unknown)
 
 
 def _done(best: Candidate | None) -> Done | None:

@@ -36,7 +36,6 @@ __all__ = [
     "cost_of",
     "counted",
     "program_of",
-    "timed",
 ]
 
 _SHORT: Final = 16
@@ -155,12 +154,18 @@ def program_of(one: Candidate, task: Task, subject: Subject) -> tuple[Program, d
 
 
 def candidates_of(
-    subject: Subject, reports: Sequence[ShapeReport], tasks: Sequence[Task] = TASKS
+    subject: Subject,
+    reports: Sequence[ShapeReport],
+    tasks: Sequence[Task] = TASKS,
+    *,
+    machine: Subject | None = None,
 ) -> tuple[Candidate, ...]:
     """Return what can be built for each task, of the algorithms that were right.
 
     What a task is too long or too short for, or what takes more shared memory than the unit has,
     is no candidate.
+
+    machine: whose figures times are predicted with; None for no times.
     """
     tiles = {tile.name: tile for tile in subject.tiles}
     shared = subject.unit.shared_bytes_per_block
@@ -172,43 +177,16 @@ def candidates_of(
         if row.possible and row.ok
         for task in tasks
         if task.kind == row.kind
-        for found in _candidate(task, row, subject, tiles[report.shape])
-        if found.shared_bytes <= most
-    )
-
-
-def timed(
-    candidates: Sequence[Candidate],
-    subject: Subject,
-    share: Callable[[float], object] | None = None,
-) -> tuple[Candidate, ...]:
-    """Return candidates with the times that are predicted on the unit, or what they lack.
-
-    share: called with the share that is done.
-    """
-    tasks = {task.name: task for task in TASKS}
-    found = []
-    for number, one in enumerate(candidates, 1):
-        found.append(_timed(one, tasks[one.task], subject))
-        if share is not None:
-            share(number / len(candidates))
-    return tuple(found)
-
-
-def _timed(one: Candidate, task: Task, subject: Subject) -> Candidate:
-    found = cost_of(one, task, subject)
-    known = found.seconds is not None
-    return replace(
-        one,
-        seconds=found.seconds,
-        bound=found.bound if known else "",
-        unknown=() if known else found.unknown,
+        for found in _candidate(task, row, subject, tiles[report.shape], machine, most)
     )
 
 
 def cost_of(one: Candidate, task: Task, subject: Subject) -> Cost:
     """Return what a candidate costs on the unit, for the task's amount of data."""
-    program, scalars = program_of(one, task, subject)
+    return _cost(*program_of(one, task, subject), subject)
+
+
+def _cost(program: Program, scalars: Mapping[str, int], subject: Subject) -> Cost:
     arrays = {buffer.name: buffer.size.evaluate(scalars) for buffer in program.inputs}
     return cost(program, subject.unit, sizes=arrays)
 
@@ -234,11 +212,17 @@ def best_of(
 
 
 def counted(
-    subject: Subject, algorithms: Sequence[str] | None = None, tasks: Sequence[Task] = TASKS
+    subject: Subject,
+    algorithms: Sequence[str] | None = None,
+    tasks: Sequence[Task] = TASKS,
+    *,
+    machine: Subject | None = None,
 ) -> tuple[Candidate, ...]:
     """Return what can be built for each task on the first tile, whether or not it is right.
 
     It serves to compare others with; how often inputs are read is not counted for sums and scans.
+
+    machine: whose figures times are predicted with; None for no times.
     """
     rows = registered() if algorithms is None else tuple(map(algorithm_of, algorithms))
     return tuple(
@@ -259,22 +243,36 @@ def counted(
             ),
             subject,
             subject.tiles[0],
+            machine,
         )
     )
 
 
-def _candidate(task: Task, row: ShapeRow, subject: Subject, tile: MmaShape) -> Iterator[Candidate]:
-    """Yield the candidate that a row of a report is; nothing if it cannot do the task."""
+def _candidate(
+    task: Task,
+    row: ShapeRow,
+    subject: Subject,
+    tile: MmaShape,
+    machine: Subject | None,
+    most: float = math.inf,
+) -> Iterator[Candidate]:
+    """Yield the candidate that a row of a report is; nothing if it cannot do the task.
+
+    most: bytes of shared memory that it may take.
+    """
     combines = [one for one in ("add", "mma") if one in row.combines]
     made = _first(combines, lambda combine: _build(task, row, subject, tile, combine))
     if made is None:
         return
     combine, program = made
+    shared = SharedMemory(program).needed
+    if shared > most:
+        return
     sizes = _scalars(task, program)
     elements = _elements(task, sizes)
     mma = counts_of_text(program, sizes).mma
     volume = tile.m * tile.n * tile.k * mma
-    yield Candidate(
+    found = Candidate(
         task.name,
         row.algorithm,
         row.options,
@@ -284,7 +282,19 @@ def _candidate(task: Task, row: ShapeRow, subject: Subject, tile: MmaShape) -> I
         mma / elements,
         elements / volume if volume else 0.0,
         _reads(task, row, subject, tile),
-        SharedMemory(program).needed,
+        shared,
+    )
+    # Here, where its program is at hand: to build it again takes as long as to predict its time.
+    yield found if machine is None else _timed(found, _cost(program, sizes, machine))
+
+
+def _timed(one: Candidate, found: Cost) -> Candidate:
+    known = found.seconds is not None
+    return replace(
+        one,
+        seconds=found.seconds,
+        bound=found.bound if known else "",
+        unknown=() if known else found.unknown,
     )
 
 

@@ -17,14 +17,14 @@ from tcusim.machine.shapes import MmaShape
 from tcusim.timing.roofline import Roofline, roofline
 from tcusim.verdict.claims import Model, claims_of
 from tcusim.verdict.consistency import IMPOSSIBLE, USELESS, WASTE, Finding, findings_of
-from tcusim.verdict.correctness import reports_of
+from tcusim.verdict.correctness import tried
 from tcusim.verdict.found import SECTIONS, Asked, Reference, UnitVerdict
 from tcusim.verdict.lines import Line, heading_of, lines_of
 from tcusim.verdict.on_arrays import OnArrays, on_arrays
 from tcusim.verdict.report_page import fragment_of, page_of
 from tcusim.verdict.sections import Section, comparison_of, sections_of
 from tcusim.verdict.subjects import Named, Subject, judged_types, placed_in, subject_of
-from tcusim.verdict.tasks import TASKS, Candidate, best_of, candidates_of, cost_of, counted, timed
+from tcusim.verdict.tasks import TASKS, Candidate, best_of, cost_of, counted
 
 __all__ = ["Verdict", "validate"]
 
@@ -34,8 +34,10 @@ _OF_ALGORITHMS: Final = ("correctness", "counts", "time")
 # Called with what is done, and of how much.
 Progress: TypeAlias = Callable[[int, int], object]
 _WHOLE: Final = 1000
-# The share of the time in which algorithms are tried; then their times are predicted.
-_TRIED: Final = 0.8
+# The share of the time in which precision is measured, before algorithms are tried.
+_PRECISE: Final = 0.1
+# The sections for which algorithms are tried.
+_OF_TRIALS: Final = frozenset(_OF_ALGORITHMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,8 @@ def validate(
     if model is not None and len(named) > 1:
         raise InputError(f"a model is of one unit, and {len(named)} are named")
     names = None if algorithms is None else tuple(algorithm_of(one).name for one in algorithms)
+    if names == ():
+        raise InputError("algorithms names none to try; leave it out to try all")
     ab, acc = judged_types(first, ab, acc)
     asked = Asked(ab, acc, names, full, _sections(sections, names))
     start = time.monotonic()
@@ -272,18 +276,29 @@ def _judged(
     reports: tuple[ShapeReport, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     accuracy = None
+    first = 0.0
     if "precision" in wanted and subject.arch != "exact":
-        tile = subject.tiles[0]
-        accuracy = accuracy_of(subject.unit, ab=asked.ab, acc=asked.acc, k=tile.k, full=asked.full)
+        first = 1.0 if _OF_TRIALS.isdisjoint(wanted) else _PRECISE
+        accuracy = accuracy_of(
+            subject.unit,
+            ab=asked.ab,
+            acc=asked.acc,
+            k=subject.tiles[0].k,
+            full=asked.full,
+            share=_part(share, 0.0, first),
+        )
     called: tuple[OnArrays, ...] = ()
     if "correctness" in wanted and asked.algorithms is None:
         called = on_arrays(subject)
-    if not {"correctness", "counts", "time"}.isdisjoint(wanted):
-        told = _part(share, 0.0, _TRIED)
-        reports = reports_of(subject, asked.algorithms, full=asked.full, jobs=jobs, share=told)
-        candidates = candidates_of(subject, reports)
-        if "time" in wanted and not impossible:
-            candidates = timed(candidates, timed_in, _part(share, _TRIED, 1.0))
+    if not _OF_TRIALS.isdisjoint(wanted):
+        reports, candidates = tried(
+            subject,
+            asked.algorithms,
+            full=asked.full,
+            machine=timed_in if "time" in wanted and not impossible else None,
+            jobs=jobs,
+            share=_part(share, first, 1.0),
+        )
     return UnitVerdict(
         name=subject.name,
         title=subject.unit.title,
@@ -330,7 +345,6 @@ def _machine(named: Named, asked: Asked) -> Subject | None:
 
 def _reference(subject: Subject, asked: Asked) -> Reference:
     """Return what the reference can do."""
-    candidates = counted(subject, asked.algorithms)
-    if "time" in asked.sections:
-        candidates = timed(candidates, subject)
+    machine = subject if "time" in asked.sections else None
+    candidates = counted(subject, asked.algorithms, machine=machine)
     return Reference(subject.name, subject.tiles[0].name, candidates)

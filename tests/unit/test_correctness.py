@@ -12,7 +12,7 @@ from tcusim.check.validation import validate_shape
 from tcusim.machine import register_unit
 from tcusim.machine.shapes import shape_of
 from tcusim.verdict import correctness
-from tcusim.verdict.correctness import reports_of, seconds_of
+from tcusim.verdict.correctness import seconds_of, tried
 from tcusim.verdict.subjects import subject_of
 
 
@@ -20,9 +20,11 @@ def test_each_tile_has_a_report_and_the_share_grows_to_one() -> None:
     subject = subject_of("volta")
     names = ["reduction_k"]
     shares: list[float] = []
-    reports = reports_of(subject, names, share=shares.append)
+    reports, candidates = tried(subject, names, share=shares.append)
     assert [report.shape for report in reports] == [tile.name for tile in subject.tiles]
     assert all(report.ok and report.arch == "volta" for report in reports)
+    assert {one.tile for one in candidates} == {tile.name for tile in subject.tiles if tile.k == 16}
+    assert not any(one.timed for one in candidates)
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     assert seconds_of(subject, names) < seconds_of(subject, names, full=True)
@@ -33,12 +35,14 @@ def test_several_processes_find_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     subject = subject_of(register_unit(chip("coarse")))
     # Another process does not know it; its report stands in its place all the same.
     plant()
-    names = ["scan_k", "planted", "reduction_k"]
+    names = ["scan_k", "planted", "reduction_kn"]
     shares: list[float] = []
-    one = reports_of(subject, names)
-    several = reports_of(subject, names, jobs=2, share=shares.append)
+    one = tried(subject, names, machine=subject)
+    several = tried(subject, names, machine=subject, jobs=2, share=shares.append)
     assert several == one
-    assert not one[0].ok
+    reports, candidates = one
+    assert not reports[0].ok
+    assert {candidate.algorithm for candidate in candidates} == {"reduction_kn"}
     assert len(shares) == 3
     assert shares[-1] == pytest.approx(1.0)
 
@@ -48,7 +52,7 @@ def test_further_tiles_have_some_of_the_cases_and_each_algorithm() -> None:
     two = chip("two", tile="4x4x4")
     two = replace(two, shapes=(shape_of("4x4x4"), shape_of("4x4x2")))
     subject = subject_of(two)
-    first, second = reports_of(subject, ["reduction_kn", "scan_kn"])
+    (first, second), _ = tried(subject, ["reduction_kn", "scan_kn"])
     whole = validate_shape("4x4x2", algorithms=["reduction_kn", "scan_kn"])
     assert [row.name for row in second.rows] == [row.name for row in whole.rows]
     for row, every in zip(second.rows, whole.rows, strict=True):

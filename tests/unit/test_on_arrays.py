@@ -59,7 +59,7 @@ def test_what_is_refused_or_wrong_is_told_first(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_verdict_tries_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tcusim.verdict.verdict.reports_of", lambda *args, **options: ())
+    monkeypatch.setattr("tcusim.verdict.verdict.tried", lambda *args, **options: ((), ()))
     verdict = validate("5x7x3", sections=["correctness"], reference=None)
     assert verdict.units[0].on_arrays[0].cases == 35
     (told,) = verdict.as_json()["units"][0]["array_functions"]

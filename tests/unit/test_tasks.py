@@ -17,7 +17,6 @@ from tcusim.verdict.tasks import (
     candidates_of,
     counted,
     program_of,
-    timed,
 )
 
 SHORT_SUM, LONG_SUM, SHORT_SCAN, LONG_SCAN, PRODUCT = TASKS
@@ -82,7 +81,7 @@ def test_no_algorithm_is_named_beside_a_faster_one() -> None:
     subject = subject_of("h200")
     names = ["reduction_kn", "reduction_tn"]
     reports = [validate_shape(tile, algorithms=names) for tile in ("8x8x4", "32x8x16")]
-    every = timed(candidates_of(subject, reports), subject)
+    every = candidates_of(subject, reports, machine=subject)
     best = best_of(every, LONG_SUM)
     assert best is not None
     assert best.name == "reduction_tn"

@@ -77,6 +77,7 @@ def test_one_of_several_that_does_not_take_the_types_is_told_of() -> None:
     ("named", "more", "error", "text"),
     [
         ((), {}, InputError, "there is no unit to judge"),
+        (("4x4x4",), {"algorithms": ()}, InputError, "algorithms names none to try; leave it out"),
         (("4x4x4",), {"sections": ["cost"]}, UnknownName, "Did you mean 'counts'"),
         (("4x4x4",), {"algorithms": ["scan_kk"]}, UnknownName, "Did you mean 'scan_k'"),
         (("4x4x4", "2x2x2"), {"model": max}, InputError, "a model is of one unit, and 2 are"),
