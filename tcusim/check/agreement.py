@@ -179,7 +179,7 @@ def agree(
     jobs : int
         Processes; what a backend compiles, it then compiles in that many at a time.
     progress : callable, optional
-        Called with the programs done and their number.
+        Called with the programs done and their number, before the first and after each.
     options : dict, optional
         Options for the backend's `run`.
 
@@ -192,6 +192,8 @@ def agree(
     start = time.time()
     report = Report(backend, arch or native_arch(get_backend(backend)) or "hopper")
     programs = list(enumerate(grid.recipes()))
+    if progress is not None:
+        progress(0, len(programs))
     compare = partial(
         _compare,
         full=grid.full,

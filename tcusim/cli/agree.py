@@ -55,7 +55,7 @@ def agree_command(ctx: click.Context, /, algorithms: tuple[str, ...], **options:
         _one_case(options["case"], options["backend"], options["arch"])
         return
     columns = [column for shape in options["shapes"] for column in columns_of(shape)]
-    with progress("comparing", quiet=as_json and output is None) as draw:
+    with progress("comparing", of="programs") as draw:
         report = agreement.agree(
             Grid(algorithms, columns or COLUMNS, full=not options["quick"]),
             backend=options["backend"],

@@ -129,7 +129,7 @@ def _explored(options: dict[str, Any]) -> Exploration:
     grid = Grid.of(**{name: one for name, one in given.items() if one is not None})
     algorithms = options.pop("algorithms") or None
     done = [0, len(grid)]
-    with progress("exploring") as draw:
+    with progress("exploring", of="units") as draw:
 
         def tell(now: int, whole: int) -> None:
             done[:] = [now, whole]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,13 +17,25 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["examples", "json_text", "make_console", "print_json", "progress", "show"]
+__all__ = [
+    "duration",
+    "examples",
+    "json_text",
+    "make_console",
+    "print_json",
+    "progress",
+    "show",
+]
 
 # Called with what is done, and of how much.
 Progress: TypeAlias = Callable[[int, int], None]
 
 # Lines of a file or a pipe are as long as they must be, within reason.
 _PIPE_WIDTH: Final = 240
+
+# Where no bar is drawn: seconds until a line tells how much there is to do, and between lines.
+_SOON = 1.0
+_PAUSE = 10.0
 
 
 def examples(*lines: str) -> str:
@@ -71,15 +84,33 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def progress(
-    text: Callable[[], str] | str, *, quiet: bool = False, after: float = 0.0
+    text: Callable[[], str] | str,
+    *,
+    quiet: bool = False,
+    after: float = 0.0,
+    of: str | None = None,
+    estimate: str = "",
 ) -> Iterator[Progress | None]:
-    """Give what draws a bar, and a text before it, on a terminal's stderr; None elsewhere.
+    """Give what draws a bar, and a text before it, on a terminal's stderr.
 
-    after: seconds for which nothing is drawn, as the work may be done by then.
+    Elsewhere, lines on stderr tell how much there is to do and, now and then, what is done; or
+    nothing does, and None is given, where `of` is None.
+
+    after: seconds for which nothing is drawn, as the work may be done by then. of: what is counted,
+    in the plural; "" for what is told in percent. estimate: how long it takes, for the first line.
     """
-    if quiet or not sys.stderr.isatty():
+    if quiet or (of is None and not sys.stderr.isatty()):
         yield None
-        return
+    elif sys.stderr.isatty():
+        with _bar(text, after) as draw:
+            yield draw
+    else:
+        with _lines(text if isinstance(text, str) else text(), of or "", estimate) as draw:
+            yield draw
+
+
+@contextmanager
+def _bar(text: Callable[[], str] | str, after: float) -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
@@ -97,3 +128,44 @@ def progress(
         yield draw
     finally:
         bar.stop()
+
+
+@contextmanager
+def _lines(text: str, of: str, estimate: str) -> Iterator[Progress]:
+    """Tell by lines what is done, in a thread: from one call to the next may take long."""
+    start, over = time.monotonic(), threading.Event()
+    now: list[tuple[int, int]] = []
+
+    def draw(done: int, total: int) -> None:
+        # Of work that goes on from a file, some is done before it begins.
+        now[1:] = [(done, total)]
+
+    def tell() -> None:
+        first = True
+        while not over.wait(_SOON if first else _PAUSE):
+            done, total = now[-1] if now else (0, 0)
+            parts = [f"{total:,} {of}" if of and total else "", estimate]
+            if not first:
+                parts = [
+                    f"{done:,} of {total:,} {of}" if of else f"{100 * done / (total or 1):.0f}%"
+                ]
+                new = done - now[0][0] if now else 0
+                spent = time.monotonic() - start
+                parts += [f"roughly {duration(spent * (total - done) / new)} left"] if new else []
+            click.echo(f"{text}: {', '.join(filter(None, parts)) or 'begun'}", err=True)
+            first = False
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield draw
+    finally:
+        over.set()
+        teller.join()
+
+
+def duration(seconds: float) -> str:
+    """Return a time that is known roughly, such as "40 seconds"."""
+    parts = (("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
+    part, size = next((one for one in parts if seconds >= 2 * one[1]), parts[-1])
+    return f"{max(2.0, seconds / size):.0f} {part}"

@@ -12,7 +12,7 @@ from tcusim import errors
 from tcusim.algorithms import algorithms
 from tcusim.cli import files
 from tcusim.cli.options import OneOf, OutputFile, Tile, arithmetic
-from tcusim.cli.output import examples, print_json, progress, show
+from tcusim.cli.output import duration, examples, print_json, progress, show
 from tcusim.machine import Unit, arches, unit_of, units
 from tcusim.machine.shapes import MmaShape
 from tcusim.verdict.correctness import seconds_of
@@ -105,9 +105,11 @@ def validate_command(ctx: click.Context, /, words: tuple[str, ...], **options: A
     seconds = 0.0
     if sections is None or set(sections) != {"precision"}:
         seconds = sum(_seconds(one, full, options) for one in named) / jobs
+    estimate = f"roughly {duration(seconds)}" if seconds > 1 else ""
     if seconds > _PATIENCE_SECONDS:
-        click.echo(_warning(seconds), err=True)
-    with progress("validating") as draw:
+        hint = "less for a smaller tile, or if you name algorithms"
+        click.echo(f"this takes {estimate}; {hint}", err=True)
+    with progress("validating", of="", estimate=estimate) as draw:
         verdict = validate(
             *named, full=full, sections=sections, jobs=jobs, progress=draw, **options
         )
@@ -167,16 +169,6 @@ def _seconds(named: Named, full: bool, options: Mapping[str, Any]) -> float:
         # `validate` says so, or takes no time for it.
         return 0.0
     return seconds_of(subject, options["algorithms"], full=full)
-
-
-def _warning(seconds: float) -> str:
-    """Return how long it takes, and how it takes less."""
-    parts = (("days", 86400), ("hours", 3600), ("minutes", 60))
-    part, size = next((one for one in parts if seconds >= 2 * one[1]), parts[-1])
-    return (
-        f"this takes roughly {seconds / size:.0f} {part}; less for a smaller tile, or if you name "
-        f"algorithms"
-    )
 
 
 def _print(verdict: Verdict) -> None:
