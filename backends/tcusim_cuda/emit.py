@@ -325,6 +325,10 @@ class Emitter:
             paths=tuple(self.paths),
             products=self.products,
             tiled=self.tiled,
+            shared=tuple(
+                replace(buffer, size=Extent.of(self.shared.elements_of(buffer)))
+                for buffer in self.shared.buffers
+            ),
         )
 
     # --- Lines -------------------------------------------------------------------------------
@@ -944,8 +948,8 @@ def _kept(program: Program) -> frozenset[str]:
     nbytes = sum(frag.rows * frag.cols * format_of(frag.dtype).itemsize for frag in sums)
     if nbytes <= 4 * LANES * SUM_REGISTERS:
         return frozenset()
-    steps = (step for _, step in walk(program.steps))
-    multiplied = {step.d.name for step in steps if isinstance(step, Mma)}
+    products = [step for _, step in walk(program.steps) if isinstance(step, Mma)]
+    multiplied = {frag.name for step in products for frag in (step.d, step.c)}
     return frozenset(frag.name for frag in sums) - multiplied
 
 

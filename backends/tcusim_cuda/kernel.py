@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tcusim.machine import format_of
-from tcusim.program.grammar import Program
+from tcusim.program.grammar import Buffer, Program
 
 # The argument for memory that launches share: what `take_ticket` counts, then status words.
 WORKSPACE = "workspace"
@@ -34,6 +34,8 @@ class Kernel:
     code if every loop marked so is unrolled. aliased_text: the text for a launch whose output is
     the very array of an input: the pointers are not `__restrict__`, which would let the compiler
     read ahead of writes. tiled: the buffers whose tiles WMMA moves, so that they must be aligned.
+    shared: the arrays in shared memory, in the order in which the text declares them; each warp has
+    its own of those of space WARP.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Kernel:
     products: int = 0
     aliased_text: str = ""
     tiled: frozenset[str] = frozenset()
+    shared: tuple[Buffer, ...] = ()
 
     @property
     def title(self) -> str:

@@ -24,6 +24,7 @@ from tcusim.machine import (
 )
 from tcusim.machine.formats import to_memory, unwritten_values
 from tcusim.program.bind import bind_scalars, rule_of
+from tcusim.program.grammar import Buffer, Space
 from tcusim.program.walk import order_of_blocks
 from tcusim_cuda.arrays import from_bits, host_bits
 from tcusim_cuda.kernel import WORKSPACE, Kernel
@@ -52,10 +53,6 @@ _ALIGNMENT: Final = 256
 _GUARD_BYTES: Final = 4096
 _GUARD: Final = 0xFF
 
-# What every byte of shared memory holds at the start of a block, as `Format.unwritten` has it.
-_FLOAT_POISON: Final = 0xFF
-_INTEGER_POISON: Final = 0x80
-
 
 class KernelError(TcusimError, RuntimeError):
     """A kernel did on the host what it must not do: a deadlock, a stray write, a bad tile."""
@@ -81,6 +78,23 @@ class NumericsRow(ctypes.Structure):
             "has_exponent_floor",
             "exponent_floor",
         )
+    ]
+
+
+class _Unwritten(ctypes.Structure):
+    """An element that nothing has written, as struct Unwritten of runtime.cpp."""
+
+    _fields_ = [("bits", ctypes.c_uint64), ("itemsize", ctypes.c_int64)]
+
+
+class _SharedArray(ctypes.Structure):
+    """A shared array, as struct SharedArray of runtime.cpp."""
+
+    _fields_ = [
+        ("unwritten", _Unwritten),
+        ("count", ctypes.c_int64),
+        ("of_warps", ctypes.c_int32),
+        ("begun", ctypes.c_uint32),
     ]
 
 
@@ -264,6 +278,27 @@ def _check_guards(
             raise KernelError(f"{kernel.name} wrote to its input {name!r}, which is const")
 
 
+def unwritten_arguments(shared: Sequence[Buffer]) -> tuple[Any, ...]:
+    """Return what a launch is told of memory that nothing has written, and of shared arrays."""
+    each = (_Unwritten * len(_TYPES))(*map(_unwritten, _TYPES))
+    arrays = (_SharedArray * len(shared))(
+        *(
+            _SharedArray(
+                unwritten=_unwritten(one.dtype),
+                count=one.size.evaluate({}),
+                of_warps=one.space is Space.WARP,
+            )
+            for one in shared
+        )
+    )
+    return each, arrays, ctypes.c_int32(len(shared))
+
+
+def _unwritten(dtype: str) -> _Unwritten:
+    fmt = format_of(dtype)
+    return _Unwritten(fmt.unwritten_bits, fmt.itemsize)
+
+
 # --- The launch -------------------------------------------------------------------------------
 
 
@@ -290,7 +325,6 @@ def _launch(
 ) -> None:
     """Run the blocks in this order; the arguments' buffers are read and written in place."""
     addresses = (ctypes.c_void_p * len(slots))(*map(ctypes.addressof, slots))
-    poison = _FLOAT_POISON if format_of(kernel.program.ab).is_float else _INTEGER_POISON
     report = _Report()
     with library.lock:
         failed = library.functions.tcusim_launch(
@@ -300,7 +334,7 @@ def _launch(
             ctypes.c_int64(order.size),
             ctypes.c_int32(kernel.threads),
             ctypes.c_uint64(seed),
-            ctypes.c_int32(poison),
+            *unwritten_arguments(kernel.shared),
             ctypes.byref(row),
             ctypes.byref(report),
         )

@@ -1,8 +1,7 @@
 // Runs a grid of CUDA threads on one OS thread: a fiber a lane, switched at barriers only.
 //
 // Lanes run in an order drawn by lot, each up to its next barrier, so that a missing barrier lets
-// a lane see what another has not written yet. Shared memory is refilled with poison before each
-// block. When no lane can run and not all have returned, the launch fails with a report.
+// a lane see what another has not written yet. In each block, shared memory is unwritten anew. When no lane can run and not all have returned, the launch fails with a report.
 #include <link.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -37,6 +36,20 @@ struct Report {
     int32_t returned[kMaxThreads];
     int32_t waits[kMaxThreads];
     int32_t lines[kMaxThreads];
+};
+
+// Elements that nothing has written: bytes of each one, and its bits; as in run.py.
+struct Unwritten {
+    uint64_t bits;
+    int64_t itemsize;
+};
+
+// A shared array of a block, or of each of its warps; the fields are those of run.py.
+struct SharedArray {
+    Unwritten unwritten;
+    int64_t count;
+    int32_t of_warps;
+    uint32_t begun;  // a bit for each warp, or one for the block, that has begun to use it
 };
 
 namespace {
@@ -157,6 +170,7 @@ struct Lane {
     Operands operands;
     Copies copies;
     int groups;  // of copies that it has ended
+    int arrays;  // of shared memory that it has begun to use
 };
 
 struct Warp {
@@ -178,6 +192,9 @@ uint64_t random_state;
 void (*kernel_entry)(void**);
 void** kernel_arguments;
 Numerics numerics;
+const Unwritten* unwritten_of;  // each Type
+SharedArray* arrays;
+int array_count;
 Report* report;
 
 // Touched once, so that the OS thread has its copy of this library's thread-local memory.
@@ -326,6 +343,16 @@ Region shared_memory() {
     return region;
 }
 
+void fill(void* memory, const Unwritten& element, int64_t count) {
+    char* const bytes = static_cast<char*>(memory);
+    const int64_t size = count * element.itemsize;
+    std::memcpy(bytes, &element.bits, element.itemsize);
+    // Twice as much each time.
+    for (int64_t done = element.itemsize; done < size; done *= 2) {
+        std::memcpy(bytes + done, bytes, done < size - done ? done : size - done);
+    }
+}
+
 // --- One block ----------------------------------------------------------------------------------
 
 void start_block(char* stacks, size_t stride) {
@@ -335,8 +362,10 @@ void start_block(char* stacks, size_t stride) {
         lanes[i].returned = false;
         lanes[i].copies.remove_first(lanes[i].copies.count());
         lanes[i].groups = 0;
+        lanes[i].arrays = 0;
         prepare(lanes[i].context, stacks + i * stride + stride - kStackBytes, kStackBytes);
     }
+    for (int i = 0; i < array_count; ++i) arrays[i].begun = 0;
     for (int w = 0; w < warp_count; ++w) warps[w] = {~0u, 0, w};
     for (int w = warp_count - 1; w > 0; --w) {
         const int other = static_cast<int>(random_bits() % (w + 1));
@@ -398,6 +427,21 @@ bool run_block(char* stacks, size_t stride) {
 // --- What the headers ask for -------------------------------------------------------------------
 
 int current_lane() { return current % kLanes; }
+
+void leave_unwritten(void* memory, Type type, int count) {
+    fill(memory, unwritten_of[static_cast<int>(type)], count);
+}
+
+void begin_shared(void* start) {
+    const int number = lanes[current].arrays++;
+    // A text that was written by hand may have more arrays than are known.
+    if (number >= array_count) return;
+    SharedArray& array = arrays[number];
+    const uint32_t mine = array.of_warps ? 1u << current / kLanes : 1u;
+    if (array.begun & mine) return;
+    array.begun |= mine;
+    fill(start, array.unwritten, array.count);
+}
 
 bool touches_memory_first() { return random_bits() & 1; }
 
@@ -480,7 +524,9 @@ extern "C" __attribute__((visibility("default"))) int tcusim_launch(
     int64_t blocks,
     int32_t threads,
     uint64_t seed,
-    int32_t poison,
+    const tcusim::Unwritten* unwritten,
+    tcusim::SharedArray* shared_arrays,
+    int32_t shared_count,
     const tcusim::Numerics* how,
     tcusim::Report* report
 ) {
@@ -498,6 +544,9 @@ extern "C" __attribute__((visibility("default"))) int tcusim_launch(
     kernel_entry = entry;
     kernel_arguments = arguments;
     numerics = *how;
+    unwritten_of = unwritten;
+    arrays = shared_arrays;
+    array_count = shared_count;
     tcusim::report = report;
     report->failure = 0;
     thread_count = threads;
@@ -508,7 +557,8 @@ extern "C" __attribute__((visibility("default"))) int tcusim_launch(
     for (int64_t i = 0; i < blocks; ++i) {
         blockIdx.x = static_cast<unsigned int>(order[i]);
         seed_random(seed, static_cast<uint64_t>(order[i]));
-        std::memset(shared.start, poison, shared.size);
+        // What is no array of a program's is NaN, of any float type.
+        std::memset(shared.start, 0xFF, shared.size);
         if (!run_block(static_cast<char*>(stacks), stride)) break;
     }
     munmap(stacks, size);

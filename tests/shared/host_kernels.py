@@ -16,7 +16,7 @@ from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.runtime import Call
 from tcusim_host import BACKEND
 from tcusim_host.build import build as build_kernel
-from tcusim_host.run import NumericsRow, _Report
+from tcusim_host.run import NumericsRow, _Report, unwritten_arguments
 
 # Marks of tests that compile for the CPU: they need a compiler, and leave the user's cache alone.
 HOST_ALONE = [
@@ -124,7 +124,7 @@ def launch_plain(call: Call) -> None:
             ctypes.c_int64(order.size),
             ctypes.c_int32(kernel.threads),
             ctypes.c_uint64(0),
-            ctypes.c_int32(0),
+            *unwritten_arguments(()),
             ctypes.byref(row),
             ctypes.byref(report),
         )

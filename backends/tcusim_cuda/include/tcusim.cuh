@@ -630,6 +630,10 @@ template <class T>
 struct Shared {
     T* begin;
 
+#ifdef TCUSIM_HOST
+    Shared(T* first) : begin(first) { tcusim::begin_shared(first); }
+#endif
+
     template <class Int>
     __device__ T& operator[](Int index) const {
         char* const bytes = reinterpret_cast<char*>(begin);
@@ -1551,6 +1555,12 @@ template <class Fragment>
 struct Kept {
     static constexpr int num_elements = Fragment::num_elements;
     volatile typename Fragment::element_type x[num_elements];
+#ifdef TCUSIM_HOST
+    Kept() {
+        const Fragment unset;
+        for (int i = 0; i < num_elements; ++i) x[i] = unset.x[i];
+    }
+#endif
 };
 template <class Fragment, class T>
 __device__ inline void fill_fragment(Kept<Fragment>& f, T value) {

@@ -64,6 +64,13 @@ constexpr int element_of(int lane, int slot) {
 // The lane within its warp that runs now.
 int current_lane();
 
+// Fills memory with elements as the simulator has them where nothing was written.
+void leave_unwritten(void* memory, Type type, int count);
+
+// Says where the next shared array of the kernel begins, in the order of its text. The first lane of
+// those that share it leaves it unwritten.
+void begin_shared(void* start);
+
 // Waits until all lanes of the warp, or all threads of the block, wait for the same thing.
 void wait_for_warp(Wait what, int line);
 void wait_for_block(int line);

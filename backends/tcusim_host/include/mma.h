@@ -59,8 +59,8 @@ struct fragment {
     static_assert(rows * cols % tcusim::kLanes == 0 && rows * cols <= tcusim::kMaxTile);
     static constexpr int num_elements = rows * cols / tcusim::kLanes;
     element_type x[num_elements];
-    // NaN, so that the use of a fragment that nothing set shows.
-    fragment() { __builtin_memset(x, 0xFF, sizeof(x)); }
+    // So that the use of a fragment that nothing set shows.
+    fragment() { tcusim::leave_unwritten(x, Element<T>::type, num_elements); }
 };
 
 // What a register holds of an element that was loaded: tf32 is cut to 10 fraction bits.
