@@ -52,5 +52,6 @@ def round_fraction(x: Fraction, fraction_bits: int, emin: int, rounding: str) ->
 
 
 def uneven_halves(size: int) -> NDArray[np.float16]:
-    """Return numbers whose sums are rounded, so that bits tell the order of additions."""
-    return np.random.default_rng(size).standard_normal(size).astype(np.float16) * np.float16(9)
+    """Return numbers of many sizes, so that bits tell the order and the roundings of additions."""
+    rng = np.random.default_rng(size)
+    return (rng.standard_normal(size) * np.exp2(rng.integers(-8, 9, size))).astype(np.float16)

@@ -80,6 +80,25 @@ def test_scales_are_what_rows_are_multiplied_by(columns: int) -> None:
     assert np.array_equal(scales, emitted)
 
 
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_the_warps_of_a_row_take_equal_parts(dtype: str) -> None:
+    """Of 16 bytes each if they can: the fewest that do, up to twice as many as are needed."""
+    kept, vector = most_columns(dtype) // 20, 16 // FORMATS[dtype].itemsize
+    drawn = np.random.default_rng(0).integers(1, most_columns(dtype) + 1, 6).tolist()
+    for columns in (*drawn, 5 * vector * 29, 21 * vector * 61, most_columns(dtype)):
+        program = rms_norm(columns, dtype, scales=True)
+        assert program.name == "rms_scales"
+        (inside,) = (one for one in program.buffers if one.name == "kept")
+        least = -(-columns // kept)
+        many = range(least, min(2 * least, 20) + 1)
+        even = [n for n in many if columns % (n * vector) == 0]
+        even += [n for n in many if columns % n == 0]
+        across = (even or [least])[0]
+        count = -(-columns // across)
+        assert inside.size.constant == -(-count // 256) * 256
+        assert program.warps == across * max(1, 4 // across)
+
+
 def test_what_is_not_finite_stays_in_its_row() -> None:
     x = np.ones((3, 512), np.float16)
     x[0, 5], x[1, 7] = np.inf, np.nan

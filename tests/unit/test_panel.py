@@ -15,7 +15,7 @@ from tcusim.algorithms.order import Order
 from tcusim.algorithms.panel import WIDEST_HELD, Panel, PanelWork, ScannedPanel
 from tcusim.algorithms.rows import Share, scan_share
 from tcusim.machine.formats import format_of
-from tcusim.program.grammar import Load, Mma, When, walk
+from tcusim.program.grammar import BufferRole, Load, Mma, When, walk
 from tcusim.simulate.interpreter import run_numpy
 
 
@@ -60,6 +60,30 @@ def test_one_test_is_enough_for_all_tiles_of_a_warp() -> None:
     assert not any(isinstance(step, When) for _, step in walk(branch.body))
 
 
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("size", [16, 33, 64, 1000, 1500])
+def test_a_warp_keeps_no_more_than_it_needs(size: int, *, masked: bool, added: bool) -> None:
+    """Tiles of whole rows are loaded where they lie, and float32 is added up there."""
+    types: dict[str, Any] = {"ab": "f32", "acc": "f32", "source": "f32"} if added else {}
+
+    def scratch(name: str, **options: Any) -> set[str]:
+        program = build(name, segment_size=size, masked=masked, **types, **options)
+        return {buffer.name for buffer in program.buffers if buffer.role is BufferRole.SCRATCH}
+
+    for exclusive in (False, True):
+        scan = scratch("scan_panel", exclusive=exclusive)
+        # Totals that are no elements of the scan; segments of one row need none.
+        assert ("ends" in scan) == (size > 32 if added else exclusive)
+    filled = size % (16 if size <= 16 else 32) > 0
+    sums = scratch("reduction_panel")
+    for names in (scan, sums):
+        assert ("t_A" in names) == (masked and not filled and not added)
+    assert ("kept" in scan) == (filled and not added)
+    # Two segments of 1,000 elements have rows with zeros behind; what is alone has not.
+    assert ("kept" in sums) == (size == 1000 if added else filled)
+
+
 @pytest.mark.parametrize(("source", "ab"), [("f16", "f16"), ("f32", "bf16")])
 def test_rows_of_wide_elements_are_scanned_before_the_wait(source: str, ab: str) -> None:
     program = build("scan_single_pass", source=source, ab=ab, masked=False)
@@ -90,10 +114,14 @@ def test_short_rows_are_taken_as_many_as_begin_together(size: int) -> None:
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("exclusive", [False, True])
-def test_an_infinity_changes_only_what_follows_it(bad: float, exclusive: bool) -> None:
-    size, at = 128, 200
-    x = np.random.default_rng(0).standard_normal(4 * size).astype(np.float16)
-    program = build("scan_panel", segment_size=size, exclusive=exclusive, masked=True)
+@pytest.mark.parametrize(("ab", "size"), [("f16", 128), ("f32", 33)])
+def test_an_infinity_changes_only_what_follows_it(
+    ab: str, size: int, exclusive: bool, bad: float
+) -> None:
+    at = size + 7
+    x = np.random.default_rng(0).standard_normal(4 * size).astype(format_of(ab).dtype)
+    types: dict[str, Any] = {"ab": ab, "source": ab}
+    program = build("scan_panel", segment_size=size, exclusive=exclusive, masked=True, **types)
     clean = run_numpy(program, {"in": x})["out"]
     x[at] = bad
     result = run_numpy(program, {"in": x})["out"]

@@ -13,7 +13,7 @@ from tcusim.algorithms.order import Order
 from tcusim.algorithms.tile_scan import FORMS, results, tile_scan, upper
 from tcusim.errors import Unsupported
 from tcusim.machine.shapes import MmaShape
-from tcusim.program.grammar import Mma
+from tcusim.program.grammar import Mma, walk
 from tcusim.simulate.interpreter import interpret, run_numpy
 
 # n is less than k, k, and more.
@@ -62,8 +62,21 @@ def test_the_blocks_of_u_are_one_matrix(shape: MmaShape, order: Order) -> None:
     np.testing.assert_array_equal(ones[:, : shape.k], late < (not order.exclusive))
 
 
-def test_the_usual_form_needs_the_fewest_products() -> None:
-    assert tile_scan(builder(combine="add"), None, Order()).first == 0
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_usual_form_needs_the_fewest_products(shape: MmaShape) -> None:
+    """By additions; by products it is the paper's, whose sums are in the order of the elements."""
+
+    def products(form: str | None) -> int:
+        program = build("scan_t", tile=shape, side="a", combine="add", form=form)
+        return sum(isinstance(step, Mma) for _, step in walk(program.steps))
+
+    fewest = min(products(form) for form in FORMS[1:] if fits(form, shape))
+    assert products(None) == fewest
+    given = {"tile": shape, "side": "a", "combine": "mma"}
+    assert build("scan_t", **given) == build("scan_t", form=FORMS[0], **given)
+
+
+def test_what_a_form_cannot_do() -> None:
     with pytest.raises(Unsupported, match="needs more result columns than k"):
         tile_scan(builder(combine="add"), "[U|1]", Order())
     with pytest.raises(Unsupported, match="rounds partial sums to the operand type"):
