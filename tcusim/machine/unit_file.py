@@ -313,9 +313,10 @@ class _Reader:
         if written or not refusals or above.keys() & _ARITHMETIC:
             for number, values in enumerate(written or [{}], 1):
                 where = f"{self.file}: rule {number}" if written else self.file
-                own = _Table(where, values, _RULE_KEYS).values
+                table = _Table(where, values, _RULE_KEYS)
+                own = table.values
                 # What stands above all tables is for those that it fits.
-                simple = own.get("kind") in _SIMPLE
+                simple = table.text("kind", "fused") in _SIMPLE
                 fit = {
                     key: one
                     for key, one in above.items()
@@ -424,11 +425,13 @@ class _Reader:
 
 @contextmanager
 def _within(where: str) -> Iterator[None]:
-    """Let errors from inside say where in which file they arose."""
+    """Let errors from inside say where in which file they arose, those that do not yet."""
     try:
         yield
     except InputError as error:
         text = str(error)
+        if text.startswith(f"{where.partition(':')[0]}: "):
+            raise
         # The file has its own names for the fields.
         for name, key in _OF_FUSED.items():
             text = text.replace(f"Fused.{name} ", f"{key} ")

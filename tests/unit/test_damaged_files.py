@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import random
 import tracemalloc
@@ -17,7 +18,7 @@ import pytest
 import tcusim
 from tcusim.cli.files import read_array
 from tcusim.errors import InputError, TcusimError
-from tcusim.machine.unit_file import read_unit, unit_toml
+from tcusim.machine.unit_file import KEYS, read_unit, unit_toml
 from tcusim.simulate.frames import default_inputs
 from tcusim.simulate.trace import Trace
 
@@ -202,9 +203,37 @@ def test_files_with_a_few_bytes_changed(name: str, tmp_path: Path, some: Any) ->
             read(path)
         except TcusimError as error:
             refused += name in str(error)
+            assert str(error).count(f"{name}: ") <= 1, error
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error
     assert refused > 10
+
+
+def test_a_units_file_is_named_once_whatever_it_says(tmp_path: Path) -> None:
+    """Of every key, values that cannot be: the error begins with the file, and only begins so."""
+    path, needed = tmp_path / "odd.toml", {"tiles": '"4x4x4"', "fraction_bits": "20"}
+    odd = ("-1", '""', "[[1]]", "1979-05-27")
+    told = set()
+    for table, keys in KEYS.items():
+        for key, value in itertools.product(keys, odd):
+            above = {**needed, **({key: value} if table == "" else {})}
+            lines = [f"{name} = {one}" for name, one in above.items()]
+            if table == "figure":
+                lines += ["[figures]", f"clock = {{value = 1e9, source = 'a', {key} = {value}}}"]
+            elif table:
+                lines.append(f"[{table}]" if table == "figures" else f"[[{table}]]")
+                lines.append(f"{key} = {value}")
+            path.write_text("\n".join(lines))
+            try:
+                read_unit(path)
+            except TcusimError as error:
+                told.add((table, key))
+                assert str(error).startswith("odd.toml"), error
+                assert str(error).count("odd.toml") == 1, error
+    assert told >= {(table, key) for table, keys in KEYS.items() for key in keys} - {
+        # A text of any kind is right, or what is odd here is not.
+        *(("rules", key) for key in ("flush_inputs", "flush_outputs", "register_halves")),
+    }
 
 
 def test_traces_with_a_few_bytes_changed(
