@@ -30,6 +30,7 @@ from tcusim.algorithms.builder import adds_rows
 from tcusim.check.memory import require_bytes
 from tcusim.check.testing import input_kinds, random_inputs
 from tcusim.errors import InputError, Unsupported
+from tcusim.machine import Arch
 from tcusim.machine.shapes import shape_of
 from tcusim.program.grammar import Program
 
@@ -287,8 +288,11 @@ _SHARES: Final = ("groups", "panels")
 _LENGTHS: Final = (1237, 257, 5003, 17, 1, 0)
 
 
-def columns_of(shape: str) -> tuple[Column, ...]:
-    """Return the columns of one shape: those of the grid, else what its instructions take."""
+def columns_of(shape: str, arch: Arch | None = None) -> tuple[Column, ...]:
+    """Return the columns of one shape: those of the grid, else what its instructions take.
+
+    Of an architecture, those of its types alone, and of every type that it has for the shape.
+    """
     tile = shape_of(shape)
     own = tuple(column for column in COLUMNS if column.shape == tile.name)
     if tile.operands and not tile.pairs():
@@ -296,7 +300,13 @@ def columns_of(shape: str) -> tuple[Column, ...]:
         raise Unsupported(
             f"shape {tile.name} takes {taken}, which tcusim lays out but does not sum"
         )
-    return own or tuple(Column(tile.name, *pair) for pair in tile.pairs() or (("f16", "f32"),))
+    if arch is None:
+        return own or tuple(Column(tile.name, *pair) for pair in tile.pairs() or (("f16", "f32"),))
+    pairs = dict.fromkeys((rule.ab, rule.acc) for rule in arch.rows)
+    taken = [one for one in own if (one.ab, one.acc) in pairs or adds_rows(one.ab, one.acc)]
+    known = {(one.ab, one.acc) for one in taken}
+    others = (pair for pair in pairs if pair not in known and tile.supports(*pair))
+    return (*taken, *(Column(tile.name, *pair) for pair in others))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from tcusim.check.testing import assert_agree
 from tcusim.cli import files
 from tcusim.cli.options import JSON, OutputFile, arithmetic
 from tcusim.cli.output import examples, json_text, print_json, progress, show
+from tcusim.machine import arch_of
 
 __all__ = ["agree_command"]
 
@@ -54,7 +55,8 @@ def agree_command(ctx: click.Context, /, algorithms: tuple[str, ...], **options:
     if options["case"] is not None:
         _one_case(options["case"], options["backend"], options["arch"])
         return
-    columns = [column for shape in options["shapes"] for column in columns_of(shape)]
+    arch = None if options["arch"] is None else arch_of(options["arch"])
+    columns = [column for shape in options["shapes"] for column in columns_of(shape, arch)]
     with progress("comparing", of="programs") as draw:
         report = agreement.agree(
             Grid(algorithms, columns or COLUMNS, full=not options["quick"]),

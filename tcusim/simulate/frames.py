@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.errors import InputError
-from tcusim.machine import Values, as_values, format_of, from_values
+from tcusim.machine import Format, Values, as_values, format_of, from_values
 from tcusim.program.bind import bind_scalars, offsets_of, require_inputs
 from tcusim.program.grammar import Program, Step, View
 from tcusim.program.walk import Ints, Mask
@@ -220,13 +220,18 @@ def default_inputs(program: Program, length: int | None = None) -> dict[str, NDA
         if buffer.name in offsets:
             continue
         size = buffer.size.evaluate(scalars)
-        top = 9 if size * 5 <= _EXACT_IN_F16 else 3
+        top = min(9 if size * 5 <= _EXACT_IN_F16 else 3, _counts_to(format_of(buffer.dtype)))
         times = _EXACT_IN_F16 // (top * (top + 1) // 2)
         period = max(top, -(-size // times))
         numbers = np.arange(size) % period + 1
         numbers[numbers > top] = 0
         inputs[buffer.name] = from_values(as_values(numbers, buffer.dtype), buffer.dtype)
     return {buffer.name: inputs[buffer.name] for buffer in program.inputs}
+
+
+def _counts_to(fmt: Format) -> int:
+    """Return up to which number a type holds each whole one."""
+    return 2 ** (fmt.fraction_bits + 1) if fmt.is_float else int(fmt.largest)
 
 
 class _TileMaker:

@@ -13,7 +13,16 @@ from typing import Any, Final, TypeAlias
 
 from tcusim import errors
 from tcusim.errors import InputError
-from tcusim.machine import FORMATS, Fused, Unit, rule_of, unit_of, unit_toml, usual_types
+from tcusim.machine import (
+    FORMATS,
+    Fused,
+    Unit,
+    format_of,
+    rule_of,
+    unit_of,
+    unit_toml,
+    usual_types,
+)
 from tcusim.machine.shapes import shape_of
 
 __all__ = ["AXES", "Axis", "Grid", "Point"]
@@ -219,9 +228,12 @@ class Grid:
         values: dict[str, Any] = {
             name: axis.values(name, axes.get(name, axis.default)) for name, axis in AXES.items()
         }
-        if units and not axes.keys() & {"ab", "acc"}:
-            own = usual_types(unit_of(units[0]).arch)
-            values |= {name: (one,) for name, one in zip(("ab", "acc"), own, strict=True)}
+        whose = units[0] if units else like
+        if whose is not None and not axes.keys() & {"ab", "acc"}:
+            ab, acc = usual_types(unit_of(whose).arch)
+            # Invented units have fused steps, and so not all types of one that they are like.
+            if units or (format_of(ab).is_float and acc in AXES["acc"].words):
+                values |= {"ab": (ab,), "acc": (acc,)}
         sizes = tuple(itertools.product(*(values.pop(name) for name in _SIZES)))
         if tile is not None:
             doubled = [name for name in _SIZES if name in axes]

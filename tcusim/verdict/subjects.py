@@ -28,6 +28,7 @@ __all__ = [
     "Named",
     "Subject",
     "judged_types",
+    "lender_of",
     "names_tile",
     "placed_in",
     "subject_of",
@@ -149,6 +150,14 @@ def subject_of(
     for one in made.tiles:
         made.rule_of(one)
     return made
+
+
+def lender_of(named: Named, ab: str, acc: str) -> Subject:
+    """Return what lends its figures: unlike `subject_of`, a unit that need not take the types."""
+    if not isinstance(named, Path | Unit | Arch) and not _names_unit(named):
+        return subject_of(named, ab=ab, acc=acc)
+    unit = unit_of(named)
+    return Subject(unit.name, unit, unit.shapes, ab, acc)
 
 
 def placed_in(subject: Subject, machine: Subject, *, known_too: bool = False) -> Subject | None:

@@ -23,7 +23,14 @@ from tcusim.verdict.lines import Line, heading_of, lines_of
 from tcusim.verdict.on_arrays import OnArrays, on_arrays
 from tcusim.verdict.report_page import fragment_of, page_of
 from tcusim.verdict.sections import Section, comparison_of, sections_of
-from tcusim.verdict.subjects import Named, Subject, judged_types, placed_in, subject_of
+from tcusim.verdict.subjects import (
+    Named,
+    Subject,
+    judged_types,
+    lender_of,
+    placed_in,
+    subject_of,
+)
 from tcusim.verdict.tasks import TASKS, Candidate, best_of, cost_of, counted
 
 __all__ = ["Verdict", "validate"]
@@ -201,7 +208,7 @@ def validate(
     asked = Asked(ab, acc, names, full, _sections(sections, names))
     start = time.monotonic()
     machine = None if reference is None else _machine(reference, asked)
-    lender = machine if like is None else subject_of(like, ab=ab, acc=acc)
+    lender = machine if like is None else lender_of(like, ab, acc)
     judged = []
     for number, one in enumerate(named):
         try:
@@ -268,6 +275,16 @@ def _judged(
                 for one in unfit
                 if one not in findings
             )
+    elif machine is not None and known_too:
+        types = f"{asked.ab} -> {asked.acc}"
+        findings += (
+            Finding(
+                "like",
+                WASTE,
+                f"nothing is taken from {machine.name}: it has no latency and interval of "
+                f"{types} mma, or no figure that the unit lacks",
+            ),
+        )
     timed_in = placed or subject
     own = subject.unit.figures() or subject.unit.instructions
     impossible = any(one.gravity == IMPOSSIBLE for one in findings)

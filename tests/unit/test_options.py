@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import tcusim
 from command_line import fails, succeeds, tcusim_command
+from some import marked
 from tcusim.algorithms import Algorithm, algorithms, reduce, register_algorithm
 from tcusim.algorithms.builder import Builder, Work
 from tcusim.machine import usual_types
@@ -187,6 +189,8 @@ def test_units_that_are_refused(tmp_path: Path) -> None:
 OF_THEIR_OWN_TYPES = {
     "whole": 'tiles = "8x8x8"\nab = "s8"\nkind = "integer"\n',
     "bytes": 'tiles = "8x8x8"\nab = ["e4m3", "e5m2"]\nkind = "exact"\n',
+    "fives": 'tiles = "8x8x8"\nab = "e5m2"\nfraction_bits = 20\n',
+    "double": 'tiles = "8x8x4"\nab = "f64"\nacc = "f64"\nkind = "sequential"\n',
     "brain": 'tiles = "8x8x8"\nab = "bf16"\nkind = "sequential"\n',
     "halves": 'tiles = "8x8x8"\nacc = "f16"\nkind = "sequential"\n',
 }
@@ -197,11 +201,22 @@ COMMANDS = {
     "explore": ("--algorithm", "reduction_k", "--length", "64", "--jobs", "1"),
     "cost sum": ("--length", "1000"),
     "run sum": ("{array}",),
+    "run segmented-cumsum": ("{array}", "--segment-size", "8"),
+    "agree": ("reduction_k", "--backend", "numpy", "--jobs", "1"),
+    "validate": ("reduction_k", "--section", "counts", "--section", "time", "--jobs", "1"),
+}
+# What takes a unit as another than the one that computes.
+BESIDE = {
+    "validate": ("4x4x4", "reduction_k", "--section", "time", "--like", "{unit}", "--jobs", "1"),
+    "explore": ("--tile", "4x4x4", "--algorithm", "reduction_k", "--like", "{unit}", "--jobs", "1"),
+    "list": ("{unit}",),
+    "unit": ("-", "--like", "{unit}"),
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("name", OF_THEIR_OWN_TYPES)
+@pytest.mark.parametrize(
+    ("name", "command"), marked([*itertools.product(OF_THEIR_OWN_TYPES, COMMANDS)], 4)
+)
 def test_every_command_takes_the_types_that_a_unit_has(
     name: str, command: str, tmp_path: Path
 ) -> None:
@@ -211,14 +226,29 @@ def test_every_command_takes_the_types_that_a_unit_has(
     np.save(array, np.arange(40.0) % 7)
     given = [word.format(array=array) for word in COMMANDS[command]]
     words = [*command.split(), *given, "--unit", str(unit)]
-    if name == "bytes" and command in ("cost sum", "run sum"):
+    if name in ("bytes", "fives") and command in ("cost sum", "run sum", "run segmented-cumsum"):
         said = fails(1, *words)
-        assert "takes e4m3, e5m2, and functions on arrays take f16, bf16" in said
+        own = "e4m3, e5m2" if name == "bytes" else "e5m2"
+        assert f"takes {own}, and functions on arrays take f16, bf16" in said
         assert "Name an algorithm, such as reduction_tn" in said
         return
     if (name, command) == ("whole", "run sum"):
         assert "equal to NumPy's float64" in succeeds(*words)
     assert tcusim_command(*words).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "command"), marked([*itertools.product(OF_THEIR_OWN_TYPES, BESIDE)], 5)
+)
+def test_a_unit_of_odd_types_lends_what_it_has(name: str, command: str, tmp_path: Path) -> None:
+    unit = tmp_path / f"{name}.toml"
+    unit.write_text(OF_THEIR_OWN_TYPES[name])
+    result = tcusim_command(command, *(word.format(unit=unit) for word in BESIDE[command]))
+    assert result.exit_code == 0, result.output
+    if command == "validate":
+        assert f"nothing is taken from {name}: it has no latency and interval of" in result.stdout
+    if command == "explore" and name == "brain":
+        assert "bf16→f32" in result.stdout
 
 
 def test_functions_take_the_types_that_a_unit_has(tmp_path: Path) -> None:
