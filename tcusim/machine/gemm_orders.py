@@ -246,8 +246,9 @@ def gemm_orders(
         Elements that an access of 16 bytes has: 8 of half precision, 4 of float32. CUTLASS cuts
         parts at multiples of it.
     usual : bool
-        The first two kinds alone, and for 8-bit floats one chain emptied every 128: those of cuBLAS
-        on Hopper, as far as they are known.
+        Chains and split-K alone whose parts are added in turn in the accumulator's type, and for
+        8-bit floats one chain emptied every 128: those of cuBLAS on Hopper, as far as they are
+        known.
 
     Returns
     -------
@@ -289,6 +290,8 @@ def gemm_orders(
             add([GemmOrder(every=128, step=step, tile=tile)])
     for tile, step in itertools.product((0, 16, 32, 64, 128), steps):
         add(_vector_splits(k, step, tile, vector))
+    for step in steps:
+        add(order for order in _splits(step, 0) if (order.between, order.combine) == _WAYS[0])
     if not usual:
         for known, tile, step in itertools.product((_chains, _splits, _slices), tiles, steps):
             add(known(step, tile))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -62,3 +63,19 @@ SHORTEST: Final = sorted(RECORD.products, key=lambda row: row.call.k)
 def test_the_order_of_a_whole_product_is_found_again(row: Captured) -> None:
     """Every byte of the product counts, by its digest."""
     assert asdict(explained(row, RECORD.arch)) == TOLD[row.call]
+
+
+def test_all_products_are_known() -> None:
+    assert {row["how"] for row in REPORT["rows"]} == {"default", "found"}
+
+
+@pytest.mark.full
+def test_a_long_product_of_16_bits_was_split_into_whole_tiles() -> None:
+    """Others than the default give every output that was kept: its digest alone tells."""
+    (row,) = (one for one in RECORD.products if (one.call.m, one.call.k) == (64, 5432))
+    a, b = (from_values(x, row.call.a) for x in row.again())
+    order = tcusim.GemmOrder(4, share=64)
+    assert TOLD[row.call]["order"] == str(order)
+    assert order in tcusim.gemm_orders(row.call.k, usual=True)
+    found = tcusim.predict_matmul(a, b, arch=RECORD.arch, order=order)
+    assert hashlib.sha256(found.tobytes()).hexdigest() == row.digest
