@@ -52,6 +52,9 @@ _RUNTIME_FLAGS: Final = ("-O3",)
 # a small kernel.
 _LIBRARIES: Final = ("-nodefaultlibs", "-lm", "-lc", "-lgcc")
 _DEBUG_FLAGS: Final = ("-O0", "-g")
+# Each access calls a function, which is the runtime's own, to watch who writes what; exceptions, of
+# which there are none, would want libstdc++.
+_WATCH_FLAGS: Final = ("-fsanitize=thread", "-fno-exceptions")
 
 _SHOWN_ERRORS: Final = 5
 # Kernels of one library: most of what their compilation costs they then share. Before each block
@@ -81,7 +84,8 @@ class Library:
 def build(kernel: Kernel, *, debug: bool = False) -> Library:
     """Compile a kernel from `tcusim_cuda.emit.emit`, unless that was done before, and load it.
 
-    debug: compile without optimisation and with debug information; see `source_folder`.
+    debug: compile without optimisation, with debug information, and so that a launch knows who
+    writes each element of an output; see `source_folder`.
 
     Raises
     ------
@@ -164,7 +168,7 @@ def _cache() -> Path:
 
 def _library_path(kernel: Kernel, debug: bool) -> Path:
     """Return where a kernel's library is, or will be."""
-    flags = _DEBUG_FLAGS if debug else _KERNEL_FLAGS
+    flags = (*_DEBUG_FLAGS, *_WATCH_FLAGS) if debug else _KERNEL_FLAGS
     key = _key(kernel.text, _entry_text(kernel, "kernel.cu"), *flags)
     if debug:
         return _cache() / f"debug-{key}" / f"{kernel.name}.so"
@@ -265,13 +269,26 @@ def _compile(kernels: Sequence[Kernel], debug: bool) -> None:
             entries.append(_entry_text(kernel, source))
         _write(folder / "entry.cpp", "".join(entries), temporary)
         library = temporary / "library.so"
-        flags = _DEBUG_FLAGS if debug else _KERNEL_FLAGS
-        runtime = [_object(name, _DEBUG_FLAGS if debug else _RUNTIME_FLAGS) for name in _RUNTIME]
-        files = [*map(str, (library, folder / "entry.cpp", *runtime)), *_libraries()]
-        complaint = _run_compiler([*_FLAGS, *flags, "-w", "-shared", "-o", *files], folder)
+        complaint = _compile_library(library, folder / "entry.cpp", debug)
         if complaint is not None:
             raise BuildError(_explain(kernels[0], complaint))
         keep_code(library, paths)
+
+
+def _compile_library(library: Path, entry: Path, debug: bool) -> str | None:
+    """Compile what calls kernels, and link it to the runtime; return what the compiler said."""
+    flags = (*_FLAGS, *(_DEBUG_FLAGS if debug else _KERNEL_FLAGS), "-w")
+    runtime = [_object(name, _DEBUG_FLAGS if debug else _RUNTIME_FLAGS) for name in _RUNTIME]
+    part = entry
+    if debug:
+        # By itself: a library that is linked with these flags wants other functions, of libtsan.
+        part = library.with_name("entry.o")
+        watched = [*flags, *_WATCH_FLAGS, "-c", "-o", str(part), str(entry)]
+        complaint = _run_compiler(watched, entry.parent)
+        if complaint is not None:
+            return complaint
+    files = [*map(str, (library, part, *runtime)), *_libraries()]
+    return _run_compiler([*flags, "-shared", "-o", *files], entry.parent)
 
 
 def _libraries() -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from tcusim.machine import (
 )
 from tcusim.machine.formats import to_memory, unwritten_values
 from tcusim.program.bind import bind_scalars, rule_of
-from tcusim.program.grammar import Buffer, Space
+from tcusim.program.grammar import Buffer, Locate, Program, Space, walk
 from tcusim.program.walk import order_of_blocks
 from tcusim_cuda.arrays import from_bits, host_bits
 from tcusim_cuda.kernel import WORKSPACE, Kernel
@@ -42,9 +42,10 @@ _WAITS: Final = (
     "waits at store_matrix_sync",
     "waits at mma_sync",
 )
-_DEADLOCK, _POINTER, _LDM, _TYPES_DIFFER, _UNPUBLISHED, _VECTOR = 1, 2, 3, 4, 5, 6
+_DEADLOCK, _POINTER, _LDM, _TYPES_DIFFER, _UNPUBLISHED, _VECTOR, _TWO_WRITERS = range(1, 8)
 _FUSED, _SEQUENTIAL, _INTEGER = 0, 1, 2
 _MAX_THREADS: Final = 1024
+_NOBODY: Final = -1
 _LANES: Final = 32
 
 # cudaMalloc aligns to 256 bytes. All ones is NaN in every float type, so that what is read beyond
@@ -98,6 +99,17 @@ class _SharedArray(ctypes.Structure):
     ]
 
 
+class _Output(ctypes.Structure):
+    """An output whose writers are watched, as struct Output of runtime.cpp."""
+
+    _fields_ = [
+        ("start", ctypes.c_void_p),
+        ("bytes", ctypes.c_int64),
+        ("itemsize", ctypes.c_int64),
+        ("writers", ctypes.c_void_p),
+    ]
+
+
 class _Report(ctypes.Structure):
     """What a failed launch says, as struct Report of runtime.cpp."""
 
@@ -106,6 +118,9 @@ class _Report(ctypes.Structure):
         ("line", ctypes.c_int32),
         ("block", ctypes.c_int64),
         ("thread", ctypes.c_int32),
+        ("output", ctypes.c_int32),
+        ("element", ctypes.c_int64),
+        ("writer", ctypes.c_int64),
         ("returned", ctypes.c_int32 * _MAX_THREADS),
         ("waits", ctypes.c_int32 * _MAX_THREADS),
         ("lines", ctypes.c_int32 * _MAX_THREADS),
@@ -141,7 +156,8 @@ def run_kernel(
         What earlier launches left in the memory for status words, of `kernel.workspace_bytes`;
         this one leaves its own there. None: this launch is the first on its memory.
     debug : bool
-        Compile for a debugger, and say on stderr where the sources are.
+        Compile for a debugger, say on stderr where the sources are, and refuse outputs of which two
+        warps write an element, or none writes one.
 
     Returns
     -------
@@ -157,7 +173,8 @@ def run_kernel(
     BackendUnavailable, BuildError
         If there is no C++ compiler, or the text does not compile.
     KernelError
-        If the kernel stops for ever, writes outside its outputs or loads a misaligned tile.
+        If the kernel stops for ever, writes outside its outputs or loads a misaligned tile; with
+        `debug`, if two warps write one element of an output, or nothing writes it.
     """
     program = kernel.program
     rule = rule_of(program, arch)
@@ -175,11 +192,17 @@ def run_kernel(
         buffers[WORKSPACE] = _guarded(new if workspace is None else workspace)
     before = {buffer.name: buffers[buffer.name].inside.tobytes() for buffer in program.inputs}
     order = order_of_blocks(kernel.blocks(scalars), block_order, seed)
+    watched_outputs = program.outputs if debug and order.size else ()
+    writers = {one.name: np.full(one.size.evaluate(scalars), _NOBODY) for one in watched_outputs}
     if order.size:
         library = _library(kernel, debug)
         slots = _argument_slots(kernel, buffers, scalars)
-        _launch(kernel, library, slots, order, row, seed)
+        watched = [
+            _output(buffers[name], program.buffer(name), each) for name, each in writers.items()
+        ]
+        _launch(kernel, library, slots, order, row, seed, watched)
     _check_guards(kernel, buffers, before)
+    _check_written(program, kernel.name, writers)
     if workspace is not None:
         workspace[:] = buffers[WORKSPACE].inside
     return {
@@ -299,6 +322,26 @@ def _unwritten(dtype: str) -> _Unwritten:
     return _Unwritten(fmt.unwritten_bits, fmt.itemsize)
 
 
+def _output(buffer: _Guarded, output: Buffer, writers: NDArray[np.int64]) -> _Output:
+    """Return what the runtime has to know to write down the writers of an output."""
+    itemsize = format_of(output.dtype).itemsize
+    return _Output(buffer.address, buffer.size, itemsize, writers.ctypes.data)
+
+
+def _check_written(program: Program, name: str, writers: Mapping[str, NDArray[np.int64]]) -> None:
+    """Refuse outputs of which a launch left elements unwritten, as the simulator does."""
+    if any(isinstance(step, Locate) for _, step in walk(program.steps)):
+        # Elements may belong to no segment.
+        return
+    for output, each in writers.items():
+        missing = np.flatnonzero(each == _NOBODY)
+        if missing.size and not program.buffer(output).partial:
+            raise KernelError(
+                f"{name} has not written {output}[{missing[0]}] ({missing.size} such elements); "
+                f"check the bounds of the steps that store there, or declare the output as partial"
+            )
+
+
 # --- The launch -------------------------------------------------------------------------------
 
 
@@ -322,6 +365,7 @@ def _launch(
     order: NDArray[np.int64],
     row: NumericsRow,
     seed: int,
+    watched: Sequence[_Output],
 ) -> None:
     """Run the blocks in this order; the arguments' buffers are read and written in place."""
     addresses = (ctypes.c_void_p * len(slots))(*map(ctypes.addressof, slots))
@@ -335,6 +379,8 @@ def _launch(
             ctypes.c_int32(kernel.threads),
             ctypes.c_uint64(seed),
             *unwritten_arguments(kernel.shared),
+            (_Output * len(watched))(*watched),
+            ctypes.c_int32(len(watched)),
             ctypes.byref(row),
             ctypes.byref(report),
         )
@@ -358,6 +404,8 @@ def _explain(kernel: Kernel, failed: int, report: _Report) -> str:
     line = f"{place_of(kernel, report.line)}: {line_of(kernel, report.line)}"
     if failed == _DEADLOCK:
         return "\n".join([f"{where}: no thread can go on:", *_waiting(kernel, report)])
+    if failed == _TWO_WRITERS:
+        return f"{where}, {_written_twice(kernel, report)}"
     program = kernel.program
     said = {
         _POINTER: f", {line}\n  the tile does not begin at a multiple of 32 bytes",
@@ -372,6 +420,18 @@ def _explain(kernel: Kernel, failed: int, report: _Report) -> str:
     if failed in said:
         return f"{where}{said[failed]}"
     return f"{kernel.name}: no memory for the stacks of {kernel.threads} threads"
+
+
+def _written_twice(kernel: Kernel, report: _Report) -> str:
+    """Say which element two warps write."""
+    warps = kernel.threads // _LANES
+    block, warp = divmod(report.writer, warps)
+    return (
+        f"warp {report.thread // _LANES}: writes "
+        f"{kernel.program.outputs[report.output].name}[{report.element}], which warp {warp} of "
+        f"block {block} has written; which one is last is not known: bound the step that stores "
+        f"there, or let one warp write it"
+    )
 
 
 def _waiting(kernel: Kernel, report: _Report) -> list[str]:

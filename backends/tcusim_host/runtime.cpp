@@ -33,6 +33,9 @@ struct Report {
     int32_t line;
     int64_t block;
     int32_t thread;
+    int32_t output;
+    int64_t element;
+    int64_t writer;
     int32_t returned[kMaxThreads];
     int32_t waits[kMaxThreads];
     int32_t lines[kMaxThreads];
@@ -50,6 +53,14 @@ struct SharedArray {
     int64_t count;
     int32_t of_warps;
     uint32_t begun;  // a bit for each warp, or one for the block, that has begun to use it
+};
+
+// An output whose writers are watched; the fields are those of run.py.
+struct Output {
+    const char* start;
+    int64_t bytes;
+    int64_t itemsize;
+    int64_t* writers;  // of each element, the warp of the grid that wrote it; -1 where none has
 };
 
 namespace {
@@ -195,6 +206,8 @@ Numerics numerics;
 const Unwritten* unwritten_of;  // each Type
 SharedArray* arrays;
 int array_count;
+const Output* outputs;
+int output_count;
 Report* report;
 
 // Touched once, so that the OS thread has its copy of this library's thread-local memory.
@@ -257,6 +270,35 @@ bool all_wait_for(int warp, Wait what) {
 
 bool same(const Mma& x, const Mma& y) {
     return x.m == y.m && x.n == y.n && x.k == y.k && x.ab == y.ab && x.acc == y.acc;
+}
+
+// --- Writes to outputs ---------------------------------------------------------------------------
+
+// Says of the first element that two warps write which it is.
+void note_two_writers(int output, int64_t element, int64_t writer) {
+    const bool later = output == report->output ? element >= report->element
+                                                : output > report->output;
+    if (report->output >= 0 && later) return;
+    report->output = output;
+    report->element = element;
+    report->writer = writer;
+    report->block = blockIdx.x;
+    report->thread = current;
+}
+
+// Notes who writes an element of an output.
+void watch_write(const void* place, int64_t bytes) {
+    for (int number = 0; number < output_count; ++number) {
+        const Output& output = outputs[number];
+        const int64_t first = static_cast<const char*>(place) - output.start;
+        if (first < 0 || first + bytes > output.bytes) continue;
+        const int64_t warp = static_cast<int64_t>(blockIdx.x) * warp_count + current / kLanes;
+        for (int64_t e = first / output.itemsize; e * output.itemsize < first + bytes; ++e) {
+            int64_t& writer = output.writers[e];
+            if (writer != -1 && writer != warp) note_two_writers(number, e, writer);
+            writer = warp;
+        }
+    }
 }
 
 // --- mma_sync -----------------------------------------------------------------------------------
@@ -527,6 +569,8 @@ extern "C" __attribute__((visibility("default"))) int tcusim_launch(
     const tcusim::Unwritten* unwritten,
     tcusim::SharedArray* shared_arrays,
     int32_t shared_count,
+    const tcusim::Output* watched,
+    int32_t watched_count,
     const tcusim::Numerics* how,
     tcusim::Report* report
 ) {
@@ -547,8 +591,11 @@ extern "C" __attribute__((visibility("default"))) int tcusim_launch(
     unwritten_of = unwritten;
     arrays = shared_arrays;
     array_count = shared_count;
+    outputs = watched;
+    output_count = watched_count;
     tcusim::report = report;
     report->failure = 0;
+    report->output = -1;
     thread_count = threads;
     warp_count = threads / kLanes;
     blockDim = {static_cast<unsigned int>(threads), 1, 1};
@@ -560,7 +607,31 @@ extern "C" __attribute__((visibility("default"))) int tcusim_launch(
         // What is no array of a program's is NaN, of any float type.
         std::memset(shared.start, 0xFF, shared.size);
         if (!run_block(static_cast<char*>(stacks), stride)) break;
+        if (report->output >= 0) {
+            report->failure = static_cast<int32_t>(Failure::two_writers);
+            break;
+        }
     }
     munmap(stacks, size);
     return report->failure;
+}
+
+// What code that is compiled with -fsanitize=thread calls at each access: here, to watch writes.
+extern "C" {
+#define TCUSIM_ACCESS(BYTES)                                                               \
+    void __tsan_read##BYTES(void*) {}                                                      \
+    void __tsan_unaligned_read##BYTES(void*) {}                                            \
+    void __tsan_write##BYTES(void* place) { tcusim::watch_write(place, BYTES); }           \
+    void __tsan_unaligned_write##BYTES(void* place) { tcusim::watch_write(place, BYTES); }
+TCUSIM_ACCESS(1)
+TCUSIM_ACCESS(2)
+TCUSIM_ACCESS(4)
+TCUSIM_ACCESS(8)
+TCUSIM_ACCESS(16)
+#undef TCUSIM_ACCESS
+void __tsan_read_range(void*, size_t) {}
+void __tsan_write_range(void* place, size_t bytes) { tcusim::watch_write(place, bytes); }
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_init() {}
 }

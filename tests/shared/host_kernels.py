@@ -125,6 +125,8 @@ def launch_plain(call: Call) -> None:
             ctypes.c_int32(kernel.threads),
             ctypes.c_uint64(0),
             *unwritten_arguments(()),
+            ctypes.c_void_p(None),
+            ctypes.c_int32(0),
             ctypes.byref(row),
             ctypes.byref(report),
         )

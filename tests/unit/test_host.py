@@ -8,13 +8,34 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host_kernels import BY_HAND, HOST_ALONE, halves, kernel_of, same_bits, small_kernel
+from host_kernels import BY_HAND, HOST_ALONE, LENGTH, halves, kernel_of, same_bits, small_kernel
 from tcusim.algorithms import build as build_program
 from tcusim.backends import run
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine import Fused, Rule, Values, as_values, format_of, mma_values, rule_for
+from tcusim.machine.shapes import shape_of
+from tcusim.program.grammar import (
+    BLOCK,
+    Bound,
+    Buffer,
+    BufferRole,
+    Const,
+    Copy,
+    Extent,
+    Frag,
+    Index,
+    Pattern,
+    PatternKind,
+    Program,
+    Role,
+    Scalar,
+    Store,
+    View,
+    When,
+)
 from tcusim.simulate.interpreter import convert_values, run_numpy
-from tcusim_cuda.emit import emit
+from tcusim_cuda.emit import Emitter, emit, instruction_for
+from tcusim_cuda.kernel import Kernel
 from tcusim_host import BACKEND, KernelError, build, build_many, run_kernel
 from tcusim_host.run import numerics_row
 
@@ -183,6 +204,75 @@ def test_a_race_between_blocks_shows_in_another_order() -> None:
     shuffled = [last("shuffled", seed) for seed in range(8)]
     assert len(set(shuffled)) > 1
     assert shuffled == [last("shuffled", seed) for seed in range(8)]
+
+
+def with_faults() -> Kernel:
+    """Return a kernel of two outputs: from blocks 3, 4 and 5 on they are not written as they shall.
+
+    Block 3 copies nothing, block 4 copies to where block 2 does, and block 5 stores its tile over
+    that of block 4. `emit` would refuse it.
+    """
+    tile = shape_of("16x16x16")
+    ones = Frag("V", Role.ACC, tile, "f32")
+    source = Buffer("in", "f16", Extent(LENGTH), BufferRole.INPUT)
+    out = Buffer("out", "f16", Extent(LENGTH), BufferRole.OUTPUT)
+    sums = Buffer("sums", "f32", Extent(LENGTH * 8), BufferRole.OUTPUT)
+
+    def elements(buffer: Buffer, block: Index) -> View:
+        return View.strided(buffer, block * 32, 1, 32, 32, 1)
+
+    def stored(block: Index) -> Store:
+        return Store(View.strided(sums, block * 256, 16, 16, 16, 1), ones)
+
+    def copied(to: Index) -> Copy:
+        return Copy(elements(out, to), elements(source, BLOCK))
+
+    def up_to(block: int) -> tuple[Bound, ...]:
+        return (Bound(BLOCK, Index.of(block)),)
+
+    program = Program(
+        name="with_faults", shape=tile, ab="f16", acc="f32", scalars=(Scalar("length"),),
+        buffers=(source, out, sums), blocks=Extent(LENGTH, 32), warps=1,
+        steps=(
+            Const(ones, Pattern(PatternKind.ONES)),
+            When(up_to(5), (stored(BLOCK),), (stored(BLOCK - 1),)),
+            When(up_to(3), (copied(BLOCK),)),
+            When(up_to(4), (), (copied(BLOCK - 2),)),
+        ),
+    )  # fmt: skip
+    return Emitter(program, instruction_for(program), standalone=False).kernel()
+
+
+@pytest.mark.parametrize(
+    ("blocks", "block_order", "message"),
+    [
+        (3, "ascending", None),
+        (4, "ascending", r"with_faults has not written out\[96\] \(32 such elements\)"),
+        (5, "ascending", r"block 4, warp 0: writes out\[64\], which warp 0 of block 2 has written"),
+        (6, "descending", r"block 4, warp 0: writes sums\[1024\], which warp 0 of block 5 has "),
+    ],
+)
+def test_debugging_shows_two_writers_and_none(
+    blocks: int, block_order: str, message: str | None
+) -> None:
+    kernel = with_faults()
+    inputs = {"in": halves(32 * blocks)}
+    silent = run_kernel(kernel, inputs, block_order=block_order)
+    if message is None:
+        assert same_bits(silent["out"], inputs["in"])
+        got = run_kernel(kernel, inputs, debug=True)
+        assert all(same_bits(got[name], silent[name]) for name in silent)
+        return
+    with pytest.raises(KernelError, match=message):
+        run_kernel(kernel, inputs, block_order=block_order, debug=True)
+
+
+def test_outputs_that_may_be_written_in_part_stay_so_when_debugged() -> None:
+    kernel = small_kernel("    if (lane > 2) out[32*block + lane] = in[32*block + lane];")
+    out = replace(kernel.program.outputs[0], partial=True)
+    program = replace(kernel.program, buffers=(*kernel.program.inputs, out))
+    made = run_kernel(replace(kernel, program=program), {"in": np.ones(32, np.float32)}, debug=True)
+    assert np.isnan(made["out"][:3]).all()
 
 
 @pytest.mark.parametrize("block_order", ["descending", "shuffled"])

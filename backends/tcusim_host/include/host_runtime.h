@@ -20,6 +20,7 @@ enum class Failure : int {
     wrong_types,
     unpublished,
     vector_alignment,
+    two_writers,
 };
 
 constexpr int kLanes = 32;
