@@ -303,10 +303,10 @@ def columns_of(shape: str, arch: Arch | None = None) -> tuple[Column, ...]:
     if arch is None:
         return own or tuple(Column(tile.name, *pair) for pair in tile.pairs() or (("f16", "f32"),))
     pairs = dict.fromkeys((rule.ab, rule.acc) for rule in arch.rows)
-    taken = [one for one in own if (one.ab, one.acc) in pairs or adds_rows(one.ab, one.acc)]
-    known = {(one.ab, one.acc) for one in taken}
+    kept = [one for one in own if (one.ab, one.acc) in pairs or adds_rows(one.ab, one.acc)]
+    known = {(one.ab, one.acc) for one in kept}
     others = (pair for pair in pairs if pair not in known and tile.supports(*pair))
-    return (*taken, *(Column(tile.name, *pair) for pair in others))
+    return (*kept, *(Column(tile.name, *pair) for pair in others))
 
 
 @dataclass(frozen=True, slots=True)
