@@ -144,7 +144,8 @@ def _row(grid: Grid, settings: Settings, point: Point) -> Row:
         predicted = predicted_error(rule, settings.family, settings.length, k=point.k)
         measured = _measured(settings, rule, point.k)
         findings = _findings(unit, point)
-        timed = replace(unit, name="timed", arch=_ANY)
+        # What is only said of a unit is no figure: those of one tile share what is found for it.
+        timed = replace(unit, name="timed", title="timed", note="", arch=_ANY)
         sums, scans = best_for_tile(timed, point.ab, point.acc, settings.algorithms)
     except TcusimError as error:
         return replace(row, reason=str(error))

@@ -11,6 +11,7 @@ from tcusim.errors import InputError
 from tcusim.machine import Fused, Rule, unit_of
 from tcusim.sweep.axes import Grid, Point
 from tcusim.sweep.metrics import Settings, evaluate, unit_at
+from tcusim.sweep.tasks import best_for_tile
 
 FEW = ("reduction_kn", "scan_kn")
 
@@ -79,3 +80,11 @@ def test_known_figures_give_times() -> None:
     timed, alone = (rows(tile="8x8x4", fused_length=4, like=like)[0] for like in ("h200", None))
     assert timed.sums.seconds > 0
     assert alone.sums.seconds is None
+
+
+def test_units_of_one_tile_share_what_is_found_for_it() -> None:
+    """To predict the times of all algorithms takes a second, of which a grid would have many."""
+    best_for_tile.cache_clear()
+    found = rows(tile="8x8x4", fused_length=4, fraction_bits="20:24", like="h200")
+    assert len({row.sums.seconds for row in found}) == 1
+    assert best_for_tile.cache_info().misses == 1
