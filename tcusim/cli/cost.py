@@ -21,9 +21,10 @@ from tcusim.cli.options import (
     types_of,
 )
 from tcusim.cli.output import examples, print_json, show
-from tcusim.machine import FORMATS, format_of, unit_of, usual_types
+from tcusim.machine import FORMATS, Unit, format_of, unit_of, usual_types
 
 if TYPE_CHECKING:
+    from tcusim.arrays.plans import ProductPlan
     from tcusim.timing.cost import Cost
     from tcusim.timing.model import LaunchCost
 
@@ -126,7 +127,7 @@ def cost_command(what: str, unit: str, as_json: bool, **options: Any) -> None:
     if as_json:
         print_json(found.as_json())
     else:
-        _show(found)
+        _show(found, _products(found, where, target) if what in _PRODUCTS else "")
 
 
 def _target(what: str, options: dict[str, Any]) -> Any:
@@ -181,7 +182,25 @@ def _require(what: str, given: dict[str, Any]) -> None:
 # --- What is shown ----------------------------------------------------------------------------
 
 
-def _show(found: Cost) -> None:
+def _products(found: Cost, where: Unit, plan: ProductPlan) -> str:
+    """Return how fast a product is, beside what the unit's matrix units can do at its clock."""
+    from tcusim.timing.roofline import roofline
+
+    program = plan.launch_plan.launches[0].program
+    peak = roofline({}, where, (program.shape.name, program.ab, program.acc)).peak
+    if peak is None or where.clock is None:
+        return ""
+    word = "TFLOP/s" if format_of(program.acc).is_float else "TOP/s"
+    # A multiply-add is two operations.
+    most, clock = f"{2 * peak / 1e12:.4g} {word}", where.clock
+    said = f"of {program.ab} to {program.acc} at {clock.value / 1e6:,.4g} MHz ({clock.source})"
+    if not found.seconds:
+        return f"matrix units: at most {most} {said}"
+    rate = sum(one.multiply_adds for one in found.launches) / found.seconds
+    return f"matrix units: {2 * rate / 1e12:.3g} {word}, {rate / peak:.0%} of the {most} {said}"
+
+
+def _show(found: Cost, products: str) -> None:
     from rich.table import Table
 
     if found.seconds is None:
@@ -190,6 +209,8 @@ def _show(found: Cost) -> None:
     else:
         rate = f", {found.bytes / found.seconds / 1e9:.3g}e9 bytes a second of its arrays"
         click.echo(f"{found.title} on {found.unit}: {_time(found.seconds)}{rate}")
+    if products:
+        click.echo(products)
     click.echo(f"bound by {found.bound}\n" if found.bound else "")
     table = Table(box=None, pad_edge=False)
     for head in ("resource", "alone", "what it is"):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 
-from command_line import runner
+from command_line import runner, succeeds
 from tcusim.cli.cost import cost_command
 from tcusim.cli.main import main
 from tcusim.timing import model
@@ -103,3 +104,20 @@ def test_a_tile_that_the_unit_lacks_is_refused_without_an_option_that_cost_lacks
     assert "--arch" not in said
     said = runner().invoke(main, ["step", "scan_t", "--unit", "h200", "--tile", "8x48x12"]).stderr
     assert "For its arithmetic alone: --arch hopper." in said
+
+
+def test_products_are_told_beside_the_peak_and_its_clock() -> None:
+    """The V100's 640 tensor cores do 64 multiply-adds a cycle each, which is 125 TFLOP/s."""
+    words = ("matmul", "--rows", "8192", "--inner", "8192", "--cols", "8192", "--unit")
+    known = "125.3 TFLOP/s of f16 to f32 at 1,530 MHz (NVIDIA V100 data sheet, boost clock)"
+    assert f"matrix units: at most {known}" in succeeds("cost", *words, "v100")
+    text = succeeds("cost", *words, "h200")
+    found = re.search(r"matrix units: (\S+) TFLOP/s, (\d+)% of the (\S+) TFLOP/s of f16 to f", text)
+    assert found is not None
+    rate, share, peak = (float(one.replace(",", "")) for one in found.groups())
+    assert share == pytest.approx(100 * rate / peak, abs=0.6)
+    time = re.search(r" on h200: (\S+) ms, ", text)
+    assert time is not None
+    assert rate == pytest.approx(2 * 8192**3 / float(time[1]) / 1e9, rel=0.01)
+    whole = ("matmul", "--rows", "64", "--inner", "64", "--cols", "64", "--input-type", "s8")
+    assert "TOP/s of s8 to s32 at" in succeeds("cost", *whole, "--unit", "h200")
