@@ -72,7 +72,7 @@ def test_the_usual_form_needs_the_fewest_products(shape: MmaShape) -> None:
 
     fewest = min(products(form) for form in FORMS[1:] if fits(form, shape))
     assert products(None) == fewest
-    given = {"tile": shape, "side": "a", "combine": "mma"}
+    given: dict[str, Any] = {"tile": shape, "side": "a", "combine": "mma"}
     assert build("scan_t", **given) == build("scan_t", form=FORMS[0], **given)
 
 
