@@ -53,7 +53,8 @@ def reduction_tn_inefficient(b: Builder, segment_size: int) -> int | Work:
     """
     require(
         b.options.combine == "mma" and b.options.parts == 1,
-        "the work-inefficient reduction is the paper's: it combines by mma and takes one part",
+        "the work-inefficient reduction is the paper's: it combines by mma and takes one part; "
+        "take 'reduction_tn'",
     )
 
     def total(tiles: int, view: Callable[[Index], View], ones: Frag) -> View:

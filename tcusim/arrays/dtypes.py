@@ -31,10 +31,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from tcusim.algorithms.builder import adds_rows, parts_of
-from tcusim.arrays.problem import Types
+from tcusim.arrays.problem import Shape, Types
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine import rule_for
 from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
+from tcusim.machine.shapes import shape_of
 
 __all__ = [
     "FLOATS",
@@ -135,10 +136,12 @@ def dtype_of(ab: str, acc: str) -> str | None:
 def types_on_host(
     given: str, dtype: Any, acc: str, arch: str, *,
     product: bool = False, bits: str = "segment", algorithm: str | None = None,
+    tile: Shape | None = None,
 ) -> TypeRule:  # fmt: skip
     """Return the types for NumPy arrays of the type `given`, with results of type `dtype`.
 
-    algorithm: the one that a user names.
+    algorithm, tile: those that a user names. Where the tile, or the architecture, does not take the
+    usual parts of a number, parts of f16 hold it too.
     """
     kind = "f" if given in FLOATS else np.dtype(given).kind
     wanted = _result_type(given, kind, dtype)
@@ -153,7 +156,7 @@ def types_on_host(
         wide = algorithm is None and not product and np.dtype(given).itemsize == 8
         in_fixed_point = not is_integer and (is_exact or wide)
         how_exactly: Method = "fixed point" if in_fixed_point else "digits"
-        return TypeRule(given, given, wanted, _types_of_digits(arch), how_exactly)
+        return TypeRule(given, given, wanted, _types_of_digits(arch, tile), how_exactly)
     if is_integer:
         verb = "multiply" if product else "sum"
         raise InputError(
@@ -162,14 +165,14 @@ def types_on_host(
         )
     if is_exact:
         _require_one_rounding(acc)
-        return TypeRule(given, given, wanted, _types_of_digits(arch), "fixed point")
+        return TypeRule(given, given, wanted, _types_of_digits(arch, tile), "fixed point")
     as_given = given in FLOATS and "float64" not in (given, wanted)
     work = given if as_given else wanted
     types = types_of(work, wanted, acc, arch, multiplies=product or algorithm is not None)
     method: Method = "as it is"
     if not types.adds and parts_of(types.source, types.ab) > 1:
         method = "bf16 parts"
-        if not _multiplies(arch, "bf16", "f32"):
+        if not _multiplies(arch, "bf16", "f32", tile):
             types, method = Types("f16", "f32", "f16", "f32"), "f16 parts"
     return TypeRule(given, work, wanted, types, method)
 
@@ -219,9 +222,9 @@ def types_on_device(
     return TypeRule(given, work, wanted, types)
 
 
-def _types_of_digits(arch: str) -> Types:
+def _types_of_digits(arch: str, tile: Shape | None) -> Types:
     """Return the types that sum digits exactly."""
-    whole = _multiplies(arch, "s8", "s32")
+    whole = _multiplies(arch, "s8", "s32", tile)
     return Types("s8", "s32", "s8", "s32") if whole else Types("f16", "f32", "f16", "f32")
 
 
@@ -262,10 +265,10 @@ def _result_type(given: str, kind: str, dtype: Any) -> str:
     return wanted.name
 
 
-def _multiplies(arch: str, ab: str, acc: str) -> bool:
-    """Return whether an architecture multiplies these types."""
+def _multiplies(arch: str, ab: str, acc: str, tile: Shape | None = None) -> bool:
+    """Return whether an architecture multiplies these types, in the tile that a user names."""
     try:
         rule_for(arch, ab, acc)
     except Unsupported:
         return False
-    return True
+    return tile is None or shape_of(tile).supports(ab, acc)

@@ -123,7 +123,9 @@ def plan(
     used = arch_of_run(arch, backend)
     named_result = None if result is None else array_name_of(result)
     given = _given_type(dtype)
-    rule = types_on_host(given, named_result, acc, used, bits=options.bits, algorithm=algorithm)
+    rule = types_on_host(
+        given, named_result, acc, used, bits=options.bits, algorithm=algorithm, tile=tile
+    )
     layout = request.layout((length,), by_offsets="segments" in sizes)
     if initial:
         require_unnamed(algorithm, "initial=")
@@ -234,7 +236,8 @@ def plan_product(
     )
     used = arch_of_run(arch, backend)
     named_result = None if result is None else array_name_of(result)
-    rule = types_on_host(_given_type(dtype), named_result, acc, used, product=True)
+    given = _given_type(dtype)
+    rule = types_on_host(given, named_result, acc, used, product=True, tile=tile)
     problem = product_problem(layout, rule, options, used, add_c=bool(add_c))
     asked = Asked(rule.named(named_result))
     made: ProductPlan = plan_for(operation, problem, arch, backend, rule, asked)

@@ -414,10 +414,11 @@ def _launch_named(draft: Draft[Problem]) -> None:
     except Unsupported as error:
         if not p.as_printed or "combine='add'" not in str(error):
             raise
+        adding = f"Take algorithm={row.name!r}, which adds them, or leave algorithm out"
         raise Unsupported(
             f"{p.algorithm!r} is run as the paper prints it, and its partial sums cannot be "
-            f"operands of {p.types.ab} where the array is of {p.types.dtype}. Take "
-            f"algorithm={row.name!r}, which adds them, or leave algorithm out"
+            f"operands of {p.types.ab} where the array is of {p.types.dtype}. "
+            f"{adding if 'add' in row.combines else 'Leave algorithm out'}"
         ) from error
 
 

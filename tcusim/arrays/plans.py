@@ -108,7 +108,7 @@ class Planned:
         whole = Work(self.problem, arrays)
         steps = through(whole, (*before, *self.stages))
         result: Any = None
-        watched = (self.backend, call.report, call.progress) != (None, None, None)
+        watched = any(one is not None for one in (self.backend, call.report, call.progress))
         with np.errstate(all="ignore"):
             if self.rule.method == "fixed point" and not watched:
                 few = few_summed(whole, numpy_type(self.rule.result))

@@ -6,6 +6,7 @@ request and options -> types -> layout -> problem -> plan -> call.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,9 @@ def prepare_segments(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call
     home, given = gathered({"a": arrays[0]}, options.backend)
     a, options = given["a"], _on(home, options)
     facts, arch = home.describe(a), _arch_on(home, options, a)
-    types = types_on_host if isinstance(home, Host) else types_on_device
+    types = types_on_device
+    if isinstance(home, Host):
+        types = partial(types_on_host, tile=options.tile)
     rule = types(
         facts.dtype,
         request.dtype,
@@ -79,7 +82,9 @@ def prepare_product(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call)
     if isinstance(home, Host):
         factors = _common_type(left.dtype, right.dtype)
         dtype = _with_addend(factors, c) if request.dtype is None else request.dtype
-        rule = types_on_host(factors.name, dtype, options.acc, arch, product=True)
+        rule = types_on_host(
+            factors.name, dtype, options.acc, arch, product=True, tile=options.tile
+        )
         addend_of(c, layout.result, numpy_type(rule.result))
     else:
         rule = types_on_device(left.dtype, request.dtype, options.acc, arch, product=True)

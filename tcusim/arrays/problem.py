@@ -125,10 +125,14 @@ class AnyProblem(ABC):
         """Whether to compute as the paper prints it.
 
         Partial sums are then rounded to operands, and products accumulate without limit: it is so
-        where an algorithm is named as in the paper, or named with float16 accumulators.
+        where an algorithm is named as in the paper, or named with float16 accumulators, or is the
+        paper's alone.
         """
-        name = self.algorithm
-        return name is not None and (self.types.acc == "f16" or _is_paper_name(name))
+        if self.algorithm is None:
+            return False
+        row = algorithm_of(self.algorithm)
+        is_paper_name = row.alias == self.algorithm.lower()
+        return self.types.acc == "f16" or is_paper_name or row.combines == ("mma",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,7 +332,3 @@ def require_unnamed(algorithm: str | None, given: str = "") -> None:
             f"algorithm={algorithm!r} goes with segments of one size; those by offsets have "
             "launches of their own. Leave algorithm out"
         )
-
-
-def _is_paper_name(name: str | None) -> bool:
-    return name is not None and algorithm_of(name).alias == name.lower()

@@ -120,9 +120,15 @@ def test_errors_of_names_are_value_errors_too() -> None:
         ),
         (
             "sum",
-            (X,),
+            (SINGLE,),
             {"algorithm": "reduction_tn_inefficient"},
-            "reduction_tn_inefficient has no combine='add', only 'mma'",
+            "it combines by mma and takes one part; take 'reduction_tn'",
+        ),
+        (
+            "sum",
+            (X.astype(np.int8),),
+            {"algorithm": "reduction_tn_inefficient"},
+            "operands of s8 where the array is of int8. Leave algorithm out",
         ),
         (
             "cumsum",

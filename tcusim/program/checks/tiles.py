@@ -181,10 +181,13 @@ def element_types(program: Program) -> Iterator[Finding]:
     """
     if program.uses_mma and not program.shape.supports(program.ab, program.acc):
         pairs = ", ".join(f"{ab} to {acc}" for ab, acc in program.shape.pairs())
+        others = "any known types"
+        if not program.shape.virtual:
+            others = "only types of less than a byte, which no program has"
         yield Finding(
             None,
             f"shape {program.shape} does not take {program.ab} to {program.acc}. It takes: "
-            f"{pairs or 'any known types'}.",
+            f"{pairs or others}.",
         )
     yield from _types_of_step(program)
 
