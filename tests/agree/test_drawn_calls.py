@@ -20,8 +20,10 @@ from drawn import (
     PRODUCTS,
     SEGMENT_CALLS,
     check,
+    check_strategies,
     other_calls,
     per_segment_calls,
+    plans_of,
     product_calls,
     segment_calls,
 )
@@ -47,6 +49,13 @@ def cases(usual: int) -> settings:
 @given(data=st.data())
 def test_sums_and_scans(name: str, data: st.DataObject) -> None:
     check(data.draw(segment_calls(name)))
+
+
+@pytest.mark.parametrize("name", ["sum", "cumsum", "segmented_sum", "segmented_cumsum"])
+@cases(3)
+@given(data=st.data())
+def test_strategies(name: str, data: st.DataObject) -> None:
+    check_strategies(*data.draw(plans_of(name)))
 
 
 @pytest.mark.parametrize("name", PER_SEGMENT)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from numpy.typing import NDArray
 import tcusim
 from tcusim.algorithms.registry import algorithms
 from tcusim.errors import BackendUnavailable, InputError, VerifyError
+from tcusim.machine import arch_of
+from tcusim.machine.shapes import MmaShape
 
 Array = NDArray[Any]
 
@@ -78,6 +81,7 @@ class DrawnCall:
 
     exact: the exact results, as Python's integers or as float64. error: how far results may be from
     them. known: False where the paper's programs round partial sums. plain: whether it must return.
+    reasons: why options may be refused, as patterns of the sentences; without one it must return.
     """
 
     function: Callable[..., Any]
@@ -89,6 +93,7 @@ class DrawnCall:
     known: bool = True
     plain: bool = True
     odd: list[str] = field(default_factory=list)
+    reasons: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Show the call as a user would write it, with the arrays' shapes."""
@@ -129,7 +134,8 @@ def check(call: DrawnCall) -> str:
             why = str(error)
     if why:
         require_sentence(why)
-        assert not call.plain or call.odd, f"a valid call was refused: {why}"
+        given = any(re.search(one, why) for one in call.reasons)
+        assert given or not call.plain or call.odd, f"a valid call was refused: {why}"
         assert before == [snapshot(one) for one in arrays], "a refused call changed an array"
         return "refused"
     for one in seen:
@@ -223,7 +229,7 @@ def laid_out(draw: st.DrawFn, x: Array) -> Any:
             ("c",) * 8 + ("f", "every second", "reversed", "other order", "frozen", "list")
         )
     )
-    if how == "f":
+    if how == "f" and x.ndim:
         return np.asfortranarray(x)
     if how == "every second" and x.ndim:
         wide = np.zeros((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
@@ -246,9 +252,11 @@ def laid_out(draw: st.DrawFn, x: Array) -> Any:
 def result_type(given: np.dtype[Any], dtype: Any) -> np.dtype[Any]:
     """Return the type of the result of a sum, NumPy's wide integer for integers."""
     if dtype is not None:
-        return np.dtype(dtype)
-    wide: np.dtype[Any] = np.dtype(np.uint64 if given.kind == "u" else np.int64)
-    return given if given.kind in "fV" else wide
+        named: np.dtype[Any] = np.dtype(dtype)
+        return named
+    if given.kind in "fV":
+        return given
+    return np.dtype(np.uint64 if given.kind == "u" else np.int64)
 
 
 def pick(draw: st.DrawFn, usual: Any, others: Sequence[Any], odds: int = 3) -> Any:
@@ -256,20 +264,86 @@ def pick(draw: st.DrawFn, usual: Any, others: Sequence[Any], odds: int = 3) -> A
     return draw(st.sampled_from(others)) if draw(st.integers(1, odds)) == odds else usual
 
 
-def drawn_options(draw: st.DrawFn, kind: str) -> tuple[dict[str, Any], bool]:
-    """Draw the options of the arithmetic; and whether every call with them is possible."""
+def drawn_options(draw: st.DrawFn, kind: str) -> dict[str, Any]:
+    """Draw the options of the arithmetic."""
     given: dict[str, Any] = {}
     if tile := pick(draw, None, TILES):
-        given["tile"] = tile
+        shape = tcusim.shape_of(tile)
+        spelled = (tile, shape.ptx, (shape.m, shape.n, shape.k), shape)
+        given["tile"] = draw(st.sampled_from(spelled))
     if arch := pick(draw, None, ARCHES):
         given["arch"] = arch
     if acc := pick(draw, None, ("f16", "f32"), 8):
         given["acc"] = acc
-    if name := pick(draw, None, [one.name for one in algorithms() if one.kind == kind], 6):
+    rows = [one for one in algorithms() if one.kind == kind]
+    names = [one.name for one in rows] + [one.alias for one in rows if one.alias]
+    if name := pick(draw, None, names, 6):
         given["algorithm"] = name
     if kind in ("reduction", "scan") and pick(draw, False, (True,), 6):
         given["bits"] = "exact"
-    return given, not given
+    return given
+
+
+def reasons(kind: str, given: np.dtype[Any], keywords: dict[str, Any], size: int) -> Iterator[str]:
+    """Yield why a call of these options may be refused: patterns, one of which the sentence has.
+
+    size: the most elements of a segment; of a product the columns of its right factor.
+    """
+    named, acc = keywords.get("algorithm"), keywords.get("acc")
+    wanted = np.dtype(keywords.get("dtype") or given)
+    # Where float64 is the type of the array or of the computation, the latter is the named one.
+    work = wanted if np.dtype(np.float64) in (given, wanted) else given
+    is_exact = keywords.get("bits") == "exact"
+    in_doubles = work == np.float64 and given.kind in "fV" and not is_exact
+    if acc == "f16" and work != np.float16:
+        yield "acc='f16' is for float16 input"
+    if acc == "f16" and is_exact:
+        yield "acc='f16' rounds after every product"
+    # What is multiplied: any of these pairs will do.
+    pairs = {
+        "float16": [("f16", acc or "f32")],
+        "bfloat16": [("bf16", "f32")],
+        "float32": [("bf16", "f32"), ("f16", "f32")],
+        "float64": [("f64", "f64")],
+    }.get(work.name, [])
+    if fixed := is_exact or given.kind not in "fV":
+        pairs = [("s8", "s32"), ("f16", "f32")]
+    adds = kind != "product" and named is None and not fixed
+    of_arch = [one for one in pairs if multiplies(keywords.get("arch", "hopper"), *one)]
+    tile = tcusim.shape_of(keywords.get("tile") or ("8x8x4" if in_doubles else "16x16x16"))
+    added = adds and (work == np.float32 or not of_arch)
+    if not of_arch and not (adds and in_doubles):
+        yield "have no bf16|multiplies no float64"
+    elif not added and not any(tile.supports(*one) for one in of_arch):
+        yield f"tiles of {tile.name} do not do: .* does not take"
+    if named is not None:
+        yield from _reasons_of_algorithm(named, tile, pairs, size)
+
+
+def multiplies(arch: str, ab: str, acc: str) -> bool:
+    """Return whether an architecture multiplies these types, by the table of its rules."""
+    return any((row.ab, row.acc) == (ab, acc) for row in arch_of(arch).rows)
+
+
+def _reasons_of_algorithm(
+    name: str, tile: MmaShape, pairs: list[tuple[str, str]], size: int
+) -> Iterator[str]:
+    """Yield why an algorithm may be refused, by its row of the registry."""
+    row = tcusim.algorithm_of(name)
+    if name == row.alias != row.name and tile.k != 16:
+        yield f"'{name}' is the paper's name for k = 16"
+    if row.kind == "product":
+        if name.startswith("gemv") and size != 1:
+            yield f"'{name}' multiplies a matrix by one vector"
+        return
+    longest = row.longest(max(tile.m, tile.n), tile.k)
+    if longest is not None and size > longest:
+        yield rf"{row.name} (sums|scans) segments of at most .*{longest} elements"
+    if not row.uses_mma:
+        yield f"'{name}' adds values of the accumulator's type"
+    if (name == row.alias or row.combines == ("mma",)) and len(pairs) > 1:
+        # Parts of numbers, and digits, are not rounded to operands.
+        yield f"'{name}' is run as (the paper prints it|printed)|takes one part; take"
 
 
 @st.composite
@@ -285,7 +359,7 @@ def segment_calls(draw: st.DrawFn, name: str) -> DrawnCall:
     x = np.asarray(values(draw, shape, given, family))
     if isinstance(a := laid_out(draw, x), list):
         given = x.dtype
-    keywords, plain = drawn_options(draw, kind)
+    keywords = drawn_options(draw, kind)
     dtype = None
     if given.kind in "fV":
         dtype = pick(draw, None, FLOATS)
@@ -308,10 +382,20 @@ def segment_calls(draw: st.DrawFn, name: str) -> DrawnCall:
     if name == "sum" and pick(draw, False, (True,), 5):
         keywords["where"] = _mask(draw, shape)
     call = _expected(getattr(tcusim, name), (a, x), keywords, (edges, order), family)
-    call.plain &= plain
+    longest = _longest(shape, keywords, edges)
+    call.reasons = tuple(reasons(kind, given, keywords, longest))
     _with_out(draw, call, x, scans=scans)
     _spoil(draw, call)
     return call
+
+
+def _longest(shape: tuple[int, ...], keywords: dict[str, Any], edges: list[int] | None) -> int:
+    """Return the elements of the longest segment."""
+    if edges is not None:
+        return max(last - first for first, last in itertools.pairwise(edges))
+    axis = keywords.get("axis")
+    axes = range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return math.prod(shape[one] for one in axes if shape)
 
 
 def _expected(
@@ -549,6 +633,46 @@ def _most(dtype: np.dtype[Any]) -> Any:
     return dtype.type(np.inf) if dtype.kind in "fV" else np.iinfo(dtype).max
 
 
+@st.composite
+def plans_of(draw: st.DrawFn, operation: str) -> tuple[dict[str, Any], Array]:
+    """Draw the keywords of a plan of a sum or scan, and an array of it."""
+    dtype = draw(st.sampled_from((*FLOATS, *map(np.dtype, ("int8", "int32")))))
+    length = draw(st.sampled_from((1, 5, 16, 100, 256, 1025, 4096)))
+    keywords = drawn_options(draw, "scan" if "cum" in operation else "reduction")
+    keywords.pop("algorithm", None)
+    keywords |= {"operation": operation, "length": length, "dtype": dtype}
+    if operation.startswith("segmented"):
+        keywords["segment_size"] = draw(st.sampled_from((1, 2, 5, 8, 16, 17, 100, 256, 5000)))
+    if operation.endswith("cumsum"):
+        keywords |= {name: draw(st.booleans()) for name in ("exclusive", "reverse")}
+    return keywords, np.asarray(values(draw, (length,), dtype, "floats"))
+
+
+def check_strategies(keywords: dict[str, Any], x: Array) -> None:
+    """Follow every strategy: the chosen one can be named, and all that apply have its bits."""
+    chosen, why = _planned(keywords)
+    if chosen is None:
+        valid = reasons("", x.dtype, keywords | {"dtype": None}, x.size)
+        assert any(re.search(one, why) for one in valid), f"{keywords}: {why}"
+        return
+    bits = chosen(x).tobytes()
+    for name in ("short", "panels", "single_pass"):
+        plan, why = _planned(keywords | {"strategy": name})
+        if plan is not None:
+            assert plan(x).tobytes() == bits, f"{keywords}: {name} has other bits"
+            continue
+        assert name != chosen.strategy, f"{keywords}: the chosen strategy is refused: {why}"
+        assert re.search("does not apply to .* it is for segments", why), why
+
+
+def _planned(keywords: dict[str, Any]) -> tuple[tcusim.Plan | None, str]:
+    """Return a plan, or why there is none."""
+    try:
+        return tcusim.plan(**keywords), ""
+    except InputError as error:
+        return None, str(error)
+
+
 # --- Products -------------------------------------------------------------------------------------
 
 
@@ -575,11 +699,11 @@ def product_calls(draw: st.DrawFn, name: str) -> DrawnCall:
         right = right[-2:]
     a, b = (values(draw, shape, dtype, family) for shape, dtype in ((left, given), (right, other)))
     a, b = np.asarray(a), np.asarray(b)
-    keywords, plain = drawn_options(draw, "product")
+    keywords, refused = drawn_options(draw, "product"), ""
     try:
         common = np.result_type(given, other)
     except TypeError:
-        common, plain = given, False
+        common, refused = given, "have no common type"
     mixed = given != other and {given, other} & {BFLOAT16}
     dtype = pick(draw, None, FLOATS) if common.kind in "fV" else None
     if dtype is not None:
@@ -593,7 +717,9 @@ def product_calls(draw: st.DrawFn, name: str) -> DrawnCall:
         )
     result = result_type(common, dtype)
     call = DrawnCall(function, (laid_out(draw, a), laid_out(draw, b)), keywords, result, exact)
-    call.plain = plain and not mixed
+    cols = right[-1] if len(right) > 1 else 1
+    call.reasons = tuple(reasons("product", common, keywords, cols))
+    call.reasons += (refused,) if refused else ()
     call.known = not mixed and not _beyond(size, keywords, common, family)
     if family == "floats" and result.kind in "fV":
         call.error = 2 * _allowed(size, exact, k, result)
