@@ -142,7 +142,9 @@ def mma(
     left = as_values(a, rule.ab, name="a")
     right = as_values(b, rule.right, name="b")
     addend = None if c is None else as_values(c, rule.acc, name="c")
-    depth, k = _depth(arch, rule), left.shape[-1]
+    depth = _depth(arch, rule)
+    # What is no matrix, or does not fit, is refused there.
+    k = left.shape[-1] if min(left.ndim, right.ndim) > 1 else 0
     if depth is None or k <= depth or k != right.shape[-2]:
         return from_values(mma_values(left, right, addend, rule), rule.acc)
     for first in range(0, k, depth):

@@ -212,8 +212,7 @@ class Placement:
 
     def addresses(self, view: View, at: Ints | None = None) -> Ints:
         """Return each element's place in its buffer, in bounds or not: (W or 1, rows, cols)."""
-        over = _over(view.rows, view.cols, view.row_stride, view.col_stride)
-        address = self.value(view.offset, at) + over
+        address = self.value(view.offset, at) + from_first(view)
         if view.ranges is not None:
             address = address + self._range_ends(view, at)[0]
         return address
@@ -238,6 +237,11 @@ class Placement:
         if at is not None:
             begin, end = begin[at], end[at]
         return np.expand_dims(begin, axis), np.expand_dims(end, axis)
+
+
+def from_first(view: View) -> Ints:
+    """Return how far each element is from the first one: (1, rows, cols)."""
+    return _over(view.rows, view.cols, view.row_stride, view.col_stride)
 
 
 @lru_cache(maxsize=256)

@@ -11,15 +11,16 @@ a block's. Shared memory and outputs that nothing wrote hold NaN (integers: byte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from html import escape
-from typing import Any, NoReturn, TypeAlias, assert_never
+from typing import Any, NamedTuple, NoReturn, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tcusim.algorithms.options import as_size
 from tcusim.errors import InputError, VerifyError
 from tcusim.machine import (
     Values,
@@ -34,7 +35,7 @@ from tcusim.machine import (
 from tcusim.machine.formats import unwritten_values
 from tcusim.machine.sequential import round_to_odd, two_sum
 from tcusim.markup import shown, table
-from tcusim.program.bind import bind_scalars, require_inputs, rule_of
+from tcusim.program.bind import require_inputs, rule_of
 from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
     Add,
@@ -50,7 +51,6 @@ from tcusim.program.grammar import (
     Loop,
     Map,
     Mma,
-    Numbered,
     Only,
     Operation,
     Pattern,
@@ -69,18 +69,14 @@ from tcusim.program.grammar import (
     View,
     When,
     accesses,
-    branch_of,
-    numbered,
     walk,
 )
 from tcusim.program.printer import line
-from tcusim.program.walk import Ints, Mask, Placement, order_of_blocks
-from tcusim.simulate.windows import memory_of_warps, window
+from tcusim.program.walk import Ints, Mask, order_of_blocks
+from tcusim.simulate.schedule import Fork, Leaf, Schedule, prepared
+from tcusim.simulate.windows import Elements, OutOfBounds, memory_of_warps, pitch_of_warps
 
 __all__ = ["Event", "State", "add_values", "convert_values", "everywhere", "interpret", "run_numpy"]
-
-# A leaf step: its path, the step, the places of its warps in the batch, its loops.
-_Leaf: TypeAlias = tuple[str, Step, Ints, Mapping[str, int]]
 
 # As many warps are interpreted together as keep a step's temporaries within a CPU's cache.
 WARPS_AT_ONCE = 1024
@@ -171,10 +167,11 @@ def interpret(
     Raises
     ------
     InputError
-        If the inputs do not fit the program.
+        If the inputs do not fit the program, or `warps_at_once` is no integer of at least 1.
     VerifyError
         If the program breaks a rule.
     """
+    as_size("warps_at_once", warps_at_once)
     state = State(program, inputs, arch, check=check)
     state.records_writers = True
     yield from state.run(warps_at_once, block_order, seed)
@@ -195,21 +192,16 @@ def run_numpy(
     `watch` is called with every event; the other parameters and the errors are `interpret`'s.
     """
     state = State(program, inputs, arch, check=check)
-    for event in state.run(WARPS_AT_ONCE, block_order, seed):
-        if watch is not None:
+    if watch is None:
+        state.finish(block_order, seed)
+    else:
+        for event in state.run(WARPS_AT_ONCE, block_order, seed):
             watch(event)
     return state.outputs()
 
 
 class State:
-    """What all warps of the batch hold at one moment: fragments, shared and global memory.
-
-    Attributes
-    ----------
-    writers : dict of str to array of int
-        For each output, the warp of the grid that wrote each element; -1 where none has. That is
-        so for `interpret`, and for `run_numpy` where `verify` could not prove that it is one warp.
-    """
+    """What all warps of the batch hold at one moment: fragments, shared and global memory."""
 
     def __init__(
         self, program: Program, inputs: Mapping[str, Any], arch: str, *, check: bool = True
@@ -225,27 +217,35 @@ class State:
         self.arch = arch
         self.rule = rule_of(program, arch)
         arrays = {name: _flat(name, array) for name, array in inputs.items()}
-        self.scalars = bind_scalars(program, {name: a.size for name, a in arrays.items()})
+        self._prepared = prepared(program, tuple([(name, a.size) for name, a in arrays.items()]))
+        self.scalars = self._prepared.scalars
         self.memory = {
-            buffer.name: as_values(arrays[buffer.name], buffer.dtype, name=buffer.name)
+            buffer.name: np.ascontiguousarray(
+                as_values(arrays[buffer.name], buffer.dtype, name=buffer.name)
+            )
             for buffer in program.inputs
         }
         for buffer in (*program.outputs, *program.status):
-            size = buffer.size.evaluate(self.scalars)
+            size = self._prepared.sizes[buffer.name]
             self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
-        self.writers = self._of_each(program.outputs, -1)
         # The number of the block that published each element; none yet.
         self._publishers = self._of_each(program.status, _NOBODY)
-        self.warps: Ints = np.arange(0)
-        self._at: tuple[str, Step]
-        self._placement = Placement(0, {})
         self._fragments: dict[str, Values] = {}
         self._shared: dict[str, Values] = {}
+        # Memory as it lies, contiguous: that of all warps is in one array.
+        self._lying: dict[str, Values] = {}
         self._pending: list[_Write] = []
         self._unshared: list[_Write] = []
-        # Of the views of the step that runs, by identity: places in the batch, and `_indices`. To
-        # hash a view takes longer than that; kept here, it shares its identity with no other.
-        self._found: dict[int, tuple[View, Ints, Ints, Mask | None]] = {}
+        self._begin(self._prepared.schedule_of((), np.arange(0)))
+
+    @cached_property
+    def writers(self) -> dict[str, Ints]:
+        """For each output, the warp of the grid that wrote each element; -1 where none has.
+
+        That is so for `interpret`, and for `run_numpy` where `verify` could not prove that it is
+        one warp.
+        """
+        return self._of_each(self.program.outputs, -1)
 
     def _of_each(self, buffers: tuple[Buffer, ...], number: int) -> dict[str, Ints]:
         return {one.name: np.full(self.memory[one.name].size, number) for one in buffers}
@@ -265,18 +265,18 @@ class State:
 
     def read(self, view: View, warps: Ints | None = None) -> Values:
         """Return what these warps see in a view: (W, rows, cols), zeros where out of bounds."""
-        places = self._places(warps)
-        return np.broadcast_to(self._gather(view, places), _shape(view, places))
+        elements = self._find(view, self._places(warps))
+        return np.broadcast_to(self._read(view, elements), elements.shape)
 
     def valid(self, view: View, warps: Ints | None = None) -> Mask:
         """Return where the view's bounds hold: (W, rows, cols)."""
         places = self._places(warps)
-        return np.broadcast_to(self._placement.inside(view, places), _shape(view, places))
+        return _in_each(self._placement.inside(view, places), places)
 
     def places(self, view: View, warps: Ints | None = None) -> Ints:
         """Return the number of each element in its buffer, in bounds or not: (W, rows, cols)."""
         places = self._places(warps)
-        return np.broadcast_to(self._placement.addresses(view, places), _shape(view, places))
+        return _in_each(self._placement.addresses(view, places), places)
 
     def look(self, view: View, warp: Ints) -> tuple[Values, Ints, Mask]:
         """Return `read`, `places` and `valid` of one warp, each (rows, cols), at the cost of one.
@@ -284,15 +284,14 @@ class State:
         The values may be the memory itself, which changes.
         """
         places = self._places(warp)
-        index, mask = self._found_before(view, places) or self._indices(view, places)
-        values = self._elements(view, places, index, mask)[0]
+        index, mask = self._found_for(view, places)
+        values = self._at(view, places, index, mask)[0]
         return values, *self._whereabouts(view, places, index, mask)
 
     def where(self, view: View, warp: Ints) -> tuple[Ints, Mask]:
         """Return what `look` says of places and bounds alone."""
         places = self._places(warp)
-        found = self._found_before(view, places) or self._indices(view, places)
-        return self._whereabouts(view, places, *found)
+        return self._whereabouts(view, places, *self._found_for(view, places))
 
     def _whereabouts(
         self, view: View, places: Ints, index: Ints, mask: Mask | None
@@ -303,17 +302,18 @@ class State:
         index = self._placement.addresses(view, places)
         return _broadcast(index[0], shape), _broadcast(mask[0], shape)
 
-    def _found_before(self, view: View, place: Ints) -> tuple[Ints, Mask | None] | None:
-        """Return what `_indices` found of a view for the step that has just run, in one warp."""
-        if id(view) not in self._found:
-            return None
-        _, places, index, mask = self._found[id(view)]
-        at = 0 if places.size == 1 else int(np.searchsorted(places, place[0]))
-        if at == places.size or places[at] != place[0]:
-            return None
-        own = slice(at, at + 1) if len(index) > 1 else slice(0, 1)
-        there = slice(at, at + 1) if mask is not None and len(mask) > 1 else slice(0, 1)
-        return index[own], None if mask is None else mask[there]
+    def _found_for(self, view: View, place: Ints) -> tuple[Ints, Mask | None]:
+        """Return the places of a view's elements in one warp, 0 where out of bounds, and the mask.
+
+        Of a view of the step that has just run they are known.
+        """
+        elements = self._found.get(id(view))
+        if elements is not None:
+            places = elements.places
+            at = 0 if places.size == 1 else int(np.searchsorted(places, place[0]))
+            if at < places.size and places[at] == place[0]:
+                return elements.of_one(at)
+        return self._find(view, place).of_one(0)
 
     def tile(self, frag: Frag, warp: int) -> Values:
         """Return the tile that one warp of the batch holds; it may be read only."""
@@ -350,20 +350,29 @@ class State:
         self, warps_at_once: int, block_order: str = "ascending", seed: int = 0
     ) -> Iterator[Event]:
         """Run every block of the grid, in batches; see `interpret`."""
-        for blocks in self.batches(warps_at_once, block_order, seed):
-            self._start(blocks)
-            yield from self._events()
-        if self.check and self.records_writers:
-            self._require_written()
+        for leaf in self._leaves_of_all(warps_at_once, block_order, seed):
+            with np.errstate(all="ignore"):
+                self._step(leaf)
+            yield Event(leaf.path, leaf.step, leaf.loops, leaf.warps, self)
+        self._require_written()
+
+    def finish(self, block_order: str = "ascending", seed: int = 0) -> None:
+        """Run every block of the grid, as `run` does; nobody watches."""
+        with np.errstate(all="ignore"):
+            for leaf in self._leaves_of_all(WARPS_AT_ONCE, block_order, seed):
+                self._step(leaf)
+        self._require_written()
 
     def _require_written(self) -> None:
         """Refuse outputs of which elements were not written, of a launch that had blocks."""
+        if not (self.check and self.records_writers):
+            return
         if any(isinstance(step, Locate) for _, step in walk(self.program.steps)):
             # Elements may belong to no segment.
             return
         for buffer in self.program.outputs:
             missing = np.flatnonzero(self.writers[buffer.name] == -1)
-            if missing.size and not buffer.partial and self.program.grid(self.scalars):
+            if missing.size and not buffer.partial and self._prepared.grid:
                 raise VerifyError(
                     "outputs_written",
                     self.program.name,
@@ -376,24 +385,29 @@ class State:
 
     def batches(
         self, warps_at_once: int = WARPS_AT_ONCE, block_order: str = "ascending", seed: int = 0
-    ) -> Iterator[Ints]:
-        """Yield the numbers of the blocks that run together, batch after batch."""
+    ) -> list[Ints]:
+        """Return the numbers of the blocks that run together, batch after batch."""
         program = self.program
-        order = order_of_blocks(program.grid(self.scalars), block_order, seed)
+        order = order_of_blocks(self._prepared.grid, block_order, seed)
         # In another order than theirs, blocks run one by one: in lockstep there would be none.
         batch = max(1, warps_at_once // program.warps) if block_order == "ascending" else 1
         if program.status:
             order = np.sort(order)
             batch = program.columns if self._publish_first() else 1
-        for first in range(0, order.size, batch):
-            yield order[first : first + batch]
+        return [order[first : first + batch] for first in range(0, order.size, batch)]
 
-    def _events(self) -> Iterator[Event]:
-        """Run the batch."""
-        for path, step, places, loops in self._leaves(self.program.steps):
-            with np.errstate(all="ignore"):
-                self._step(step, places)
-            yield Event(path, step, loops, self.warps[places], self)
+    def _leaves_of_all(self, warps_at_once: int, block_order: str, seed: int) -> Iterator[Leaf]:
+        """Begin one batch after the other, and yield the steps that it is to run."""
+        batches = self.batches(warps_at_once, block_order, seed)
+        # Blocks in another order are not met again.
+        runs_again = block_order == "ascending" or bool(self.program.status)
+        for blocks in batches:
+            warps = self._warps_of(blocks)
+            if runs_again:
+                self._begin(self._prepared.schedule(warps, len(batches)))
+            else:
+                self._begin(self._prepared.schedule_of(self.program.steps, warps))
+            yield from self._leaves(self._schedule.nodes())
 
     def _publish_first(self) -> bool:
         """Whether the blocks of each row publish before they wait for each other.
@@ -402,148 +416,150 @@ class State:
         """
         columns = self.program.columns
         steps = _with_status(self.program.steps)
-        for first in range(0, self.program.grid(self.scalars), columns):
-            self._start(np.arange(first, first + columns))
+        for first in range(0, self._prepared.grid, columns):
+            warps = self._warps_of(np.arange(first, first + columns))
+            self._begin(self._prepared.schedule_of(steps, warps))
             awaited = {name: known < 0 for name, known in self._publishers.items()}
-            for _, step, places, _ in self._leaves(steps):
+            for leaf in self._leaves(self._schedule.nodes()):
+                step = leaf.step
                 assert isinstance(step, Publish | Await)
+                self._enter(leaf)
                 view = step.src if isinstance(step, Await) else step.dst
-                used = _used(*self._indices(view, places))
+                used = self._elements(view).kept
                 if isinstance(step, Await):
                     awaited[view.buffer.name][used] = True
                 elif awaited[view.buffer.name][used].any():
                     return False
         return True
 
-    def _start(self, blocks: Ints) -> None:
-        """Set up a batch of blocks, with fresh registers and poisoned shared memory."""
+    def _warps_of(self, blocks: Ints) -> Ints:
         count = self.program.warps
-        self._begin((blocks[:, None] * count + np.arange(count)).ravel())
+        return (blocks[:, None] * count + np.arange(count)).ravel()
 
-    def _begin(self, warps: Ints) -> None:
-        """Set up a batch of warps."""
-        self.warps = warps
-        self._placement = Placement.of_warps(self.program, self.scalars, warps)
+    def _begin(self, schedule: Schedule) -> None:
+        """Set up a batch of warps, with fresh registers and poisoned shared memory."""
+        self._schedule = schedule
+        self.warps = schedule.warps
+        self._loops: Mapping[str, int] = {}
+        self._placement = schedule.placement(self._loops)
+        # Elements of the views of the step that runs, by identity: to hash a view takes longer.
+        self._found: dict[int, Elements] = {}
         self._fragments = {}
         self._pending = []
         self._unshared = []
-        self._shared = {
-            buffer.name: memory_of_warps(self.warps.size, buffer.size.evaluate({}), buffer.dtype)
-            for buffer in self.program.scratch
-        }
+        self._lying = dict(self.memory)
+        for buffer in self.program.scratch:
+            name, size = buffer.name, self._prepared.sizes[buffer.name]
+            self._lying[name], self._shared[name] = memory_of_warps(
+                self.warps.size, size, buffer.dtype
+            )
 
-    def _leaves(self, steps: tuple[Step, ...]) -> Iterator[_Leaf]:
-        """Yield the leaf steps as they come, each with its path, its warps and its loops."""
-        return self._leaves_of(numbered(steps), np.arange(self.warps.size), {})
+    def _leaves(self, nodes: Iterable[Leaf | Fork]) -> Iterator[Leaf]:
+        """Yield the leaf steps as they come, in the branches that the data choose."""
+        for node in nodes:
+            if not isinstance(node, Fork):
+                yield node
+                continue
+            self._enter(node)
+            holds = self._taken(node)
+            for taken, there in ((True, node.places[holds]), (False, node.places[~holds])):
+                if there.size:
+                    yield from self._leaves(node.branch(there, taken=taken))
 
-    def _leaves_of(
-        self, steps: Iterator[Numbered], places: Ints, loops: Mapping[str, int]
-    ) -> Iterator[_Leaf]:
-        """Yield the leaves of steps, in the warps at these places of the batch."""
-        for path, step in steps:
-            match step:
-                case Loop(var, count):
-                    for value in range(count.evaluate(self.scalars)):
-                        self._placement.symbols[var] = value
-                        inner = {**loops, var: value}
-                        yield from self._leaves_of(branch_of(path, step), places, inner)
-                    self._placement.symbols.pop(var, None)
-                case When():
-                    self._at = path, step
-                    holds = self._taken(step, places)
-                    for taken, there in ((True, places[holds]), (False, places[~holds])):
-                        if there.size:
-                            inside = branch_of(path, step, taken=taken)
-                            yield from self._leaves_of(inside, there, loops)
-                case _:
-                    self._at = path, step
-                    yield path, step, places, loops
-
-    def _taken(self, step: When, places: Ints) -> Mask:
-        """Return which of the warps at these places run the body of the branch at `_at`."""
-        holds = self._placement.holds(step.bounds, places)
+    def _taken(self, fork: Fork) -> Mask:
+        """Return which of its warps run the body of the branch that has been entered."""
+        step, holds = fork.step, fork.holds
+        assert isinstance(step, When)
         if step.not_finite is not None:
-            holds &= ~np.isfinite(self._gather(step.not_finite, places)).all((1, 2))
+            holds = holds & ~np.isfinite(self._gather(step.not_finite)).all((1, 2))
         if step.longer is not None:
-            begin, end = (found[places] for found in self._placement.ranges[step.longer.name])
-            holds &= (end - begin > 1).any(1)
+            begin, end = (found[fork.places] for found in self._placement.ranges[step.longer.name])
+            holds = holds & (end - begin > 1).any(1)
         return holds
 
-    def _step(self, step: Step, places: Ints) -> None:  # noqa: C901 - one case for each step
+    def _enter(self, leaf: Leaf) -> None:
+        """Take up a step: the others ask for its warps, and for the elements of its views."""
+        self._leaf = leaf
+        self._found = {} if leaf.found is None else leaf.found
+        if leaf.loops is not self._loops:
+            self._loops = leaf.loops
+            self._placement.symbols = {**self._schedule.symbols, **leaf.loops}
+
+    def _step(self, leaf: Leaf) -> None:  # noqa: C901 - one case for each step
         """Run one leaf step."""
-        self._found = {}
-        match step:
+        self._enter(leaf)
+        match step := leaf.step:
             case Const(dst, pattern):
-                self._put(dst, self._constant(pattern, dst, places), places)
+                self._put(dst, self._constant(pattern, dst))
             case Load(dst, src, only=only):
-                values = self._gather(src, places)
+                values = self._gather(src)
                 if only is not None:
                     values = _taken(values, only)
-                self._put(dst, as_values(values, "tf32") if dst.dtype == "tf32" else values, places)
+                self._put(dst, as_values(values, "tf32") if dst.dtype == "tf32" else values)
             case Mma(d, a, b, c):
-                left, right, addend = (self._tiles(frag, places) for frag in (a, b, c))
+                left, right, addend = (self._tiles(frag) for frag in (a, b, c))
                 assert self.rule is not None
-                self._put(d, mma_values(left, right, addend, self.rule), places)
+                self._put(d, mma_values(left, right, addend, self.rule))
             case Add(d, a, b):
-                one, two = self._tiles(a, places), self._tiles(b, places)
-                self._put(d, add_values(one, two, d.dtype), places)
+                one, two = self._tiles(a), self._tiles(b)
+                self._put(d, add_values(one, two, d.dtype))
             case Store(dst, src):
-                self._scatter(dst, self._tiles(src, places), places)
+                self._scatter(dst, self._tiles(src))
             case Copy(dst, src, plus, only=only, odd=odd):
-                values = self._gather(src, places)
+                values = self._gather(src)
                 if only is not None:
                     values = _taken(values, only)
                 if plus is not None:
                     add = add_to_odd if odd else partial(add_values, dtype=step.value_type)
-                    values = add(values, self._gather(plus, places))
+                    values = add(values, self._gather(plus))
                 values = convert_values(values, step.value_type, dst.buffer.dtype)
-                self._scatter(dst, values, places)
+                self._scatter(dst, values)
             case Split(dsts, src):
-                parts = split_values(self._gather(src, places), dsts[0].buffer.dtype, len(dsts))
+                parts = split_values(self._gather(src), dsts[0].buffer.dtype, len(dsts))
                 for view, part in zip(dsts, parts, strict=True):
-                    self._scatter(view, part, places)
+                    self._scatter(view, part)
             case Map(dst, formula):
-                values = convert_values(self._value(formula, places), "f32", dst.buffer.dtype)
-                self._scatter(dst, values, places)
+                values = convert_values(self._value(formula), "f32", dst.buffer.dtype)
+                self._scatter(dst, values)
             case Prefix(dst, src, totals, only=only):
-                values = self._gather(src, places)
+                values = self._gather(src)
                 if only is not None:
                     values = _taken(values, only)
                 values = convert_values(values, src.buffer.dtype, dst.buffer.dtype)
                 if step.squares:
                     values = operated(Operation.TIMES, [values, values])
                 sums, whole = prefix_sums(values, reverse=step.reverse, exclusive=step.exclusive)
-                self._scatter(dst, whole if step.sums_alone else sums, places)
+                self._scatter(dst, whole if step.sums_alone else sums)
                 if totals is not None:
-                    self._scatter(totals, whole, places)
+                    self._scatter(totals, whole)
             case Publish(dst, src):
-                self._publish(dst, self._gather(src, places), places)
+                self._publish(dst, self._gather(src))
             case Await(dst, src):
-                self._require_published(src, places)
-                self._scatter(dst, self._gather(src, places), places)
+                self._require_published(src)
+                self._scatter(dst, self._gather(src))
             case Locate(dst):
-                self._put_ranges(dst, self._located(step, places), places)
+                self._put_ranges(dst, self._located(step))
             case Sync(scope):
-                self._sync(scope, places)
+                self._sync(scope)
             case Loop() | When():
-                raise AssertionError("control steps are run by _leaves_of")
+                raise AssertionError("control steps are run by _leaves")
             case _:
                 assert_never(step)
 
-    def _value(self, term: Term, places: Ints) -> Values:
-        """Return what a formula, or one of its terms, is in the warps at these places: float32."""
+    def _value(self, term: Term) -> Values:
+        """Return what a formula, or one of its terms, is in the warps of the step: float32."""
         match term:
             case View():
-                return convert_values(self._gather(term, places), term.buffer.dtype, "f32")
+                return convert_values(self._gather(term), term.buffer.dtype, "f32")
             case Formula(operation, terms):
-                return operated(operation, [self._value(one, places) for one in terms])
+                return operated(operation, [self._value(one) for one in terms])
             case _:
                 return np.float32(term).reshape(1, 1, 1)
 
     def _refuse(self, check: str, message: str) -> NoReturn:
         """Say what the step that runs does wrong."""
-        path, step = self._at
-        raise VerifyError(check, self.program.name, path, line(step), message)
+        leaf = self._leaf
+        raise VerifyError(check, self.program.name, leaf.path, line(leaf.step), message)
 
     # --- Fragments ---------------------------------------------------------------------------
 
@@ -559,30 +575,30 @@ class State:
         """Return where in the batch a warp of the grid is."""
         return warp - int(self.warps[0])
 
-    def _tiles(self, frag: Frag, places: Ints) -> Values:
+    def _tiles(self, frag: Frag) -> Values:
         """Return tiles for mma: (W, rows, cols), or (1, rows, cols) if the same in all warps."""
-        tiles = self._fragments[frag.name]
-        return tiles if len(tiles) == 1 or places.size == self.warps.size else tiles[places]
+        tiles, leaf = self._fragments[frag.name], self._leaf
+        return tiles if leaf.whole or len(tiles) == 1 else tiles[leaf.places]
 
-    def _put(self, frag: Frag, values: Values, places: Ints) -> None:
-        """Set the fragment in the warps at these places; the others keep theirs."""
-        if places.size < self.warps.size:
+    def _put(self, frag: Frag, values: Values) -> None:
+        """Set the fragment in the warps of the step that runs; the others keep theirs."""
+        if not self._leaf.whole:
             tiles = unwritten_values((self.warps.size, frag.rows, frag.cols), frag.dtype)
             tiles[...] = self._fragments.get(frag.name, tiles)
-            tiles[places] = values
+            tiles[self._leaf.places] = values
             values = tiles
         self._fragments[frag.name] = values
 
-    def _put_ranges(self, ranges: Ranges, found: tuple[Ints, Ints], places: Ints) -> None:
-        """Set where ranges begin and end, (W, count), in the warps at these places."""
+    def _put_ranges(self, ranges: Ranges, found: tuple[Ints, Ints]) -> None:
+        """Set where ranges begin and end, (W, count), in the warps of the step that runs."""
         fresh = np.zeros((2, self.warps.size, ranges.count), int)
         held = self._placement.ranges.setdefault(ranges.name, (fresh[0], fresh[1]))
         for array, values in zip(held, found, strict=True):
-            array[places] = values
+            array[self._leaf.places] = values
 
-    def _located(self, step: Locate, places: Ints) -> tuple[Ints, Ints]:
+    def _located(self, step: Locate) -> tuple[Ints, Ints]:
         """Return where chunks of ragged segments begin and end: (W, count) each."""
-        segments, chunk = step.segments, step.segments.chunk
+        segments, chunk, places = step.segments, step.segments.chunk, self._leaf.places
         number = self._placement.value(step.first, places)[:, :, 0] + np.arange(step.dst.count)
         offsets = self.memory[segments.offsets.name]
         starts = segments.positions(offsets, np.arange(offsets.size))
@@ -605,114 +621,80 @@ class State:
         most = self._placement.value(segments.limit, places)[:, :, 0]
         return np.maximum(begin, 0), np.minimum(end, most)
 
-    def _constant(self, pattern: Pattern, frag: Frag, places: Ints) -> Values:
+    def _constant(self, pattern: Pattern, frag: Frag) -> Values:
         """Return the 0/1 matrix, (1, rows, cols), or one for each warp if its offset differs."""
-        offset = self._placement.value(pattern.offset, places)
-        row = np.arange(frag.rows)[None, :, None]
-        col = np.arange(frag.cols)[None, None, :]
-        # The numbers of the segments that share a row: 0 if there is one.
-        of_row, of_col = (at // pattern.size if pattern.size else at * 0 for at in (row, col))
-        match pattern.kind:
-            case PatternKind.ZEROS:
-                ones = row + col < 0
-            case PatternKind.ONES:
-                ones = row + col >= 0
-            case PatternKind.ROW:
-                ones = row == offset + of_col
-            case PatternKind.COL:
-                ones = col == offset + of_row
-            case PatternKind.UPPER:
-                ones = (row <= col + offset) & (of_row == of_col + pattern.segments)
-            case PatternKind.LOWER:
-                ones = (col <= row + offset) & (of_col == of_row + pattern.segments)
-            case _:
-                assert_never(pattern.kind)
-        return ones.astype(format_of(frag.dtype).dtype)
+        offset = self._placement.value(pattern.offset, self._leaf.places)
+        if len(offset) > 1:
+            return matrix(pattern, frag.rows, frag.cols, frag.dtype, offset)
+        return _same_matrix(pattern, frag.rows, frag.cols, frag.dtype, int(offset[0, 0, 0]))
 
     # --- Memory ------------------------------------------------------------------------------
 
-    def _indices(self, view: View, places: Ints) -> tuple[Ints, Mask | None]:
-        """Return each element's place in its buffer, and where bounds hold (None: all)."""
-        buffer, mask = view.buffer, None
-        index = self._placement.addresses(view, places)
-        if view.bounds or view.ranges:
-            mask = self._placement.inside(view, places)
-            index = np.where(mask, index, 0)
-        memory = self.memory if buffer.space is Space.GLOBAL else self._shared
-        size = memory[buffer.name].shape[-1]
-        if not self._inside(view, index, mask, size):
-            # What is out of bounds has the number 0 here, which an empty buffer lacks.
-            used = _used(index, mask)
-            if used.size:
-                self._refuse(
-                    "inside_buffer",
-                    f"touches elements {used.min()}..{used.max()} of {buffer.name!r}, which has "
-                    f"{size} (scalars: {self.scalars}). Bound the view, or make the buffer larger.",
-                )
-        self._found[id(view)] = view, places, index, mask
-        return index, mask
+    def _elements(self, view: View) -> Elements:
+        """Return the elements of a view of the step that runs, in its warps."""
+        known = self._found.get(id(view))
+        if known is not None:
+            return known
+        found = self._find(view, self._leaf.places)
+        if self._leaf.found is None:
+            self._found[id(view)] = found
+        else:
+            self._schedule.keep(self._leaf, view, found)
+        return found
 
-    def _inside(self, view: View, index: Ints, mask: Mask | None, size: int) -> bool:
-        """Whether all elements are in a buffer of that size, by those that may be the farthest."""
-        if not index.size:
-            return True
-        if mask is None and min(view.row_stride, view.col_stride) >= 0:
-            first, last = index[:, 0, 0], index[:, -1, -1]
-            if len(index) == 1:
-                return bool(first[0] >= 0 and last[0] < size)
-            return bool(first.min() >= 0 and last.max() < size)
-        return bool(index.min() >= 0 and index.max() < size)
+    def _find(self, view: View, places: Ints) -> Elements:
+        """Return the elements of a view in the warps at these places; none may go astray."""
+        buffer, pitch = view.buffer, 1
+        size = self._prepared.sizes[buffer.name]
+        if buffer.space is not Space.GLOBAL:
+            pitch = pitch_of_warps(self.warps.size) if places.size == self.warps.size else 0
+        try:
+            return Elements.find(self._placement, view, places, size, pitch)
+        except OutOfBounds as outside:
+            self._refuse(
+                "inside_buffer",
+                f"touches elements {outside.first}..{outside.last} of {buffer.name!r}, which has "
+                f"{size} (scalars: {self.scalars}). Bound the view, or make the buffer larger.",
+            )
 
-    def _gather(self, view: View, places: Ints) -> Values:
+    def _gather(self, view: View) -> Values:
         """Return a view's elements, (W or 1, rows, cols), zeros where out of bounds."""
-        return self._elements(view, places, *self._indices(view, places))
+        return self._read(view, self._elements(view))
 
-    def _elements(self, view: View, places: Ints, index: Ints, mask: Mask | None) -> Values:
+    def _read(self, view: View, elements: Elements) -> Values:
+        if elements.reads is None:
+            return self._at(view, elements.places, elements.index, elements.mask)
+        # As they lie in memory, and so that later writes do not change them.
+        lying = elements.reads.of(self._lying[view.buffer.name])
+        return lying.copy("C" if view.buffer.space is Space.GLOBAL else "K")
+
+    def _at(self, view: View, places: Ints, index: Ints, mask: Mask | None) -> Values:
+        """Return elements, by their places in the buffer, in the warps at these of the batch."""
         name = view.buffer.name
         values: Values
         if view.buffer.space is not Space.GLOBAL:
-            shared = self._shared[name]
-            if len(index) == 1 and places.size == self.warps.size:
-                seen = window(shared, index, to_write=False)
-                # As the warps lie in memory, and so that later writes do not change it.
-                values = (
-                    shared.T[index[0]].transpose(2, 0, 1) if seen is None else seen[:, 0].copy("K")
-                )
-            else:
-                values = shared[places[:, None, None], index]
+            values = self._shared[name][places[:, None, None], index]
         elif self.memory[name].size:
-            lying = None if mask is not None else _window(self.memory[name], view, index)
-            values = self.memory[name].take(index) if lying is None else lying.copy()
+            values = self.memory[name].take(index)
         else:
             values = np.zeros(index.shape, self.memory[name].dtype)
         return values if mask is None else np.where(mask, values, values.dtype.type(0))
 
-    def _targets(self, view: View, values: Values, places: Ints) -> tuple[Ints, Values, Mask]:
-        """Return elements' places in the buffer, their values, and where to write them."""
-        index, mask = self._indices(view, places)
-        shape = _shape(view, places)
-        keep = everywhere(shape) if mask is None else np.broadcast_to(mask, shape)
-        return np.broadcast_to(index, shape), np.broadcast_to(values, shape), keep
-
-    def _scatter(self, view: View, values: Values, places: Ints) -> None:
+    def _scatter(self, view: View, values: Values) -> None:
         """Write a view's elements where its bounds hold; shared memory waits for a barrier."""
+        elements, name = self._elements(view), view.buffer.name
         if view.buffer.space is not Space.GLOBAL:
-            index, mask = self._indices(view, places)
-            self._pending.append(_Write(view.buffer, places, index, values, mask))
+            self._pending.append(_Write(view.buffer, elements, values))
             return
-        index, values, keep = self._targets(view, values, places)
         if view.buffer.role is BufferRole.OUTPUT and self.records_writers:
-            own = self.warps[places][np.nonzero(keep)[0]]
-            self._record_writers(view.buffer, index[keep], own)
-        memory = self.memory[view.buffer.name]
-        if keep is everywhere(keep.shape):
-            lying = _window(memory, view, index, to_write=True)
-            if lying is None:
-                memory[index] = values
-            else:
-                lying[...] = values
+            own = self._leaf.warps[np.nonzero(elements.keep)[0]]
+            self._record_writers(view.buffer, elements.kept, own)
+        if elements.writes is not None:
+            _write(elements, self.memory[name], values)
+        elif elements.mask is None:
+            self.memory[name][elements.index] = values
         else:
-            memory[index[keep]] = values[keep]
+            self.memory[name][elements.kept] = _chosen(values, elements)
 
     def _record_writers(self, buffer: Buffer, index: Ints, own: Ints) -> None:
         """Note which warps write these elements of an output; no two may write one."""
@@ -730,10 +712,10 @@ class State:
                 f"one warp write it, with When.",
             )
 
-    def _publish(self, view: View, values: Values, places: Ints) -> None:
+    def _publish(self, view: View, values: Values) -> None:
         """Write status words, each once."""
-        index, values, keep = self._targets(view, values, places)
-        where = index[keep]
+        elements = self._elements(view)
+        where = elements.kept
         publishers = self._publishers[view.buffer.name]
         if (publishers[where] != _NOBODY).any() or np.unique(where).size < where.size:
             self._refuse(
@@ -741,68 +723,67 @@ class State:
                 f"publishes an element of {view.buffer.name!r} that was published before. Give "
                 f"each block its own, and let one warp publish it.",
             )
-        publishers[where] = np.broadcast_to(self._block_numbers(places), keep.shape)[keep]
-        self.memory[view.buffer.name][where] = values[keep]
+        publishers[where] = np.broadcast_to(self._block_numbers(), elements.shape)[elements.keep]
+        self.memory[view.buffer.name][where] = _chosen(values, elements)
 
-    def _require_published(self, view: View, places: Ints) -> None:
+    def _require_published(self, view: View) -> None:
         """Refuse to wait for what no block before it publishes: on a GPU it would wait forever."""
-        index, mask = self._indices(view, places)
-        missing = self._publishers[view.buffer.name][index] >= self._block_numbers(places)
-        if mask is not None:
-            missing = missing & mask
+        elements = self._elements(view)
+        missing = self._publishers[view.buffer.name][elements.index] >= self._block_numbers()
+        if elements.mask is not None:
+            missing = missing & elements.mask
         if missing.any():
-            at = np.broadcast_to(index, missing.shape)[missing][0]
+            at = np.broadcast_to(elements.index, missing.shape)[missing][0]
             self._refuse(
                 "awaits_published",
                 f"waits for {view.buffer.name}[{at}], which no earlier block publishes. Publish it "
                 f"there, before the block itself waits, or bound the view.",
             )
 
-    def _block_numbers(self, places: Ints) -> Ints:
+    def _block_numbers(self) -> Ints:
         """Return the number of each warp's block in the grid: (W, 1, 1)."""
-        return self.warps[places][:, None, None] // self.program.warps
+        return self._leaf.warps[:, None, None] // self.program.warps
 
-    def _sync(self, scope: Scope, places: Ints) -> None:
+    def _sync(self, scope: Scope) -> None:
         """Let earlier writes of these warps be seen: by the warp itself, or by its block."""
-        waiting, self._pending = self._pending, []
-        synced = np.zeros(self.warps.size, bool)
-        synced[places] = True
-        for write in waiting:
-            here = synced[write.places]
-            if not here.all():
-                self._pending.append(write.of(~here))
-            if not here.any():
-                continue
-            self._apply(write.of(here), 0)
+        arrived, self._pending = self._pending, []
+        if not self._leaf.whole:
+            arrived = list(self._synced(arrived))
+        for write in arrived:
+            self._apply(write, 0)
             if write.buffer.space is Space.SHARED:
-                self._unshared.append(write.of(here))
+                self._unshared.append(write)
         if scope is Scope.BLOCK:
             for write in self._unshared:
                 for turn in range(1, self.program.warps):
                     self._apply(write, turn)
             self._unshared = []
 
+    def _synced(self, waiting: list[_Write]) -> Iterator[_Write]:
+        """Yield the writes of the warps that are at the barrier; the others go on waiting."""
+        synced = np.zeros(self.warps.size, bool)
+        synced[self._leaf.places] = True
+        for write in waiting:
+            here = synced[write.elements.places]
+            if not here.all():
+                self._pending.append(write.of(~here))
+            if here.any():
+                yield write.of(here)
+
     def _apply(self, write: _Write, turn: int) -> None:
         """Show a write to the warp that is `turn` places on from the writer in its block."""
-        count = self.program.warps
-        first = write.places - write.places % count
-        seer = first + (write.places - first + turn) % count
-        shared = self._shared[write.buffer.name]
-        if write.keep is not None:
-            shape = np.broadcast_shapes((seer.size, 1, 1), write.index.shape)
-            rows, index, values, keep = (
-                np.broadcast_to(each, shape)
-                for each in (seer[:, None, None], write.index, write.values, write.keep)
-            )
-            shared[rows[keep], index[keep]] = values[keep]
-        elif turn == 0 and len(write.index) == 1 and seer.size == self.warps.size:
-            seen = window(shared, write.index, to_write=True)
-            if seen is None:
-                shared[:, write.index[0]] = write.values
-            else:
-                seen[:, 0] = write.values
+        elements, name = write.elements, write.buffer.name
+        if turn == 0 and elements.writes is not None:
+            _write(elements, self._lying[name], write.values)
+            return
+        count, places, shared = self.program.warps, elements.places, self._shared[name]
+        first = places - places % count
+        seer = first + (places - first + turn) % count
+        if elements.mask is None:
+            shared[seer[:, None, None], elements.index] = write.values
         else:
-            shared[seer[:, None, None], write.index] = write.values
+            seers = np.broadcast_to(seer[:, None, None], elements.shape)[elements.keep]
+            shared[seers, elements.kept] = _chosen(write.values, elements)
 
 
 def _with_status(steps: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -823,37 +804,68 @@ def _with_status(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     return tuple(kept)
 
 
-def _window(memory: Values, view: View, index: Ints, *, to_write: bool = False) -> Values | None:
-    """Return a view's elements, none of them out of bounds, as a view of memory; None if uneven."""
-    steps = None if view.ranges is not None else (view.row_stride, view.col_stride)
-    return window(memory, index, to_write=to_write, steps=steps)
+def _in_each(array: NDArray[Any], places: Ints) -> NDArray[Any]:
+    """Return an array (W or 1, rows, cols) for each of the warps at these places."""
+    return np.broadcast_to(array, (places.size, *array.shape[1:]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Write:
-    """A write to shared memory that not everybody can see yet.
+def _write(elements: Elements, memory: Values, values: Values) -> None:
+    """Write values, (W or 1, rows, cols), to elements that lie evenly in memory."""
+    assert elements.writes is not None
+    elements.writes.of(memory)[...] = values[:, elements.rows_written]
 
-    places: of the warps that write, (W,). index, values, keep: of their elements, (W or 1, rows,
-    cols); a `keep` of None is everywhere.
-    """
+
+def _chosen(values: Values, elements: Elements) -> Values:
+    """Return the values, (W or 1, rows, cols), of elements in bounds, warp after warp."""
+    chosen: Values = np.broadcast_to(values, elements.shape)[elements.keep]
+    return chosen
+
+
+class _Write(NamedTuple):
+    """A write of values (W or 1, rows, cols) to shared memory that not everybody can see yet."""
 
     buffer: Buffer
-    places: Ints
-    index: Ints
+    elements: Elements
     values: Values
-    keep: Mask | None
 
     def of(self, chosen: Mask) -> _Write:
+        """Return the write of the chosen warps alone."""
         if chosen.all():
             return self
-        index, values, keep = self.index, self.values, self.keep
-        if len(index) > 1:
-            index = index[chosen]
-        if len(values) > 1:
-            values = values[chosen]
-        if keep is not None and len(keep) > 1:
-            keep = keep[chosen]
-        return _Write(self.buffer, self.places[chosen], index, values, keep)
+        values = self.values[chosen] if len(self.values) > 1 else self.values
+        return _Write(self.buffer, self.elements.of(chosen), values)
+
+
+def matrix(pattern: Pattern, rows: int, cols: int, dtype: str, offset: Ints) -> Values:
+    """Return the 0/1 matrix of a pattern for each of its offsets, (W, 1, 1): (W, rows, cols)."""
+    row = np.arange(rows)[None, :, None]
+    col = np.arange(cols)[None, None, :]
+    # The numbers of the segments that share a row: 0 if there is one.
+    of_row, of_col = (at // pattern.size if pattern.size else at * 0 for at in (row, col))
+    match pattern.kind:
+        case PatternKind.ZEROS:
+            ones = row + col < 0
+        case PatternKind.ONES:
+            ones = row + col >= 0
+        case PatternKind.ROW:
+            ones = row == offset + of_col
+        case PatternKind.COL:
+            ones = col == offset + of_row
+        case PatternKind.UPPER:
+            ones = (row <= col + offset) & (of_row == of_col + pattern.segments)
+        case PatternKind.LOWER:
+            ones = (col <= row + offset) & (of_col == of_row + pattern.segments)
+        case _:
+            assert_never(pattern.kind)
+    return ones.astype(format_of(dtype).dtype)
+
+
+@lru_cache(maxsize=256)
+def _same_matrix(pattern: Pattern, rows: int, cols: int, dtype: str, offset: int) -> Values:
+    """Return the matrix of all warps, which nobody may change."""
+    values = matrix(pattern, rows, cols, dtype, np.full((1, 1, 1), offset))
+    values.flags.writeable = False
+    return values
 
 
 @lru_cache(maxsize=256)
@@ -866,15 +878,6 @@ def everywhere(shape: tuple[int, ...]) -> Mask:
 
 def _broadcast(array: NDArray[Any], shape: tuple[int, int]) -> NDArray[Any]:
     return array if array.shape == shape else np.broadcast_to(array, shape)
-
-
-def _shape(view: View, places: Ints) -> tuple[int, int, int]:
-    return places.size, view.rows, view.cols
-
-
-def _used(index: Ints, mask: Mask | None) -> Ints:
-    """Return the places of the elements that are in bounds."""
-    return index if mask is None else index[np.broadcast_to(mask, index.shape)]
 
 
 def add_values(one: Values, two: Values, dtype: str) -> Values:

@@ -21,14 +21,13 @@ from tcusim.program.grammar import (
     Publish,
     Scope,
     Space,
-    Step,
     Sync,
     View,
-    When,
     accesses,
 )
 from tcusim.program.walk import Ints, Mask
 from tcusim.simulate.interpreter import Event, State
+from tcusim.simulate.schedule import Fork, Leaf
 
 __all__ = ["Replay"]
 
@@ -49,7 +48,7 @@ class Replay(State):
         self._shared_buffers = [one for one in program.scratch if one.space is Space.SHARED]
         self._replays = False
         # The batches of the interpreter: its order of the steps of several warps depends on them.
-        self._batches = list(self.batches())
+        self._batches = self.batches()
         self._replays = True
         self._rest = {warp: iter(steps) for warp, steps in tapped.steps.items()}
         self._next = {warp: next(rest, None) for warp, rest in self._rest.items()}
@@ -73,17 +72,18 @@ class Replay(State):
         for blocks in self._batches:
             here = chosen[np.isin(chosen // self.program.warps, blocks)]
             if here.size:
-                self._begin(here)
+                self._begin(self._prepared.schedule_of(self.program.steps, here))
                 yield from self._events()
         for warp, record in self._next.items():
             if record is not None:
                 self._refuse_order(warp, f"went on with step {record.path}", "ends")
 
     def _events(self) -> Iterator[Event]:
-        for path, step, places, loops in self._leaves(self.program.steps):
-            there = np.array([place for place in places if self._takes(path, loops, place)], int)
+        for leaf in self._leaves(self._schedule.nodes()):
+            path, step, loops = leaf.path, leaf.step, leaf.loops
+            there = np.array([one for one in leaf.places if self._takes(path, loops, one)], int)
             if there.size:
-                self._step(step, there)
+                self._step(Leaf(path, step, there, self.warps, loops))
                 yield Event(path, step, loops, self.warps[there], self)
 
     # --- Records -----------------------------------------------------------------------------
@@ -122,47 +122,48 @@ class Replay(State):
     def _place(self, warp: int) -> int:
         return int(np.searchsorted(self.warps, warp))
 
-    def _taken(self, step: When, places: Ints) -> Mask:
-        if not step.on_data or not self._replays:
-            return super()._taken(step, places)
-        path = self._at[0]
-        there = [self._takes(path, {}, place) for place in places]
+    def _taken(self, fork: Fork) -> Mask:
+        if not self._replays:
+            return super()._taken(fork)
+        there = [self._takes(fork.path, {}, place) for place in fork.places]
         return np.array(
             [
                 found and bool(self._now[int(self.warps[place])].taken)
-                for place, found in zip(places, there, strict=True)
+                for place, found in zip(fork.places, there, strict=True)
             ]
         )
 
-    def _step(self, step: Step, places: Ints) -> None:
+    def _step(self, leaf: Leaf) -> None:
         """Change what a step changes to what it left."""
-        self._found = {}
-        match step:
+        self._enter(leaf)
+        places = leaf.places
+        match step := leaf.step:
             case Sync(scope):
-                self._sync(scope, places)
+                self._sync(scope)
             case Locate(ranges):
                 found = self._left(0, places)
-                self._put_ranges(ranges, (found[:, 0], found[:, 1]), places)
+                self._put_ranges(ranges, (found[:, 0], found[:, 1]))
             case Publish(view):
-                self._write(view, self._left(0, places), places)
+                self._write(view, self._left(0, places))
             case _:
                 touched = accesses(step)
                 if isinstance(step, Await):
                     # What was waited for is what came.
-                    self._write(step.src, self._left(0, places), places)
+                    self._write(step.src, self._left(0, places))
                 for number, frag in enumerate(touched.frags_written):
-                    self._put(frag, self._left(number, places), places)
+                    self._put(frag, self._left(number, places))
                 for number, view in enumerate(touched.views_written):
-                    self._scatter(view, self._left(number, places), places)
+                    self._scatter(view, self._left(number, places))
 
-    def _write(self, view: View, values: Values, places: Ints) -> None:
+    def _write(self, view: View, values: Values) -> None:
         """Write status words."""
-        index, values, keep = self._targets(view, values, places)
-        self.memory[view.buffer.name][index[keep]] = values[keep]
+        elements = self._elements(view)
+        self.memory[view.buffer.name][elements.kept] = values[elements.keep]
 
-    def _sync(self, scope: Scope, places: Ints) -> None:
-        super()._sync(Scope.WARP, places)
+    def _sync(self, scope: Scope) -> None:
+        super()._sync(Scope.WARP)
         self._unshared = []
         if scope is Scope.BLOCK:
+            places = self._leaf.places
             for number, buffer in enumerate(self._shared_buffers):
                 self._shared[buffer.name][places] = self._left(number, places)[:, 0]

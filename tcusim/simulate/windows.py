@@ -1,94 +1,243 @@
-"""Memory of many warps, and what lies evenly in it as a view: no number for each element."""
+"""Memory of many warps, and where the elements of a view lie in it: evenly, or each somewhere."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from tcusim.machine.formats import Values, unwritten_values
+from tcusim.program.grammar import View
+from tcusim.program.walk import Ints, Mask, Placement, from_first
 
-__all__ = ["memory_of_warps", "window"]
+__all__ = ["Elements", "OutOfBounds", "Window", "memory_of_warps", "pitch_of_warps"]
 
 # Elements between the memories of neighbouring places of all warps, besides one for each warp: a
 # power of two would put all of them in the same few lines of a cache.
 _PADDING: Final = 16
 
 
-def memory_of_warps(warps: int, size: int, dtype: str) -> Values:
-    """Return memory that nothing was written to, (warps, size).
+def pitch_of_warps(warps: int) -> int:
+    """Return the distance of an element from the next one of the same warp, in elements."""
+    return warps + _PADDING
+
+
+def memory_of_warps(warps: int, size: int, dtype: str) -> tuple[Values, Values]:
+    """Return memory that nothing was written to: as it lies, contiguous, and as (warps, size).
 
     The warps go last in memory: tiles of an mma lie so too, and what all warps do at once is then
     one long loop.
     """
-    return unwritten_values((size, warps + _PADDING), dtype)[:, :warps].T
+    lying = unwritten_values((size, pitch_of_warps(warps)), dtype)
+    return lying, lying[:, :warps].T
 
 
-def window(
-    memory: NDArray[Any],
-    index: NDArray[np.int64],
-    *,
-    to_write: bool,
-    steps: tuple[int, int] | None = None,
-) -> Values | None:
-    """Return the elements of a memory at these places as a view, if they lie evenly in it.
+class OutOfBounds(Exception):
+    """A view has elements outside its buffer: `first` and `last` of those that it touches."""
 
-    Parameters
-    ----------
-    memory : array (..., size)
-        The last axis is that of the places.
-    index : array (W, rows, cols) of int64
-        Places, all within the memory.
-    to_write : bool
-        Whether the view is written, so that no two of its elements may be the same.
-    steps : tuple of int, optional
-        From one row to the next, and from one column to the next, where that is known: to find it
-        out every place is looked at.
+    def __init__(self, first: int, last: int) -> None:
+        super().__init__(first, last)
+        self.first = first
+        self.last = last
 
-    Returns
-    -------
-    array (..., W, rows, cols) or None
-        None if the places are not the first one plus a multiple of each coordinate.
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Elements that lie evenly in contiguous memory: the first, and distances, in elements.
 
     Examples
     --------
-    >>> window(np.arange(100), np.array([[[7, 9], [17, 19]]]), to_write=True)
+    >>> Window(7, (1, 2, 2), (0, 10, 2)).of(np.arange(100))
     array([[[ 7,  9],
             [17, 19]]])
-    >>> window(np.arange(100), np.array([[[1, 2, 4]]]), to_write=False) is None
-    True
     """
-    if not index.size:
-        return None
-    first = index[0, 0, 0]
-    lines = (index[:, 0, 0] - first, index[0, :, 0] - first, index[0, 0] - first)
-    every = [int(line[1]) if line.size > 1 else 0 for line in lines]
-    if steps is not None:
-        every[1:] = steps
-    if min(every) < 0 or (to_write and not _are_apart(every, index.shape)):
-        return None
-    if steps is not None:
-        even = bool((lines[0] == np.arange(len(index)) * every[0]).all())
-    else:
-        tiles, rows, cols = (
-            np.arange(size) * step for size, step in zip(index.shape, every, strict=True)
-        )
-        even = bool((index - first == tiles[:, None, None] + rows[:, None] + cols).all())
-    if not even:
-        return None
-    *lead, unit = memory.strides
-    strides = (*lead, *(step * unit for step in every))
-    shape = (*memory.shape[:-1], *index.shape)
-    return as_strided(memory[..., int(first) :], shape, strides, writeable=to_write)
+
+    first: int
+    shape: tuple[int, int, int]
+    steps: tuple[int, int, int]
+
+    def of(self, memory: NDArray[Any]) -> NDArray[Any]:
+        """Return the elements as a view of the memory, (W or 1, rows, cols)."""
+        size = memory.itemsize
+        tile, row, col = self.steps
+        strides = tile * size, row * size, col * size
+        return np.ndarray(self.shape, memory.dtype, memory, self.first * size, strides)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether no two elements are at the same place, as far as is plain to see."""
+        reach = 0
+        for step, size in sorted(zip(self.steps, self.shape, strict=True)):
+            if size > 1 and step <= reach:
+                return False
+            reach += step * (size - 1)
+        return True
 
 
-def _are_apart(steps: list[int], sizes: tuple[int, ...]) -> bool:
-    """Whether no two elements are at the same place, as far as is plain to see."""
-    reach = 0
-    for step, size in sorted(zip(steps, sizes, strict=True)):
-        if size > 1 and step <= reach:
-            return False
-        reach += step * (size - 1)
-    return True
+class Elements:
+    """The elements of a view in some warps of a batch, all of them in its buffer.
+
+    Attributes
+    ----------
+    places : array (W,) of int
+        Of these warps in the batch.
+    shape : tuple of int
+        How many elements there are: (W, rows, cols).
+    mask : array (W or 1, rows, cols) of bool, or None
+        Where bounds hold; None is everywhere.
+    reads, writes : Window or None
+        How the elements lie in the flat memory, if they lie evenly; `writes` if they are apart.
+    rows_written : slice
+        Of all rows those that `writes` has: where they are one and the same, the last one stays.
+    """
+
+    __slots__ = (
+        "_firsts",
+        "_index",
+        "_kept",
+        "_over",
+        "mask",
+        "places",
+        "reads",
+        "rows_written",
+        "shape",
+        "writes",
+    )
+
+    def __init__(
+        self, places: Ints, over: Ints, firsts: Ints, index: Ints | None, mask: Mask | None
+    ) -> None:
+        """Hold places in the buffer: `firsts` (W or 1,) plus `over`, or `index`; see `find`."""
+        self.places = places
+        self.shape = (places.size, *over.shape[1:])
+        self.mask = mask
+        self.reads: Window | None = None
+        self.writes: Window | None = None
+        self.rows_written = slice(None)
+        self._over = over
+        self._firsts = firsts
+        self._index = index
+        self._kept: Ints | None = None
+
+    @staticmethod
+    def find(placement: Placement, view: View, places: Ints, size: int, pitch: int) -> Elements:
+        """Return the elements that a view has in the warps at these places.
+
+        size: elements of the buffer. pitch: 1 in memory that all warps share; where each has its
+        own, `pitch_of_warps` if these are all of them, and 0 if not: then they lie unevenly.
+
+        Raises
+        ------
+        OutOfBounds
+            If an element within the view's bounds is not in the buffer.
+        """
+        firsts = placement.value(view.offset, places)[:, 0, 0]
+        over = from_first(view)
+        mask = index = None
+        if view.bounds or view.ranges is not None:
+            mask = placement.inside(view, places)
+            if mask.all():
+                mask = None
+        if mask is not None or view.ranges is not None:
+            index = placement.addresses(view, places)
+            if mask is not None:
+                index = np.where(mask, index, 0)
+        found = Elements(places, over, firsts, index, mask)
+        found._require_inside(view, size)
+        if index is None and pitch:
+            found._look_for_windows(view, pitch)
+        return found
+
+    def _require_inside(self, view: View, size: int) -> None:
+        """Refuse elements outside a buffer of that size."""
+        index = self._index
+        if not self._firsts.size:
+            return
+        if index is None:
+            ends = (view.rows - 1) * view.row_stride, (view.cols - 1) * view.col_stride
+            first = int(self._firsts.min()) + sum(min(0, end) for end in ends)
+            last = int(self._firsts.max()) + sum(max(0, end) for end in ends)
+        else:
+            first, last = int(index.min()), int(index.max())
+        if first >= 0 and last < size:
+            return
+        if index is not None:
+            # What is out of bounds has the number 0 here, which an empty buffer lacks.
+            used = self.kept
+            if not used.size:
+                return
+            first, last = int(used.min()), int(used.max())
+        raise OutOfBounds(first, last)
+
+    def _look_for_windows(self, view: View, pitch: int) -> None:
+        """Find out whether the elements lie evenly in memory."""
+        firsts, down, across = self._firsts, view.row_stride, view.col_stride
+        tiles, rows, cols = firsts.size, *self.shape[1:]
+        if not tiles or min(down, across) < 0:
+            return
+        first, step = int(firsts[0]), 0
+        if pitch > 1:
+            # The memory of a warp is beside that of the next.
+            if tiles > 1:
+                return
+            tiles, step = self.places.size, 1
+        elif tiles > 1:
+            step = int(firsts[1]) - first
+            if step < 0 or (firsts != first + np.arange(tiles) * step).any():
+                return
+        steps = step, down * pitch, across * pitch
+        self.reads = Window(first * pitch, (tiles, rows, cols), steps)
+        written = self.reads
+        if down == 0 and rows > 1:
+            self.rows_written = slice(-1, None)
+            written = Window(first * pitch, (tiles, 1, cols), steps)
+        # What several warps write to one place is none.
+        if tiles == self.places.size and written.is_apart:
+            self.writes = written
+
+    @property
+    def index(self) -> Ints:
+        """Places in the buffer, 0 where out of bounds: (W or 1, rows, cols)."""
+        return self._firsts[:, None, None] + self._over if self._index is None else self._index
+
+    @property
+    def keep(self) -> Mask:
+        """Where bounds hold, in all of the warps: (W, rows, cols)."""
+        return np.broadcast_to(np.True_ if self.mask is None else self.mask, self.shape)
+
+    @property
+    def kept(self) -> Ints:
+        """Places in the buffer of the elements within bounds, warp after warp."""
+        if self._kept is None:
+            self._kept = np.broadcast_to(self.index, self.shape)[self.keep]
+        return self._kept
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds at the most, its numbers of all elements among them."""
+        all_of_them = 0 if self._index is None else 9 * int(np.prod(self.shape))
+        return self._firsts.nbytes + all_of_them
+
+    def of(self, chosen: Mask) -> Elements:
+        """Return those of the chosen warps alone."""
+        firsts, index, mask = self._firsts, self._index, self.mask
+        if len(firsts) > 1:
+            firsts = firsts[chosen]
+        if index is not None and len(index) > 1:
+            index = index[chosen]
+        if mask is not None and len(mask) > 1:
+            mask = mask[chosen]
+        return Elements(self.places[chosen], self._over, firsts, index, mask)
+
+    def of_one(self, at: int) -> tuple[Ints, Mask | None]:
+        """Return `index` and `mask`, (1, rows, cols), of the warp at this place of `places`."""
+        own = slice(at, at + 1)
+        index, mask = self._index, self.mask
+        if index is None:
+            firsts = self._firsts[own] if len(self._firsts) > 1 else self._firsts
+            index = firsts[:, None, None] + self._over
+        elif len(index) > 1:
+            index = index[own]
+        return index, mask[own] if mask is not None and len(mask) > 1 else mask

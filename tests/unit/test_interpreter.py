@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tcusim.algorithms import build
-from tcusim.errors import UnknownName, Unsupported, VerifyError
+from tcusim.errors import InputError, UnknownName, Unsupported, VerifyError
 from tcusim.machine import format_of
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.checks.verifier import verify
@@ -430,6 +430,14 @@ def test_a_batch_gives_events_of_its_own() -> None:
 
 
 # --- Arithmetic of the steps --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("warps", [None, 0, 2.5, True])
+def test_a_batch_has_at_least_a_warp(warps: Any) -> None:
+    program = build("reduction_k")
+    inputs = {"in": integers(256)}
+    with pytest.raises(InputError, match="warps_at_once must be an integer of at least 1, got"):
+        next(interpret(program, inputs, warps_at_once=warps))
 
 
 def test_additions_are_rounded_once_in_their_type() -> None:

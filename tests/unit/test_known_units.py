@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,14 @@ def test_a_registered_unit_is_an_architecture_too() -> None:
     fine = [[1, 2**-11]]
     assert tcusim.mma(fine, [[1], [1]], arch="mychip")[0, 0] == 1
     assert tcusim.mma(fine, [[1], [1]], arch="hopper")[0, 0] > 1
+
+
+@pytest.mark.parametrize(("a", "b"), [(1.0, [[1]]), ([1, 1], [[1], [1]]), ([[1, 1]], [1, 1])])
+def test_what_is_no_matrix_is_refused_by_a_unit_as_by_an_architecture(a: Any, b: Any) -> None:
+    register_unit(UNIT)
+    for arch in ("mychip", "hopper"):
+        with pytest.raises(InputError, match="must have at least 2 dimensions"):
+            tcusim.mma(a, b, arch=arch)
 
 
 def test_a_unit_of_a_known_architecture_is_another_name_for_it() -> None:
