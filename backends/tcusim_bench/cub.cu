@@ -94,6 +94,28 @@ extern "C" int inclusive_sum_f16(void* temp, size_t* bytes, const half* in, half
     return cub::DeviceScan::InclusiveSum(temp, *bytes, in, out, segments * size);
 }
 
+// A whole array of float32.
+extern "C" int whole_sum_f32(void* temp, size_t* bytes, const float* in, float* out,
+                             long long segments, long long size) {
+    return cub::DeviceReduce::Sum(temp, *bytes, in, out, segments * size);
+}
+
+extern "C" int whole_scan_f32(void* temp, size_t* bytes, const float* in, float* out,
+                              long long segments, long long size) {
+    return cub::DeviceScan::InclusiveSum(temp, *bytes, in, out, segments * size);
+}
+
+#if CCCL_VERSION >= 3004000
+// With the same bits in every run. It takes temporary memory itself, in the stream's order.
+extern "C" int run_to_run_scan_f32(void* temp, size_t* bytes, const float* in, float* out,
+                                   long long segments, long long size) {
+    *bytes = 1;
+    if (temp == nullptr) return cudaSuccess;
+    const auto env = ::cuda::execution::require(::cuda::execution::determinism::run_to_run);
+    return cub::DeviceScan::InclusiveSum(in, out, segments * size, env);
+}
+#endif
+
 // Segments by offsets, of which there is one more than there are segments.
 extern "C" int ragged_sum_f32(void* temp, size_t* bytes, const half* in, float* out,
                               const long long* offsets, long long segments) {

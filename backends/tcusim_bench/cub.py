@@ -75,15 +75,17 @@ class Cub:
     ) -> Iterator[Contender]:
         """Yield ways to solve a problem, by functions of the library."""
         case = problem.case
-        if case.dtype != "f16" or case.in_graph or case.is_product:
-            return  # they take f16, and run on the default stream, which no graph captures
+        if case.in_graph or case.is_product:
+            return  # they run on the default stream, which no graph captures
+        if case.dtype != "f16" and not (case.dtype == "f32" and case.is_whole):
+            return
         for label, acc, result, name, way in functions(self, problem):
             prepare = partial(self._prepare, problem, name, way)
             yield Contender(who, label, acc, result, prepare)
 
     def thrust(self, problem: Problem) -> Iterator[Function]:
         """Yield Thrust's ways, which wait for the GPU; segments are keys."""
-        if problem.case.lengths:
+        if problem.case.lengths or problem.case.dtype != "f16":
             return
         by_key = "" if problem.case.is_whole else "_by_key"
         if problem.kind == "sum":
@@ -94,13 +96,15 @@ class Cub:
     def by_offsets(self, problem: Problem) -> Iterator[Function]:
         """Yield the sum of segments by offsets, though all are of one size."""
         case = problem.case
-        if problem.kind == "sum" and not (case.lengths or case.is_whole):
+        if problem.kind == "sum" and case.dtype == "f16" and not (case.lengths or case.is_whole):
             yield "DeviceSegmentedReduce, offsets", "f32", "f32", "offsets_sum_f32", 0
 
     def device_wide(self, problem: Problem) -> Iterator[Function]:
         """Yield CUB's device-wide functions."""
         case = problem.case
-        if case.lengths and problem.kind == "sum":
+        if case.dtype == "f32":
+            yield from self._of_f32(problem.kind)
+        elif case.lengths and problem.kind == "sum":
             yield "DeviceSegmentedReduce, offsets", "f32", "f32", "ragged_sum_f32", 0
         elif case.lengths:
             yield "InclusiveScanByKey, keys in memory", "f32", "f16", "ragged_scan_f16", 0
@@ -116,6 +120,15 @@ class Cub:
         else:
             for dtype in ("f16", "f32"):
                 yield "InclusiveScanByKey", "f32", dtype, f"scan_{dtype}", 0
+
+    def _of_f32(self, kind: str) -> Iterator[Function]:
+        """Yield the sum or the scans of a whole array of float32."""
+        if kind == "sum":
+            yield "DeviceReduce::Sum", "f32", "f32", "whole_sum_f32", 0
+            return
+        yield "DeviceScan::InclusiveSum", "f32", "f32", "whole_scan_f32", 0
+        if self.version >= 3_004_000:
+            yield "DeviceScan::InclusiveSum, run_to_run", "f32", "f32", "run_to_run_scan_f32", 0
 
     def close(self) -> None:
         """Stop the compiler, if it still runs, and remove what it made."""
@@ -173,10 +186,10 @@ def cub_command(
 
 
 def newest_cccl(nvcc: str) -> tuple[int, tuple[Path, ...]]:
-    """Return the version and the folders of the newest CCCL here: nvcc's own, or CuPy's copy.
+    """Return the version and the folders of the newest CCCL here: nvcc's own, CuPy's, or pip's.
 
-    CUB's segments of a fixed size came with 3.1, after CUDA 13.0. For nvcc's own there is no folder
-    to name.
+    CUB's segments of a fixed size came with 3.1, after CUDA 13.0, and its deterministic scans with
+    3.4. pip's is the package nvidia-cuda-cccl. For nvcc's own there is no folder to name.
     """
     own = Path(nvcc).resolve().parents[1] / "include" / "cccl"
     if not own.is_dir():
@@ -187,6 +200,10 @@ def newest_cccl(nvcc: str) -> tuple[int, tuple[Path, ...]]:
         cccl = Path(root) / "_core" / "include" / "cupy" / "_cccl"
         folders = tuple(cccl / part for part in ("cub", "libcudacxx", "thrust"))
         found[folders] = _cccl_version(folders)
+    spec = importlib.util.find_spec("nvidia")
+    for root in (spec.submodule_search_locations or []) if spec is not None else []:
+        for folder in Path(root).glob("*/include/cccl"):
+            found[folder,] = _cccl_version((folder,))
     newest = max(found, key=lambda folders: found[folders])
     return found[newest], newest
 

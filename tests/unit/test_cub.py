@@ -17,19 +17,22 @@ from tcusim_bench.sections import Case
 
 
 def test_what_is_called_of_cub_is_in_its_sources() -> None:
-    """By every case: segments of one size, ragged ones and whole arrays."""
-    cub: Any = SimpleNamespace(version=3_001_000)
+    """By every case: segments of one size, ragged ones and whole arrays, of float32 as well."""
+    cub = object.__new__(Cub)
+    cub.version = 3_005_000
     called: dict[Path, set[str]] = {CUB_SOURCE: set(), BLOCK_SOURCE: set()}
     for kind in ("sum", "scan"):
-        for size, lengths in ((16, ""), (2**13, ""), (2**20, ""), (0, "one giant")):
-            problem: Any = SimpleNamespace(
-                kind=kind, segment_size=size, case=Case("x", kind, size, 2**20, lengths=lengths)
-            )
+        for size, lengths, dtype in (
+            *((16, "", "f16"), (2**13, "", "f16"), (2**20, "", "f16"), (0, "one giant", "f16")),
+            (2**20, "", "f32"),
+        ):
+            case = Case("x", kind, size, 2**20, dtype, lengths)
+            problem: Any = SimpleNamespace(kind=kind, segment_size=size, case=case)
             for functions in (Cub.device_wide, Cub.by_offsets, Cub.thrust):
                 called[CUB_SOURCE] |= {name for *_, name, _ in functions(cub, problem)}
             called[BLOCK_SOURCE] |= {name for *_, name, _ in block_ways(cub, problem)}
     assert {source.name: len(names) for source, names in called.items()} == {
-        "cub.cu": 10,
+        "cub.cu": 13,
         "cub_block.cu": 2,
     }
     for source, names in called.items():

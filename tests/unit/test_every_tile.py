@@ -38,7 +38,7 @@ SIZES: Final = (
 )
 # Elements up to which a case is called; longer ones are planned, which builds and verifies them.
 CALLED: Final = 2**14
-# All of some twenty thousand cases, which take an hour: see tests/README.md.
+# All of some twenty thousand cases, which take nine minutes of two cores: see tests/README.md.
 ALL: Final = os.environ.get("TCUSIM_TILE_CASES") == "all"
 # What takes part: architecture, type of the array, type of the accumulators.
 TYPES: Final = (
