@@ -35,7 +35,7 @@ NAMES: Final = (
 )
 # Libraries that a section is compared with; the others with all of the usual ones.
 _PEERS: Final = {
-    "types": ("torch", "triton", "cupy"),
+    "types": ("torch", "triton", "cub", "cupy"),
     "graphs": ("torch", "triton"),
     "graph-segments": ("torch", "triton"),
     "products": ("torch", "cublas"),
