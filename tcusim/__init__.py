@@ -19,8 +19,7 @@ from tcusim.arrays.functions import (
     segmented_sum,
     sum,
 )
-from tcusim.arrays.plan_functions import plan, plan_product
-from tcusim.arrays.plans import Plan, ProductPlan
+from tcusim.arrays.plan_functions import Plan, ProductPlan, plan, plan_product
 from tcusim.backends import register_backend, run
 from tcusim.errors import (
     AgreementError,

@@ -1,93 +1,90 @@
-"""Calls made ready: what is the same for every call with like arrays is found out once, and kept.
+"""Calls: the way from arrays to a result, and what is made ready once for like calls and kept.
 
-`READY` is the one cache of calls. A key is what was asked for and the signatures of the arrays; the
-value is a `HostCall` or a `DeviceCall`, which only moves arrays and launches.
+`run` is the way of every call. It finds in `READY` what is ready for a specification and arrays of
+these signatures, or makes it (types, layout, problem, plan), and launches where the arrays are.
 """
 
 from __future__ import annotations
 
-import sys
+import math
 import threading
-import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from tcusim.arrays.dtypes import TypeRule, numpy_type
+from tcusim.arrays.dtypes import TypeRule, numpy_type, types_on_device, types_on_host
 from tcusim.arrays.exact import Stage, batch
-from tcusim.arrays.libraries import (
+from tcusim.arrays.home import (
     HOST,
-    Array,
     Home,
     Host,
     addend_of,
-    as_numpy,
-    is_foreign,
-    is_on_device,
-    like_array,
-    name_of_kind,
-    signature,
+    delivered,
+    gathered,
+    require_out,
+    warn_of_overflow,
 )
-from tcusim.arrays.offsets import initial_of
-from tcusim.arrays.problem import AnyProblem
+from tcusim.arrays.libraries import as_numpy, is_foreign, is_on_device, like_array, signature
+from tcusim.arrays.offsets import Offsets, initial_of, offsets_of, require_longest
+from tcusim.arrays.plans import (
+    Planned,
+    lies_by_offsets,
+    plan_for,
+    product_problem,
+    segment_problem,
+)
+from tcusim.arrays.problem import (
+    Problem,
+    ProductProblem,
+    RaggedProblem,
+    SegmentProblem,
+    require_unnamed,
+    rounded_longest,
+    tile_for,
+)
 from tcusim.arrays.report import Report
-from tcusim.arrays.request import Call, Layout, ProductLayout
-from tcusim.backends import DeviceBackend, Edge, Lane, QuickSession, Session
+from tcusim.arrays.spec import Call, Layout, ProductLayout, Spec, arch_of_run
+from tcusim.backends import DeviceArrayFacts, DeviceBackend, Lane, QuickSession, Session
 from tcusim.errors import InputError, Unsupported
-from tcusim.program.launches import LaunchPlan
 
-__all__ = [
-    "READY",
-    "Cache",
-    "Computation",
-    "ReadyCall",
-    "lane_of",
-    "noticed",
-    "product_call",
-    "run_ready",
-    "segment_call",
-]
+__all__ = ["READY", "Cache", "Ready", "forget", "lane_of", "noticed", "run"]
 
 Arrays: TypeAlias = tuple[Any, ...]
-# Computes arrays like those that it was prepared for.
-ReadyCall: TypeAlias = Callable[[Arrays, Call], Any]
-# Makes the plan's input of a call's array and initial values.
-MakeCarry: TypeAlias = Callable[[Any, Any], Any]
-Prepare: TypeAlias = Callable[[Arrays, Arrays, Call], ReadyCall]
 # The order of an array's axes, and its type.
 Arrangement: TypeAlias = tuple[tuple[int, ...], str]
 
 
-class Computation(Protocol):
-    """What a call needs of the plan that it launches. Plans are made above, and make calls."""
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What is the same for all calls with one specification, on arrays of the same signatures.
 
-    @property
-    def operation(self) -> str:
-        """The name of the function."""
-        ...
+    home: where the arrays are. rule: their types. arch: whose arithmetic. plan: what is launched;
+    None if there is nothing to compute, and until the offsets of segments are known. arranged: for
+    each array, by the plan's name, its order of axes and the type to which it is cast first; None
+    where it is taken as it is. layout: of a sum or a scan. shape: of the result. flat: its shape
+    for the user, if the session computes it in another. offsets: those of segments of one size that
+    are scanned by offsets. starts: the beginnings of products that are computed one by one, in
+    elements. before: the stages before the plan's own. session: of a GPU.
+    """
 
-    @property
-    def problem(self) -> AnyProblem:
-        """The sizes, types and tile of the launches."""
-        ...
-
-    @property
-    def launch_plan(self) -> LaunchPlan:
-        """What backends run."""
-        ...
-
-    def compute(self, arrays: Mapping[str, Array], call: Call, before: Sequence[Stage]) -> Array:
-        """Return the flat result for flat NumPy arrays by the plan's names."""
-        ...
-
-    def session_on(self, backend: DeviceBackend) -> Session:
-        """Return the plan made ready on a backend."""
-        ...
+    spec: Spec
+    home: Home
+    rule: TypeRule
+    arch: str
+    plan: Planned | None
+    arranged: tuple[tuple[str, Arrangement | None], ...]
+    shape: tuple[int, ...]
+    layout: Layout | None = None
+    flat: tuple[int, ...] | None = None
+    offsets: Offsets | None = None
+    starts: Sequence[Mapping[str, int]] | None = None
+    before: tuple[Stage, ...] = ()
+    session: Session | None = None
 
 
 class Cache:
@@ -95,20 +92,22 @@ class Cache:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._calls: dict[Hashable, ReadyCall] = {}
+        self._calls: dict[Hashable, Ready] = {}
         self._lock = threading.Lock()
 
-    def find(self, key: Hashable) -> ReadyCall | None:
-        """Return the call of this key; None if it is not kept, or an argument has no hash."""
+    def find(self, key: Hashable) -> Ready | None:
+        """Return the one of this key; None if it is not kept, or an argument has no hash."""
         try:
             return self._calls.get(key)
         except TypeError:
             return None
 
-    def keep(self, key: Hashable, call: ReadyCall) -> None:
-        """Keep a call; the one kept first is let go if there are too many."""
+    def keep(self, key: Hashable, ready: Ready) -> None:
+        """Keep one, unless the key is None; the one kept first is let go if there are too many."""
+        if key is None:
+            return
         with self._lock, suppress(TypeError):
-            self._calls[key] = call
+            self._calls[key] = ready
             while len(self._calls) > self.most:
                 del self._calls[next(iter(self._calls))]
 
@@ -123,14 +122,22 @@ class Cache:
 
 
 READY: Final = Cache(256)
-_NOTICED: Final[ContextVar[list[ReadyCall] | None]] = ContextVar("tcusim.noticed", default=None)
-NO_EXTRA: Final[Mapping[str, Any]] = {}
+# Calls by offsets: there is one for each number of segments, and for each length of the longest.
+_BY_OFFSETS: Final = Cache(256)
+_NOTICED: Final[ContextVar[list[Ready] | None]] = ContextVar("tcusim.noticed", default=None)
+
+
+def forget() -> None:
+    """Let go of all that is ready, of plans, and of what backends made of them."""
+    READY.clear()
+    _BY_OFFSETS.clear()
+    plan_for.cache_clear()
 
 
 @contextmanager
-def noticed() -> Iterator[list[ReadyCall]]:
+def noticed() -> Iterator[list[Ready]]:
     """Give a list, to which each call that is run within this context is added."""
-    seen: list[ReadyCall] = []
+    seen: list[Ready] = []
     token = _NOTICED.set(seen)
     try:
         yield seen
@@ -138,28 +145,43 @@ def noticed() -> Iterator[list[ReadyCall]]:
         _NOTICED.reset(token)
 
 
-def run_ready(asked: Arrays, arrays: Arrays, call: Call, prepare: Prepare) -> Any:
-    """Compute `arrays` by the call that is kept for them, or that `prepare` makes of `asked`.
+def run(asked: Spec | Planned, arrays: Arrays, call: Call) -> Any:
+    """Compute arrays as was asked for, or by a plan; `call` has the keywords of this call alone.
 
     Arrays of other libraries in the computer's memory are taken as NumPy's, and the result is
     returned as theirs.
     """
-    signatures = tuple([() if array is None else signature(array) for array in arrays])
     plain = call.offsets is call.segment_ids is call.num_segments is None
-    of_initial = _signature_of_initial(call.initial)
-    is_known = plain and of_initial is not None and None not in signatures
-    key = (asked, signatures, of_initial)
-    ready = READY.find(key) if is_known else None
+    by_offsets = not plain and call.by_offsets
+    key = _key_of(asked, arrays, call, by_offsets=by_offsets)
+    ready = READY.find(key)
     if ready is None:
         if any(map(is_foreign, arrays)) and not any(map(is_on_device, arrays)):
-            return _run_foreign(asked, arrays, call, prepare)
-        ready = prepare(asked, arrays, call)
-        if is_known:
-            READY.keep(key, ready)
+            return _run_foreign(asked, arrays, call)
+        ready = _made_ready(asked, arrays, call)
+        READY.keep(key, ready)
+    offsets = ready.offsets
+    if by_offsets:
+        ready, offsets = _with_offsets(ready, key, arrays[0], call)
     seen = _NOTICED.get()
     if seen is not None:
         seen.append(ready)
-    return ready(arrays, call)
+    if isinstance(ready.home, Host):
+        return _on_host(ready, arrays, call, offsets)
+    return _on_device(ready, ready.home, arrays, call, offsets)
+
+
+def _key_of(
+    asked: Spec | Planned, arrays: Arrays, call: Call, *, by_offsets: bool
+) -> Hashable | None:
+    """Return all on which a call depends beside values; None if that cannot be told quickly."""
+    signatures = tuple([() if array is None else signature(array) for array in arrays])
+    of_initial = _signature_of_initial(call.initial)
+    if of_initial is None or None in signatures:
+        return None
+    # True is 1, and 1.0 is, too: a specification of other types is checked by itself.
+    kinds = () if isinstance(asked, Planned) else tuple(map(type, asked))
+    return asked, kinds, signatures, of_initial, by_offsets
 
 
 def _signature_of_initial(initial: Any) -> Hashable | None:
@@ -172,7 +194,8 @@ def _signature_of_initial(initial: Any) -> Hashable | None:
     return signature(initial) if is_on_device(initial) else Host
 
 
-def _run_foreign(asked: Arrays, arrays: Arrays, call: Call, prepare: Prepare) -> Any:
+def _run_foreign(asked: Spec | Planned, arrays: Arrays, call: Call) -> Any:
+    """Compute arrays of other libraries in the computer's memory; return one of the same kind."""
     names = ("a", "b", "c")
     taken = tuple(
         as_numpy(name, array) if is_foreign(array) else array
@@ -181,11 +204,11 @@ def _run_foreign(asked: Arrays, arrays: Arrays, call: Call, prepare: Prepare) ->
     like = next(array for array in arrays if is_foreign(array))
     out = call.out
     if out is None:
-        return like_array(like, run_ready(asked, taken, call, prepare))
+        return like_array(like, run(asked, taken, call))
     if not is_foreign(out):
-        return run_ready(asked, taken, call, prepare)
+        return run(asked, taken, call)
     same_out = as_numpy("out", out)
-    result = np.asarray(run_ready(asked, taken, call._replace(out=None), prepare))
+    result = np.asarray(run(asked, taken, call._replace(out=None)))
     require_out(same_out, result)
     try:
         out[...] = like_array(out, result)
@@ -194,56 +217,54 @@ def _run_foreign(asked: Arrays, arrays: Arrays, call: Call, prepare: Prepare) ->
     return out
 
 
-# --- On the computer ------------------------------------------------------------------------------
+def lane_of(ready: Ready, array: Any) -> Lane | None:
+    """Return the shortest way for a call of one array that has been run, if there is one."""
+    session, layout = ready.session, ready.layout
+    if not isinstance(session, QuickSession) or ready.arranged != (("in", None),):
+        return None
+    assert layout is not None
+    if ready.spec.carry or ready.offsets or layout.by_offsets is not None:
+        return None
+    if layout.initial is not None or layout.back is not None or ready.flat is not None:
+        return None
+    return session.lane((array,), ready.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class HostCall:
-    """Computes NumPy arrays.
+# --- Running what is ready ------------------------------------------------------------------------
 
-    plan: what is launched; None if there is nothing to compute. layouts: for each array, by the
-    plan's name, its axes in the order in which it is flattened, and the type to which it is cast
-    first. shape, dtype: the result's. layout: of a sum or scan. stages: what splits the work before
-    the plan's own stages. extra: inputs of the plan beside the arrays: offsets, carries.
-    """
 
-    plan: Computation | None
-    layouts: Mapping[str, Arrangement]
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    layout: Layout | None = None
-    stages: tuple[Stage, ...] = ()
-    extra: Mapping[str, Array] = field(default_factory=dict)
-    carry: MakeCarry | None = None
-
-    def __call__(self, arrays: Arrays, call: Call) -> Any:
-        """Flatten, compute, and shape the result."""
-        if call.stream is not None:
-            raise InputError("stream= is for arrays in GPU memory, and a is a NumPy array")
-        if call.report is not None:
-            _require_report(call.report)
-        flat = {}
-        for (name, layout), array in zip(self.layouts.items(), arrays, strict=False):
-            if name == "c":
-                array = addend_of(array, self.shape, self.dtype)
-            flat[name] = HOST.arranged(np.asarray(array), *layout).reshape(-1)
-        rows, extra = self.layout, self.extra
-        if self.carry is not None:
-            extra = {**extra, "carry": self.carry(arrays[0], call.initial)}
-        if self.plan is None:
-            zeros = np.zeros(self.shape, self.dtype)
-            result = flat["c"].reshape(self.shape).copy() if "c" in flat else zeros
-        else:
-            if rows is not None and rows.missing:
-                whole = flat["in"].reshape(rows.rows, rows.length)
-                flat["in"] = np.pad(whole, ((0, 0), (0, rows.missing))).reshape(-1)
-            result = self.plan.compute({**flat, **extra}, call, self.stages)
-            inputs = (*flat.values(), *extra.values())
-            warn_of_overflow(self.plan.operation, result, inputs)
-            result = (result if rows is None else rows.unfilled(result)).reshape(self.shape)
-        if rows is not None and rows.back is not None:
-            result = HOST.restored(result, rows.back)
-        return _delivered(result, call.out, None if rows is None else arrays[0])
+def _on_host(ready: Ready, arrays: Arrays, call: Call, offsets: Offsets | None) -> Any:
+    """Compute NumPy arrays: flatten, compute, and shape the result."""
+    if call.stream is not None:
+        raise InputError("stream= is for arrays in GPU memory, and a is a NumPy array")
+    if call.report is not None:
+        _require_report(call.report)
+    layout, plan, dtype = ready.layout, ready.plan, numpy_type(ready.rule.result)
+    flat: dict[str, Any] = {}
+    for (name, arrangement), array in zip(ready.arranged, arrays, strict=False):
+        assert arrangement is not None
+        if name == "c":
+            array = addend_of(array, ready.shape, dtype)
+        flat[name] = HOST.arranged(np.asarray(array), *arrangement).reshape(-1)
+    if offsets is not None:
+        flat["offsets"] = offsets.array
+    if layout is not None and ready.spec.carry:
+        flat["carry"] = initial_of(HOST, arrays[0], call.initial, layout, ready.rule)
+    if plan is None:
+        zeros = np.zeros(ready.shape, dtype)
+        result = flat["c"].reshape(ready.shape).copy() if "c" in flat else zeros
+    else:
+        if layout is not None and layout.missing:
+            whole = flat["in"].reshape(layout.rows, layout.length)
+            flat["in"] = np.pad(whole, ((0, 0), (0, layout.missing))).reshape(-1)
+        result = plan.compute(flat, call, ready.before)
+        warn_of_overflow(plan.operation, result, flat.values())
+        if layout is not None:
+            result = layout.unfilled(result, None if offsets is None else offsets.edges)
+        result = result.reshape(ready.shape)
+    if layout is not None and layout.back is not None:
+        result = HOST.restored(result, layout.back)
+    return delivered(result, call.out, None if layout is None else arrays[0])
 
 
 def _require_report(report: Any) -> None:
@@ -253,193 +274,140 @@ def _require_report(report: Any) -> None:
         )
 
 
-def warn_of_overflow(operation: str, result: Array, inputs: Any) -> None:
-    """Warn as NumPy does if finite numbers have infinite results, or as `numpy.errstate` says."""
-    if result.dtype.kind in "biu" or not np.isinf(result).any():
-        return
-    if not all(x.dtype.kind in "biu" or np.isfinite(x).all() for x in inputs):
-        return
-    text = f"overflow encountered in tcusim.{operation}: beyond the range of {result.dtype}"
-    match np.geterr()["over"]:
-        case "warn":
-            warnings.warn(text, RuntimeWarning, stacklevel=_frames_to_user())
-        case "raise":
-            raise FloatingPointError(text)
-        case _:
-            # NumPy's own overflow, for what else the caller's settings say.
-            np.multiply(np.float32(2.0**127), np.float32(2))
-
-
-def _frames_to_user() -> int:
-    """Return the number of frames from the caller up to the first that is not tcusim's."""
-    frame, count = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("tcusim."):
-        frame, count = frame.f_back, count + 1
-    return count
-
-
-def _delivered(result: Array, out: Any, a: Any) -> Any:
-    """Return the result, or put it into `out`, which may be `a` but not overlap it otherwise."""
-    if out is None:
-        return result[()]
-    require_out(out, result)
-    if isinstance(a, np.ndarray) and not _same(a, out) and np.shares_memory(a, out):
-        raise InputError(
-            "out overlaps a in memory. Give "
-            + ("a itself, to compute in place, or " if a.shape == out.shape else "")
-            + "an array of its own."
+def _on_device(
+    ready: Ready, home: DeviceBackend, arrays: Arrays, call: Call, offsets: Offsets | None
+) -> Any:
+    """Compute arrays in GPU memory where they are: arrange, launch, and shape the result."""
+    out, layout, session = call.out, ready.layout, ready.session
+    back = None if layout is None else layout.back
+    carry = None
+    if layout is not None and ready.spec.carry:
+        carry = initial_of(home, arrays[0], call.initial, layout, ready.rule)
+    if session is None or ready.plan is None:
+        return _zeros(ready, home, arrays, out, back)
+    if out is not None and back is not None:
+        raise Unsupported(
+            "out= for an array in GPU memory goes with the last axis alone: the result is "
+            "computed with its axis last. Leave out= out, and copy what comes back"
         )
-    out[...] = result
-    return out
+    inputs = {
+        name: array if arrangement is None else home.arranged(array, *arrangement)
+        for (name, arrangement), array in zip(ready.arranged, arrays, strict=False)
+    }
+    if offsets is not None:
+        inputs["offsets"] = offsets.array
+    if carry is not None:
+        inputs["carry"] = carry
+    result = session.run(
+        inputs,
+        out=out if out is None or ready.flat is None else out.reshape(ready.shape),
+        shape=ready.shape,
+        stream=call.stream,
+        initial=None if layout is None else layout.initial,
+        starts=ready.starts,
+    )
+    if call.report is not None:
+        _require_report(call.report)
+        for _ in ready.starts or (None,):
+            call.report.note(ready.plan.launch_plan, ready.plan.problem.arch or "")
+    if ready.flat is not None:
+        result = out if out is not None else result.reshape(ready.flat)
+    return result if back is None else home.restored(result, back)
 
 
-def require_out(out: Any, result: Array) -> None:
-    """Refuse what cannot take a result."""
-    if not isinstance(out, np.ndarray) or out.shape != result.shape or out.dtype != result.dtype:
-        kind, remedy = type(out).__name__, ""
-        if is_on_device(out):
-            kind = f"{name_of_kind(out)}, which is in GPU memory"
-        elif isinstance(out, np.ndarray):
-            kind = f"{out.dtype}, {out.shape}"
-            if out.shape == result.shape:
-                remedy = ". Give such an array, or dtype=out.dtype to compute in that type"
-        raise InputError(
-            f"out must be an array of {result.dtype}, shape {result.shape}; got {kind}{remedy}"
+def _zeros(
+    ready: Ready, home: DeviceBackend, arrays: Arrays, out: Any, back: tuple[int, ...] | None
+) -> Any:
+    """Return the result for arrays in GPU memory without elements."""
+    if out is not None or any(array is not None for array in arrays[2:]):
+        raise Unsupported(
+            "out= and c for matrices without elements in GPU memory; leave them out"
+            if ready.spec.is_product
+            else "out= for an array without elements in GPU memory; leave it out"
         )
-    if not out.flags.writeable:
-        raise InputError("out is read-only. Give an array to write to.")
+    zeros = home.zeros(arrays[0], ready.shape, ready.rule.result)
+    return zeros if back is None else home.restored(zeros, back)
 
 
-def _same(one: Array, other: Array) -> bool:
-    """Return whether two arrays are views of the very same elements."""
-    if one.dtype != other.dtype or one.ctypes.data != other.ctypes.data:
-        return False
-    if one.flags.c_contiguous and other.flags.c_contiguous:
-        return one.size == other.size
-    return one.shape == other.shape and one.strides == other.strides
+# --- Making it ready: sums and scans --------------------------------------------------------------
 
 
-# --- In GPU memory --------------------------------------------------------------------------------
+def _made_ready(asked: Spec | Planned, arrays: Arrays, call: Call) -> Ready:
+    """Return what calls with such arrays need; refuse what does not go together."""
+    if isinstance(asked, Planned):
+        if isinstance(asked.problem, ProductProblem):
+            return _product_by_plan(asked, asked.problem, arrays)
+        return _segments_by_plan(asked, arrays[0], call)
+    asked.require_names()
+    return _product(asked, arrays) if asked.is_product else _segments(asked, arrays[0], call)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceCall:
-    """Computes arrays in GPU memory where they lie.
-
-    layouts: for each array, by the plan's name, how it is arranged first; None where it is taken as
-    it is. shape: of the result, for the session. initial: where its rows are longer by a zero.
-    starts: where the parts of the arrays begin that are computed one by one. back: the axes of the
-    result, if they are to be put back. flat: its shape for the user, if it is another. extra:
-    inputs of the plan beside the arrays: offsets. carry: as in `HostCall`.
-    """
-
-    plan: Computation
-    backend: DeviceBackend
-    session: Session
-    layouts: tuple[tuple[str, Arrangement | None], ...]
-    shape: tuple[int, ...]
-    initial: Edge | None = None
-    starts: Sequence[Mapping[str, int]] | None = None
-    back: tuple[int, ...] | None = None
-    flat: tuple[int, ...] | None = None
-    extra: Mapping[str, Any] | None = None
-    carry: MakeCarry | None = None
-
-    def __call__(self, arrays: Arrays, call: Call) -> Any:
-        """Arrange, launch, and shape the result."""
-        out = call.out
-        if out is not None and self.back is not None:
-            raise Unsupported(
-                "out= for an array in GPU memory goes with the last axis alone: the result is "
-                "computed with its axis last. Leave out= out, and copy what comes back"
-            )
-        inputs = {
-            name: array if layout is None else self.backend.arranged(array, *layout)
-            for (name, layout), array in zip(self.layouts, arrays, strict=False)
-        }
-        if self.extra is not None:
-            inputs.update(self.extra)
-        if self.carry is not None:
-            inputs["carry"] = self.carry(arrays[0], call.initial)
-        target = out if out is None or self.flat is None else out.reshape(self.shape)
-        result = self.session.run(
-            inputs,
-            out=target,
-            shape=self.shape,
-            stream=call.stream,
-            initial=self.initial,
-            starts=self.starts,
+def _segments(spec: Spec, a: Any, call: Call) -> Ready:
+    """Return what is ready of a sum or a scan: all of it, unless calls give offsets."""
+    by_offsets = call.by_offsets
+    if by_offsets or spec.carry:
+        require_unnamed(spec.algorithm, "initial=" if spec.carry else "")
+    home, given = gathered({"a": a}, spec.backend)
+    a, spec = given["a"], _on(home, spec)
+    facts, arch = home.describe(a), _arch_on(home, spec, a)
+    rule = _types(spec, home, facts.dtype, spec.dtype, arch)
+    layout = spec.layout(tuple(facts.shape), by_offsets=by_offsets)
+    needed = _needed(home, a, (layout.order, rule.work))
+    ready = Ready(spec, home, rule, arch, None, (("in", needed),), layout.result, layout)
+    if by_offsets:
+        return ready
+    uneven = layout.missing > 0 and not isinstance(home, Host)
+    if uneven and spec.algorithm is not None:
+        raise Unsupported(
+            f"{layout.segment_size} does not divide the axis' length, {layout.length}: in GPU "
+            "memory the last segment of each row is then shorter, and segments lie by offsets, "
+            "for which there is no algorithm to name. Leave algorithm out, or pass row by row"
         )
-        if call.report is not None:
-            _require_report(call.report)
-            for _ in self.starts or (None,):
-                call.report.note(self.plan.launch_plan, self.plan.problem.arch or "")
-        if self.flat is not None:
-            result = out if out is not None else result.reshape(self.flat)
-        return result if self.back is None else self.backend.restored(result, self.back)
+    own = None
+    if uneven or lies_by_offsets(spec, layout, rule):
+        even = Call(offsets=layout.even_edges)
+        own = offsets_of(home, a, even, length=layout.length, rows=layout.rows)
+    return _planned(replace(ready, offsets=own), layout, own)
 
 
-def lane_of(ready: ReadyCall, array: Any) -> Lane | None:
-    """Return the shortest way for a call of one array that has been run, if there is one."""
-    if not isinstance(ready, DeviceCall) or ready.layouts != (("in", None),):
-        return None
-    extras = (ready.initial, ready.starts, ready.back, ready.flat, ready.extra, ready.carry)
-    if any(extra is not None for extra in extras):
-        return None
-    session = ready.session
-    return session.lane((array,), ready.shape) if isinstance(session, QuickSession) else None
+def _with_offsets(ready: Ready, key: Hashable | None, a: Any, call: Call) -> tuple[Ready, Offsets]:
+    """Return the offsets of a call, checked, and what is ready for segments that lie like them."""
+    layout = ready.layout
+    assert layout is not None
+    if ready.plan is not None:
+        if call.segment_ids is not None:
+            call = call._replace(num_segments=layout.segments)
+        offsets = offsets_of(ready.home, a, call, length=layout.length, rows=1)
+        _require_fitting(ready.plan, offsets)
+        return ready, offsets
+    offsets = offsets_of(ready.home, a, call, length=layout.length, rows=layout.rows)
+    k = tile_for(ready.rule.types, ready.spec.tile).k
+    longest = rounded_longest(offsets.longest, layout.elements, k)
+    own_key = None if key is None else (key, offsets.segments, longest)
+    bound = _BY_OFFSETS.find(own_key)
+    if bound is None:
+        bound = _planned(ready, layout, offsets)
+        _BY_OFFSETS.keep(own_key, bound)
+    return bound, offsets
 
 
-@dataclass(frozen=True, slots=True)
-class _Zeros:
-    """The result for arrays in GPU memory without elements; refused: what does not go with it."""
-
-    backend: DeviceBackend
-    shape: tuple[int, ...]
-    result: str
-    refused: str
-    back: tuple[int, ...] | None = None
-    carry: MakeCarry | None = None
-
-    def __call__(self, arrays: Arrays, call: Call) -> Any:
-        """Make zeros."""
-        if self.carry is not None:
-            # It refuses what is wrong.
-            self.carry(arrays[0], call.initial)
-        if call.out is not None or any(array is not None for array in arrays[2:]):
-            raise Unsupported(self.refused)
-        zeros = self.backend.zeros(arrays[0], self.shape, self.result)
-        return zeros if self.back is None else self.backend.restored(zeros, self.back)
+def _planned(ready: Ready, layout: Layout, offsets: Offsets | None) -> Ready:
+    """Return what is ready with a plan, for segments of one size, or that lie by such offsets."""
+    longest = None
+    if offsets is not None:
+        layout, longest = replace(layout, by_offsets=offsets.segments), offsets.longest
+    plan, spec = None, ready.spec
+    if layout.elements:
+        problem = segment_problem(spec, layout, ready.rule, ready.arch, longest)
+        of_plan = Spec(spec.operation, backend=spec.backend, arch=spec.arch)
+        plan = plan_for(of_plan, problem, ready.rule)
+    return _shaped(ready, layout, plan)
 
 
-# --- Wherever the arrays are ----------------------------------------------------------------------
-
-
-def segment_call(
-    plan: Computation | None,
-    home: Home,
-    a: Any,
-    layout: Layout,
-    rule: TypeRule,
-    extra: Mapping[str, Any] = NO_EXTRA,
-    *,
-    carried: bool = False,
-) -> ReadyCall:
-    """Return the call for a sum or scan of an array; without a plan there is nothing to compute.
-
-    extra: inputs of the plan beside the array, where it is. carried: whether calls give initial
-    values.
-    """
-    arrangement = (layout.order, rule.work)
-    carry = partial(initial_of, home, layout=layout, rule=rule) if carried else None
-    if isinstance(home, Host):
-        dtype = numpy_type(rule.result)
-        return HostCall(
-            plan, {"in": arrangement}, layout.result, dtype, layout, extra=extra, carry=carry
-        )
-    if plan is None:
-        refused = "out= for an array without elements in GPU memory; leave it out"
-        return _Zeros(home, layout.result, rule.result, refused, layout.back, carry)
+def _shaped(ready: Ready, layout: Layout, plan: Planned | None) -> Ready:
+    """Return what is ready with a plan, a session for it, and the shape of the result."""
+    if isinstance(ready.home, Host) or plan is None:
+        return replace(ready, plan=plan, layout=layout, shape=layout.result)
     shape, flat = layout.result, None
     if layout.initial is not None and not layout.is_whole and layout.segments > 1:
         if layout.segments * layout.segment_size != layout.length:
@@ -448,51 +416,278 @@ def segment_call(
                 "axis. Scan with exclusive=True, and add the sums yourself"
             )
         shape, flat = (*layout.lead, layout.segments, layout.segment_size + 1), shape
-    return DeviceCall(
-        plan=plan,
-        backend=home,
-        session=plan.session_on(home),
-        layouts=(("in", _needed(home, a, arrangement)),),
-        shape=shape,
-        initial=layout.initial,
-        back=layout.back,
-        flat=flat,
-        extra=extra or None,
-        carry=carry,
+    session = plan.session_on(ready.home)
+    return replace(ready, plan=plan, layout=layout, shape=shape, flat=flat, session=session)
+
+
+def _segments_by_plan(plan: Planned, a: Any, call: Call) -> Ready:
+    """Return what is ready of a plan's sum or scan."""
+    p, spec = plan.problem, plan.spec
+    assert isinstance(p, SegmentProblem)
+    by_offsets = _require_offsets(plan, p, call)
+    if (call.initial is not None) != spec.carry:
+        raise InputError(
+            "this plan takes initial values: give initial="
+            if spec.carry
+            else "this plan takes no initial values; make one with initial=True"
+        )
+    home, given = gathered({"a": a}, plan.backend)
+    a, facts = given["a"], home.describe(given["a"])
+    shape = tuple(facts.shape)
+    if facts.dtype != plan.dtype or math.prod(shape) != p.length:
+        raise InputError(
+            f"this plan takes {p.length} elements of {plan.dtype}, got {math.prod(shape)} of "
+            f"{facts.dtype}; make another plan, or cast the array"
+        )
+    plan, layout, own = _plan_at(plan, home), _layout_by_plan(plan, p, shape), None
+    if isinstance(p, RaggedProblem) and not by_offsets:
+        own = offsets_of(home, a, Call(offsets=layout.even_edges), length=p.length, rows=1)
+    needed = _needed(home, a, (layout.order, plan.rule.work))
+    arch = p.arch or "hopper"
+    ready = Ready(spec, home, plan.rule, arch, None, (("in", needed),), (), offsets=own)
+    return _shaped(ready, layout, plan)
+
+
+def _layout_by_plan(plan: Planned, p: SegmentProblem, shape: tuple[int, ...]) -> Layout:
+    """Return the layout of an array of a shape that is taken as flat, and scanned in it."""
+    layout = Layout(
+        kind=p.kind,
+        order=tuple(range(len(shape))),
+        lead=(),
+        length=p.length,
+        segment_size=(
+            p.segment_size if isinstance(p, Problem) else plan.spec.segment_size or p.length
+        ),
+        is_whole=not plan.spec.is_segmented,
+        by_offsets=p.segments if isinstance(p, RaggedProblem) else None,
+        initial=plan.spec.initial,
     )
+    if p.kind == "scan":
+        return layout if layout.initial else replace(layout, kept=shape)
+    return replace(layout, kept=() if plan.operation == "sum" else (layout.segments,))
 
 
-def product_call(
-    plan: Computation | None,
-    home: Home,
-    given: Mapping[str, Any],
-    layout: ProductLayout,
-    rule: TypeRule,
-) -> ReadyCall:
-    """Return the call for a product of arrays by the users' names of them."""
-    layouts: dict[str, Arrangement] = {}
-    named = dict(zip(("in", layout.second, "c"), given.values(), strict=False))
-    for name, array in named.items():
-        if name == "c":
-            layouts[name] = tuple(range(len(layout.result))), rule.result
-            continue
-        facts = home.describe(array)
-        # Digits are those of each factor's own type; other factors are cast to one.
-        work = facts.dtype if rule.method == "digits" else rule.work
-        layouts[name] = tuple(range(len(facts.shape))), work
-    starts = None if plan is None else layout.starts()
+def _require_offsets(plan: Planned, p: SegmentProblem, call: Call) -> bool:
+    """Return whether a call gives offsets; refuse it if the plan is not for them."""
+    given = call.by_offsets
+    takes_some = isinstance(p, RaggedProblem) and plan.spec.segment_size is None
+    if given and not takes_some:
+        raise InputError(
+            f"{plan!r} takes no offsets; plan {plan.operation!r} with segments=, their number"
+        )
+    if takes_some and not given:
+        assert isinstance(p, RaggedProblem)
+        raise InputError(f"this plan is for {p.segments} segments by offsets; give offsets=")
+    return given
+
+
+def _require_fitting(plan: Planned, offsets: Offsets) -> None:
+    """Refuse offsets of other segments than planned."""
+    p = plan.problem
+    assert isinstance(p, RaggedProblem)
+    if offsets.segments != p.segments:
+        raise InputError(
+            f"this plan takes {p.segments + 1} offsets, of {p.segments} segments, got "
+            f"{offsets.segments + 1}; make another plan"
+        )
+    if p.longest is not None and offsets.facts is not None:
+        require_longest(offsets.facts, p.longest)
+
+
+def _plan_at(plan: Planned, home: Home) -> Planned:
+    """Return the plan for arrays of the same type there; refuse a type that has none."""
     if isinstance(home, Host):
-        stages = () if starts is None else (partial(batch, starts=starts, inner=layout.inner),)
-        return HostCall(plan, layouts, layout.result, numpy_type(rule.result), stages=stages)
-    if plan is None:
-        refused = "out= and c for matrices without elements in GPU memory; leave them out"
-        return _Zeros(home, layout.result, rule.result, refused)
-    needed = tuple((name, _needed(home, x, layouts[name])) for name, x in named.items())
-    return DeviceCall(plan, home, plan.session_on(home), needed, layout.result, starts=starts)
+        return plan
+    p, spec = plan.problem, plan.spec
+    rule = types_on_device(
+        plan.rule.given,
+        spec.dtype,
+        "f16" if p.types.acc == "f16" else "f32",
+        p.arch or "hopper",
+        product=isinstance(p, ProductProblem),
+        bits="exact" if plan.rule.method == "fixed point" else "segment",
+        algorithm=p.algorithm,
+    )
+    problem = p
+    if rule.types != p.types:
+        # The usual tile is that of the types.
+        named = None if p.tile == tile_for(p.types, None) else p.tile
+        problem = replace(p, types=rule.types, tile=tile_for(rule.types, named))
+    if isinstance(problem, SegmentProblem):
+        # Digits of NumPy arrays had none.
+        problem = replace(problem, carry=spec.carry)
+    if (problem, rule.result) == (p, plan.rule.result):
+        return plan
+    return plan_for(spec, problem, rule)
 
 
-def _needed(home: DeviceBackend, array: Any, wanted: Arrangement) -> Arrangement | None:
-    """Return how an array in GPU memory is to be arranged; None if it may be taken as it is."""
+# --- Making it ready: products --------------------------------------------------------------------
+
+
+def _product(spec: Spec, arrays: Arrays) -> Ready:
+    """Return what is ready of a product."""
+    a, b, c = arrays
+    named = {"a": a, spec.second: b} | ({} if c is None else {"c": c})
+    home, given = gathered(named, spec.backend)
+    spec = _on(home, spec)
+    left, right = home.describe(given["a"]), home.describe(given[spec.second])
+    if not isinstance(home, Host):
+        _require_on_device(spec, left, right)
+    arch = _arch_on(home, spec, given["a"])
+    layout = spec.product_layout(tuple(left.shape), tuple(right.shape))
+    if isinstance(home, Host):
+        factors = _common_type(left.dtype, right.dtype)
+        dtype = _with_addend(factors, c) if spec.dtype is None else spec.dtype
+        rule = _types(spec, home, factors.name, dtype, arch)
+        addend_of(c, layout.result, numpy_type(rule.result))
+    else:
+        rule = _types(spec, home, left.dtype, spec.dtype, arch)
+        if c is not None:
+            _require_addend(home, c, layout.result, rule)
+    plan = None
+    if not layout.is_empty:
+        # Digits are multiplied in slices, so that the rows of integers may have any length.
+        inner = min(layout.inner, 2**16) if rule.method == "digits" else layout.inner
+        one = replace(layout, inner=inner)
+        problem = product_problem(spec, one, rule, arch, add_c=c is not None)
+        of_plan = Spec(spec.operation, backend=spec.backend, arch=spec.arch)
+        plan = plan_for(of_plan, problem, rule)
+    return _product_ready(spec, home, given, layout, rule, arch, plan)
+
+
+def _product_ready(
+    spec: Spec, home: Home, given: Mapping[str, Any], layout: ProductLayout, rule: TypeRule,
+    arch: str, plan: Planned | None,
+) -> Ready:  # fmt: skip
+    """Return what is ready of a product of arrays by the users' names of them."""
+    arranged: list[tuple[str, Arrangement | None]] = []
+    for name, array in zip(("in", layout.second, "c"), given.values(), strict=False):
+        wanted = (tuple(range(len(layout.result))), rule.result)
+        if name != "c":
+            facts = home.describe(array)
+            # Digits are those of each factor's own type; other factors are cast to one.
+            work = facts.dtype if rule.method == "digits" else rule.work
+            wanted = (tuple(range(len(facts.shape))), work)
+        arranged.append((name, wanted if plan is None else _needed(home, array, wanted)))
+    starts = None if plan is None else layout.starts()
+    before = () if starts is None else (partial(batch, starts=starts, inner=layout.inner),)
+    session = None if plan is None or isinstance(home, Host) else plan.session_on(home)
+    return Ready(
+        spec, home, rule, arch, plan, tuple(arranged), layout.result,
+        starts=starts, before=before, session=session,
+    )  # fmt: skip
+
+
+def _product_by_plan(plan: Planned, p: ProductProblem, arrays: Arrays) -> Ready:
+    """Return what is ready of a plan's product."""
+    a, b, c = arrays
+    if (c is not None) != p.add_c:
+        raise InputError(
+            "this plan adds an array: give c"
+            if p.add_c
+            else "this plan adds no array; leave c out, or make one with add_c=True"
+        )
+    named = {"a": a, p.second: b} | ({} if c is None else {"c": c})
+    home, given = gathered(named, plan.backend)
+    if "c" in given and isinstance(home, Host):
+        given["c"] = as_numpy("c", c)
+    facts = {name: home.describe(array) for name, array in given.items()}
+    shape = _shape_by_plan(p, {name: tuple(one.shape) for name, one in facts.items()})
+    plan = _plan_at(plan, home)
+    for name, one in facts.items():
+        wanted = plan.result if name == "c" else plan.dtype
+        if one.dtype != wanted:
+            raise InputError(
+                f"this plan takes {name} of {wanted}, got {one.dtype}; make another plan, or "
+                "cast the array"
+            )
+    layout = ProductLayout(p.rows, p.inner, p.cols, shape)
+    arch = p.arch or "hopper"
+    return _product_ready(plan.spec, home, given, layout, plan.rule, arch, plan)
+
+
+def _shape_by_plan(p: ProductProblem, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the result's shape; refuse arrays of other shapes than planned."""
+    right = (p.inner,) if p.cols is None else (p.inner, p.cols)
+    first = shapes["a"]
+    if not first or first[-1] != p.inner or math.prod(first[:-1]) != p.rows:
+        raise InputError(
+            f"this plan takes a of shape ({p.rows}, {p.inner}), or with more axes and as many "
+            f"rows; got {first}. Make another plan"
+        )
+    result = first[:-1] + right[1:]
+    for name, wanted in ((p.second, right), ("c", result)):
+        if name in shapes and shapes[name] != wanted:
+            raise InputError(
+                f"this plan takes {name} of shape {wanted}, got {shapes[name]}; make another plan"
+            )
+    return result
+
+
+def _on(home: Home, spec: Spec) -> Spec:
+    """Return the specification with the backend that arrays in GPU memory have."""
+    return spec if isinstance(home, Host) else spec._replace(backend=home.name)
+
+
+def _types(spec: Spec, home: Home, given: str, dtype: Any, arch: str) -> TypeRule:
+    """Return the types for arrays of the type `given`, with results of type `dtype`."""
+    named: dict[str, Any] = {"bits": spec.bits, "algorithm": spec.algorithm}
+    named["product"] = spec.is_product
+    if isinstance(home, Host):
+        return types_on_host(given, dtype, spec.acc, arch, tile=spec.tile, **named)
+    return types_on_device(given, dtype, spec.acc, arch, **named)
+
+
+def _arch_on(home: Home, spec: Spec, a: Any) -> str:
+    """Return whose arithmetic a call follows on an array, where it is."""
+    there = None if isinstance(home, Host) else a
+    return arch_of_run(spec.arch, spec.backend, there)
+
+
+def _with_addend(factors: np.dtype[Any], c: Any) -> str:
+    """Return the usual type of the result, of integers the wide one."""
+    common = factors
+    if type(c) is float and factors.kind in "biu":
+        common = np.dtype(np.float64)
+    elif c is not None and type(c) not in (int, float):
+        # As in NumPy, a Python scalar has no type of its own.
+        common = _common_type(factors.name, as_numpy("c", c).dtype.name)
+    if common.kind in "biu":
+        return "uint64" if common.kind == "u" else "int64"
+    return common.name
+
+
+def _common_type(*names: str) -> np.dtype[Any]:
+    try:
+        common: np.dtype[Any] = np.result_type(*map(numpy_type, names))
+    except TypeError as error:
+        raise InputError(f"{', '.join(names)} have no common type; cast one of them") from error
+    return common
+
+
+def _require_on_device(spec: Spec, left: DeviceArrayFacts, right: DeviceArrayFacts) -> None:
+    """Refuse factors that go together in NumPy, and not in GPU memory."""
+    if left.dtype != right.dtype:
+        raise InputError(
+            f"a is of {left.dtype} and {spec.second} of {right.dtype}; in GPU memory both "
+            "must be of one type: cast one of them"
+        )
+
+
+def _require_addend(backend: DeviceBackend, c: Any, shape: tuple[int, ...], rule: TypeRule) -> None:
+    """Refuse an addend in GPU memory that is not like the result."""
+    facts = backend.describe(c)
+    if tuple(facts.shape) != shape or facts.dtype != rule.result:
+        raise InputError(
+            f"c must be of {rule.result}, shape {shape}, as the result in GPU memory; got "
+            f"{facts.dtype}, {tuple(facts.shape)}"
+        )
+
+
+def _needed(home: Home, array: Any, wanted: Arrangement) -> Arrangement | None:
+    """Return how an array is to be arranged; None if one in GPU memory may be taken as it is."""
+    if isinstance(home, Host):
+        return wanted
     facts, (axes, dtype) = home.describe(array), wanted
     if axes != tuple(range(len(axes))) or not facts.contiguous or facts.dtype != dtype:
         return wanted

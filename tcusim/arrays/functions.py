@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 import numpy as np
 from numpy.typing import DTypeLike
 
-from tcusim.arrays.calls import run_ready
+from tcusim.arrays.calls import run
 from tcusim.arrays.dtypes import Bits
 from tcusim.arrays.libraries import (
     Array,
@@ -33,10 +33,9 @@ from tcusim.arrays.libraries import (
     only_where,
 )
 from tcusim.arrays.offsets import sorted_by_ids
-from tcusim.arrays.prepare import prepare_product, prepare_segments
 from tcusim.arrays.problem import Shape
 from tcusim.arrays.report import Report
-from tcusim.arrays.request import Call, Options, ProductRequest, SegmentRequest
+from tcusim.arrays.spec import Call, Spec
 from tcusim.backends import Progress
 from tcusim.errors import InputError, require_flags
 
@@ -235,10 +234,11 @@ def sum(
     """
     if where is not None:
         a = only_where(a, where)
-    request = SegmentRequest("sum", axis, None, dtype, keepdims)
-    asked = (request, Options(backend, tile, arch, acc, algorithm, bits), type(axis), None)
-    call = Call(out, stream, report, progress)
-    return run_ready(asked, (a,), call, prepare_segments)
+    spec = Spec(
+        "sum", axis, None, dtype, keepdims,
+        backend=backend, tile=tile, arch=arch, acc=acc, algorithm=algorithm, bits=bits,
+    )  # fmt: skip
+    return run(spec, (a,), Call(out, stream, report, progress))
 
 
 @overload
@@ -315,12 +315,11 @@ def cumsum(
     >>> tcusim.cumsum(np.ones(4, np.float16), include_initial=True)
     array([0., 1., 2., 3., 4.], dtype=float16)
     """
-    request = SegmentRequest(
-        "cumsum", axis, None, dtype, False, exclusive, reverse, include_initial
-    )
-    asked = (request, Options(backend, tile, arch, acc, algorithm, bits), type(axis), None)
-    call = Call(out, stream, report, progress, initial=initial)
-    return run_ready(asked, (a,), call, prepare_segments)
+    spec = Spec(
+        "cumsum", axis, None, dtype, False, exclusive, reverse, include_initial,
+        initial is not None, backend, tile, arch, acc, algorithm, bits,
+    )  # fmt: skip
+    return run(spec, (a,), Call(out, stream, report, progress, initial=initial))
 
 
 @overload
@@ -461,15 +460,12 @@ def segmented_sum(
     require_flags(sort=sort)
     if sort:
         a, segment_ids, *_ = sorted_by_ids(a, segment_ids, axis)
-    request = SegmentRequest("segmented_sum", axis, segment_size, dtype)
-    asked = (
-        request,
-        Options(backend, tile, arch, acc, algorithm, bits),
-        type(axis),
-        type(segment_size),
-    )
+    spec = Spec(
+        "segmented_sum", axis, segment_size, dtype,
+        backend=backend, tile=tile, arch=arch, acc=acc, algorithm=algorithm, bits=bits,
+    )  # fmt: skip
     call = Call(out, stream, report, progress, offsets, check_offsets, segment_ids, num_segments)
-    sums = run_ready(asked, (a,), call, prepare_segments)
+    sums = run(spec, (a,), call)
     return like_array(given, sums) if sort and out is None and is_foreign(given) else sums
 
 
@@ -553,22 +549,17 @@ def segmented_cumsum(
             "include_initial goes with segments that lie side by side, and sort with others; leave "
             "one of them out"
         )
-    request = SegmentRequest(
-        "segmented_cumsum", axis, segment_size, dtype, False, exclusive, reverse, include_initial
-    )
-    asked = (
-        request,
-        Options(backend, tile, arch, acc, algorithm, bits),
-        type(axis),
-        type(segment_size),
-    )
+    spec = Spec(
+        "segmented_cumsum", axis, segment_size, dtype, False, exclusive, reverse, include_initial,
+        initial is not None, backend, tile, arch, acc, algorithm, bits,
+    )  # fmt: skip
     call = Call(
         out, stream, report, progress, offsets, check_offsets, segment_ids, num_segments, initial
     )
     if in_order is None:
-        return run_ready(asked, (a,), call, prepare_segments)
+        return run(spec, (a,), call)
     call = call._replace(out=None, segment_ids=in_order.ids)
-    return in_order.restored(run_ready(asked, (in_order.a,), call, prepare_segments), out, a)
+    return in_order.restored(run(spec, (in_order.a,), call), out, a)
 
 
 @overload
@@ -644,9 +635,10 @@ def matmul(
     array([[ 5., 14.],
            [14., 50.]], dtype=float16)
     """
-    asked = (ProductRequest("matmul", dtype), Options(backend, tile, arch, acc, algorithm))
-    call = Call(out, stream, report, progress)
-    return run_ready(asked, (a, b, c), call, prepare_product)
+    spec = Spec(
+        "matmul", dtype=dtype, backend=backend, tile=tile, arch=arch, acc=acc, algorithm=algorithm
+    )
+    return run(spec, (a, b, c), Call(out, stream, report, progress))
 
 
 @overload
@@ -705,6 +697,7 @@ def matvec(
     >>> tcusim.matvec(np.eye(3, dtype=np.float16), [1, 2, 3])
     array([1., 2., 3.])
     """
-    asked = (ProductRequest("matvec", dtype), Options(backend, tile, arch, acc, algorithm))
-    call = Call(out, stream, report, progress)
-    return run_ready(asked, (a, x, c), call, prepare_product)
+    spec = Spec(
+        "matvec", dtype=dtype, backend=backend, tile=tile, arch=arch, acc=acc, algorithm=algorithm
+    )
+    return run(spec, (a, x, c), Call(out, stream, report, progress))

@@ -1,20 +1,18 @@
 """Array libraries: where an array is, what it is, and who makes and moves others of its kind.
 
-No GPU library is imported here. NumPy arrays are dealt with by `HOST`, arrays in GPU memory by a
-`tcusim.backends.DeviceBackend`, in the same words. Other arrays on the CPU, such as torch's, are
-taken as NumPy arrays without a copy, and results go back to their library.
+No GPU library is imported here. Other arrays on the CPU, such as torch's, are taken as NumPy arrays
+without a copy, and results go back to their library.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.arrays.dtypes import numpy_type
 from tcusim.backends import (
     DeviceBackend,
     backends,
@@ -26,21 +24,18 @@ from tcusim.errors import BackendUnavailable, InputError
 from tcusim.machine.convert import bits_of_tensor, require_unmasked
 
 __all__ = [
-    "HOST",
     "Array",
-    "Home",
-    "Host",
     "HostArray",
     "Kind",
-    "addend_of",
     "as_numpy",
+    "chosen_backend",
     "compressed_rows",
-    "gathered",
     "is_foreign",
     "is_on_device",
     "like_array",
     "name_of_kind",
     "only_where",
+    "require_plain",
     "require_real",
     "signature",
 ]
@@ -338,106 +333,3 @@ def like_array(a: Any, result: Any) -> Any:
             f"the result, of {result.dtype}, cannot become a {name_of_kind(a)}: {error}. Give a "
             "dtype that its library has"
         ) from error
-
-
-class HostFacts(NamedTuple):
-    """What tcusim must know of a NumPy array; see `tcusim.backends.DeviceArrayFacts`."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    contiguous: bool
-
-
-class Host:
-    """NumPy's arrays, in the words of `tcusim.backends.DeviceBackend`."""
-
-    def describe(self, array: Array) -> HostFacts:
-        """Return what an array is."""
-        return HostFacts(array.shape, array.dtype.name, array.flags.c_contiguous)
-
-    def arranged(self, array: Array, axes: tuple[int, ...], dtype: str) -> Array:
-        """Return the array with its axes in this order, contiguous and of this type."""
-        moved = cast_finite(array.transpose(axes), numpy_type(dtype))
-        return np.ascontiguousarray(moved).reshape(moved.shape)
-
-    def restored(self, array: Array, axes: tuple[int, ...]) -> Array:
-        """Return a view in which axis i of the array is axis axes[i]."""
-        return array.transpose(np.argsort(axes))
-
-    def to_device(self, values: Array, like: Array) -> Array:
-        """Return the values, which are there already."""
-        return values
-
-
-HOST: Final = Host()
-# Who deals with the arrays of a call.
-Home: TypeAlias = Host | DeviceBackend
-
-
-def gathered(given: Mapping[str, Any], backend: str | None) -> tuple[Home, dict[str, Any]]:
-    """Return who deals with arrays, and the arrays: all NumPy's, or all in GPU memory.
-
-    An addend "c" on the computer is taken as it is: a Python number has no type of its own.
-    """
-    for name, array in given.items():
-        require_plain(name, array)
-    there = next((name for name, array in given.items() if is_on_device(array)), None)
-    if there is None:
-        return HOST, {
-            name: array if name == "c" else as_numpy(name, array) for name, array in given.items()
-        }
-    for name, array in given.items():
-        if not is_on_device(array):
-            raise InputError(
-                f"{name} is a {name_of_kind(array)}, but {there} is in GPU memory; copy {name} "
-                f"there too, or {there} to a NumPy array"
-            )
-    return chosen_backend(given["a"], backend), dict(given)
-
-
-def cast_finite(x: Array, to: np.dtype[Any]) -> Array:
-    """Convert to the type of the computation; refuse to make infinities."""
-    if x.dtype == to:
-        return x
-    with np.errstate(over="ignore"):
-        cast: Array = x.astype(to)
-    if to.kind not in "iu" and not np.array_equal(np.isfinite(cast), np.isfinite(x)):
-        raise InputError(
-            f"the input holds values beyond the range of {to}, the type of the computation; "
-            "leave dtype out, or scale the input"
-        )
-    return cast
-
-
-def addend_of(
-    c: Any, shape: tuple[int, ...], result: np.dtype[Any], name: str = "c"
-) -> Array | None:
-    """Return what is added to results, in their shape and type; refuse what would lose.
-
-    An integer is added modulo 2**64, so a result of an integer type takes one of any sign and size.
-    """
-    if c is None:
-        return None
-    is_integer = type(c) is int or (type(c) is not float and as_numpy(name, c).dtype.kind in "biu")
-    if result.kind in "iu":
-        if not is_integer:
-            raise InputError(
-                f"{name} holds fractions, which a result of {result} would lose. Give an integer "
-                f"{name}, or a float dtype"
-            )
-        if type(c) is int and not -(2**63) <= c < 2**64:
-            raise InputError(f"{name} = {c} does not fit an integer of 64 bits")
-        array = np.asarray(c % 2**64, np.uint64) if type(c) is int else as_numpy(name, c)
-        array = array.astype(np.uint64).astype(result)
-    else:
-        try:
-            array = np.asarray(float(c)) if type(c) is int else as_numpy(name, c)
-        except OverflowError as error:
-            raise InputError(f"{name} is beyond the range of {result}: {error}") from error
-        array = cast_finite(array, result)
-    try:
-        return np.broadcast_to(array, shape)
-    except ValueError:
-        raise InputError(
-            f"{name} must have the shape {shape}, or be broadcast to it; got {array.shape}"
-        ) from None

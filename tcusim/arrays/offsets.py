@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.arrays.dtypes import TypeRule, numpy_type
+from tcusim.arrays.home import Home, Host, addend_of
 from tcusim.arrays.libraries import (
     Array,
-    Home,
-    Host,
-    addend_of,
     as_numpy,
     is_foreign,
     is_on_device,
     like_array,
     name_of_kind,
 )
-from tcusim.arrays.request import Call, Layout, count_of
+from tcusim.arrays.spec import Call, Layout, count_of
 from tcusim.backends import DeviceBackend, IntegerFacts, OffsetsBackend
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine.formats import format_of
@@ -65,10 +63,6 @@ class Offsets:
     def longest(self) -> int | None:
         """Elements of the longest segment, if known."""
         return None if self.facts is None else self.facts.longest
-
-    def applied(self, layout: Layout) -> Layout:
-        """Return the layout whose segments lie by these offsets."""
-        return replace(layout, by_offsets=self.segments, edges=self.edges)
 
 
 def offsets_of(home: Home, a: Any, call: Call, *, length: int, rows: int) -> Offsets:

@@ -18,7 +18,7 @@ from tcusim.arrays.dtypes import FLOATS, numpy_type, types_on_host
 from tcusim.arrays.functions import segmented_sum
 from tcusim.arrays.libraries import as_numpy, like_array
 from tcusim.arrays.problem import Shape, tile_for
-from tcusim.arrays.request import SegmentRequest
+from tcusim.arrays.spec import Spec
 from tcusim.errors import InputError, require_flags, require_names
 from tcusim.machine import arch_of
 from tcusim.machine.formats import array_name_of
@@ -299,7 +299,7 @@ def _array(name: str, a: Any, axis: Any) -> Any:
     values = a if hasattr(a, "shape") and hasattr(a, "dtype") else as_numpy(name, a)
     if isinstance(values, np.ndarray):
         values = as_numpy(name, values)
-    SegmentRequest("segmented_sum", axis).axes(len(values.shape))
+    Spec("segmented_sum", axis).axes(len(values.shape))
     return values
 
 

@@ -4,29 +4,166 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 
+from tcusim.arrays.calls import run
 from tcusim.arrays.dtypes import Bits, types_on_host
-from tcusim.arrays.plans import Asked, Plan, ProductPlan, plan_for
-from tcusim.arrays.posed import lies_by_offsets, product_problem, segment_problem
-from tcusim.arrays.problem import (
-    Shape,
-    require_unnamed,
+from tcusim.arrays.libraries import Array, HostArray, Kind
+from tcusim.arrays.plans import (
+    Planned,
+    lies_by_offsets,
+    plan_for,
+    product_problem,
+    segment_problem,
 )
-from tcusim.arrays.request import (
+from tcusim.arrays.problem import ProductProblem, Shape, require_unnamed
+from tcusim.arrays.spec import (
     OPERATIONS,
-    Options,
+    Call,
     ProductLayout,
-    SegmentRequest,
+    Spec,
     arch_of_run,
     count_of,
 )
 from tcusim.errors import InputError, require_names, unknown_name
 from tcusim.machine.formats import array_name_of
 
-__all__ = ["plan", "plan_product"]
+__all__ = ["Plan", "ProductPlan", "plan", "plan_product"]
+
+
+class _ByOffsets(TypedDict, total=False):
+    offsets: Any
+    check_offsets: bool
+    segment_ids: Any
+    initial: Any
+
+
+class Plan(Planned):
+    """The launches of one sum or scan, ready to be called; `tcusim.plan` makes one.
+
+    `plan(a)` computes. What it takes is prepared in the first call on a backend and kept: programs
+    emitted, compiled and loaded, and memory for what lies between launches. Further calls launch.
+
+    Attributes
+    ----------
+    spec, problem, rule, launch_plan, strategy, rationale, stages
+        As `Planned` has them: `launch_plan` is what a backend runs, and `rationale` says why.
+    """
+
+    @overload
+    def __call__(
+        self, a: HostArray, out: Any = ..., stream: Any = ..., **keywords: Unpack[_ByOffsets]
+    ) -> Array: ...
+    @overload
+    def __call__(
+        self, a: Kind, out: Any = ..., stream: Any = ..., **keywords: Unpack[_ByOffsets]
+    ) -> Kind: ...
+    def __call__(
+        self,
+        a: Any,
+        out: Any = None,
+        stream: Any = None,
+        *,
+        offsets: Any = None,
+        check_offsets: bool = True,
+        segment_ids: Any = None,
+        initial: Any = None,
+    ) -> Any:
+        """Compute: launch for an array of the planned type and length.
+
+        Results are those of `tcusim.sum` and its kin for such an array.
+
+        Parameters
+        ----------
+        a : array
+            Of the planned element type and `length` elements in any shape. A NumPy array runs on
+            the plan's backend, "numpy" by default; an array in GPU memory stays there.
+        out : array, optional
+            Where to put the result: of a's kind, the result's element type and shape. For a scan
+            it may be `a` itself if the two element types are equal.
+        stream : optional
+            For arrays in GPU memory, the stream to launch on; by default their library's current
+            one. Calls on several streams or from several threads do not disturb each other.
+        offsets : array_like of int, shape (segments + 1,), optional
+            For plans of segments by offsets: where each begins and ends, as in
+            `tcusim.segmented_sum`. For an array in GPU memory they may be there too, flat, of int64
+            or int32.
+        check_offsets : bool
+            False leaves offsets in GPU memory unchecked, and the call waits for nothing: see
+            `tcusim.segmented_sum`.
+        segment_ids : array_like of int, optional
+            Instead of offsets: the number of each element's segment, from 0 up, as there.
+        initial : number or array, optional
+            For plans made with initial=True: what precedes the first element of each segment, as in
+            `tcusim.segmented_cumsum`.
+
+        Returns
+        -------
+        array of a's kind; of a's shape for scans, (segments,) for segmented sums, () for sums
+
+        Raises
+        ------
+        InputError
+            If an array does not fit.
+        """
+        call = Call(out, stream, None, None, offsets, check_offsets, segment_ids, initial=initial)
+        return run(self, (a,), call)
+
+
+class ProductPlan(Planned):
+    """The launch of one product, ready to be called; `tcusim.plan_product` makes one.
+
+    `plan(a, b)` multiplies. The first call on a backend emits, compiles and loads the kernel;
+    further calls launch it, and nothing else.
+
+    Attributes
+    ----------
+    spec, problem, rule, launch_plan, strategy, rationale, stages
+        As `Planned` has them: `launch_plan` is what a backend runs, and `rationale` says why.
+    """
+
+    problem: ProductProblem
+
+    @overload
+    def __call__(
+        self, a: HostArray, b: HostArray, c: Any = ..., *, out: Any = ..., stream: Any = ...
+    ) -> Array: ...
+    @overload
+    def __call__(
+        self, a: Kind, b: Any, c: Any = ..., *, out: Any = ..., stream: Any = ...
+    ) -> Kind: ...
+    def __call__(
+        self, a: Any, b: Any, c: Any = None, *, out: Any = None, stream: Any = None
+    ) -> Any:
+        """Multiply: launch for arrays of the planned types and sizes.
+
+        Results are those of `tcusim.matmul` and `tcusim.matvec` for such arrays.
+
+        Parameters
+        ----------
+        a : array, shape (..., inner)
+            Of `rows` rows in all.
+        b : array, shape (inner, cols) or (inner,)
+            Where `a` is.
+        c : array, optional
+            Of the result's shape and type, if the plan was made with add_c.
+        out : array, optional
+            Where to put the result; it overlaps no other array.
+        stream : optional
+            For arrays in GPU memory, the stream to launch on.
+
+        Returns
+        -------
+        array of a's kind, shape (..., cols) or (...)
+
+        Raises
+        ------
+        InputError
+            If an array does not fit.
+        """
+        return run(self, (a, b, c), Call(out, stream))
 
 
 def plan(
@@ -104,7 +241,6 @@ def plan(
     >>> plan(np.arange(8, dtype=np.float16))
     array([ 6., 22.], dtype=float16)
     """
-    options = Options(backend, tile, arch, acc, algorithm, bits, strategy).checked()
     require_names(operation=operation)
     if operation in ("matmul", "matvec"):
         raise InputError(f"{operation!r} is a product; plan it with tcusim.plan_product")
@@ -119,24 +255,34 @@ def plan(
     for name, wanted in (order | {"initial": initial}).items():
         if wanted and OPERATIONS[operation] != "scan":
             raise InputError(f"{name} is for scans, and {operation!r} is none")
-    request = SegmentRequest(operation, axis=0, segment_size=size, **order)
+    spec = Spec(
+        operation, 0, size, result, False, exclusive, reverse, include_initial, initial,
+        backend, tile, arch, acc, algorithm, bits, strategy,
+    )  # fmt: skip
+    spec.require_names()
     used = arch_of_run(arch, backend)
     named_result = None if result is None else array_name_of(result)
     given = _given_type(dtype)
-    rule = types_on_host(
-        given, named_result, acc, used, bits=options.bits, algorithm=algorithm, tile=tile
-    )
-    layout = request.layout((length,), by_offsets="segments" in sizes)
+    rule = types_on_host(given, named_result, acc, used, bits=bits, algorithm=algorithm, tile=tile)
+    layout = spec.layout((length,), by_offsets="segments" in sizes)
     if initial:
         require_unnamed(algorithm, "initial=")
-    own = "segments" not in sizes and lies_by_offsets(layout, rule, options)
+    own = "segments" not in sizes and lies_by_offsets(spec, layout, rule)
     segments = layout.segments if own else sizes.get("segments")
     longest = layout.segment_size if own else sizes.get("longest")
     layout = replace(layout, by_offsets=segments)
-    problem = segment_problem(request, layout, rule, options, used, longest, carry=initial)
-    own_size = layout.segment_size if own else None
-    asked = Asked(rule.named(named_result), request.initial, own_size, initial)
-    made: Plan = plan_for(operation, problem, arch, backend, rule, asked)
+    problem = segment_problem(spec, layout, rule, used, longest)
+    made = plan_for(
+        spec._replace(
+            segment_size=layout.segment_size if own else None,
+            dtype=rule.named(named_result),
+            tile=None,
+        ),
+        problem,
+        rule,
+        Plan,
+    )
+    assert isinstance(made, Plan)
     return made
 
 
@@ -223,7 +369,6 @@ def plan_product(
     >>> plan(np.ones((2, 3), np.float16), np.arange(3, dtype=np.float16))
     array([3., 3.], dtype=float16)
     """
-    options = Options(backend, tile, arch, acc, algorithm, strategy=strategy).checked()
     if not isinstance(operation, str) or operation not in ("matmul", "matvec"):
         raise unknown_name("operation", operation, ("matmul", "matvec"))
     if (cols is None) != (operation == "matvec"):
@@ -234,11 +379,17 @@ def plan_product(
         cols=None if cols is None else count_of("cols", cols),
         result=(),
     )
+    spec = Spec(
+        operation, backend=backend, tile=tile, arch=arch, acc=acc, algorithm=algorithm,
+        strategy=strategy,
+    )  # fmt: skip
+    spec.require_names()
     used = arch_of_run(arch, backend)
     named_result = None if result is None else array_name_of(result)
     given = _given_type(dtype)
     rule = types_on_host(given, named_result, acc, used, product=True, tile=tile)
-    problem = product_problem(layout, rule, options, used, add_c=bool(add_c))
-    asked = Asked(rule.named(named_result))
-    made: ProductPlan = plan_for(operation, problem, arch, backend, rule, asked)
+    problem = product_problem(spec, layout, rule, used, add_c=bool(add_c))
+    of_plan = spec._replace(dtype=rule.named(named_result), tile=None)
+    made = plan_for(of_plan, problem, rule, ProductPlan)
+    assert isinstance(made, ProductPlan)
     return made

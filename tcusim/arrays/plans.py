@@ -1,26 +1,23 @@
-"""Plans: launches that are chosen once, kept, and called often.
+"""Plans: launches that are chosen once, kept, and run often.
 
-A plan is data: launches of step programs on named arrays ("in", "out" and what lies between), and
-the reasons for them. `print` shows all of it. Every function on arrays makes one; called with an
-array, it only launches. Which launches those are, `tcusim.arrays.planner` decides.
+A plan is data: launches of step programs on named arrays ("in", "out" and the arrays between), and
+the reasons for them. `print` shows all of it. Every function on arrays makes one, from its
+specification and the layout of the array; `tcusim.arrays.planner` decides on the launches.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Any, Final, NamedTuple, TypedDict, Unpack, overload
+from typing import Any
 
 import numpy as np
 
-from tcusim.arrays.calls import ReadyCall, product_call, run_ready, segment_call
-from tcusim.arrays.dtypes import TypeRule, numpy_type, types_on_device
+from tcusim.arrays.dtypes import TypeRule, numpy_type
 from tcusim.arrays.exact import Stage, Work, few_summed, stages_of, through
-from tcusim.arrays.libraries import Array, Home, Host, HostArray, Kind, as_numpy, gathered
-from tcusim.arrays.offsets import Offsets, offsets_of, require_longest
+from tcusim.arrays.libraries import Array
 from tcusim.arrays.planner import Choice, choose
 from tcusim.arrays.problem import (
     MOST_BY_PARTS,
@@ -30,37 +27,25 @@ from tcusim.arrays.problem import (
     RaggedProblem,
     SegmentProblem,
     pieces_of,
+    rounded_longest,
     tile_for,
 )
-from tcusim.arrays.request import (
-    Call,
-    Layout,
-    ProductLayout,
-)
-from tcusim.backends import DeviceBackend, Edge, Session, get_backend
-from tcusim.errors import InputError, Unsupported, VerifyError
+from tcusim.arrays.sizes import longest_scanned
+from tcusim.arrays.spec import Call, Layout, ProductLayout, Spec
+from tcusim.backends import DeviceBackend, Session, get_backend
+from tcusim.errors import Unsupported, VerifyError
 from tcusim.markup import shown, table
 from tcusim.program.launches import Launch, LaunchPlan, Memory
 from tcusim.simulate.counts import Counts, counts_of_text
 
-__all__ = ["Asked", "Plan", "Planned", "ProductPlan", "launches_for", "plan_for"]
-
-
-class Asked(NamedTuple):
-    """What a user asked of a plan beside its problem.
-
-    result: the type of the result, if it was named. initial: where scans are longer by a zero.
-    size: of segments that lie by offsets that the plan makes. carry: whether calls give what
-    precedes the first element of each segment.
-    """
-
-    result: str | None = None
-    initial: Edge | None = None
-    size: int | None = None
-    carry: bool = False
-
-
-_USUAL: Final = Asked()
+__all__ = [
+    "Planned",
+    "launches_for",
+    "lies_by_offsets",
+    "plan_for",
+    "product_problem",
+    "segment_problem",
+]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,16 +54,12 @@ class Planned:
 
     Attributes
     ----------
-    operation : str
-        "sum", "cumsum", "segmented_sum", "segmented_cumsum", "matmul" or "matvec".
+    spec : Spec
+        The operation, and the keywords that were given beside those in `problem` and `rule`.
     problem : Problem, RaggedProblem or ProductProblem
         Sizes, types and tile of the launches; the second if segments lie by offsets.
     rule : TypeRule
         The types of arrays and results, and how they are made to fit those of the launches.
-    asked : Asked
-        What the user asked for beside that.
-    arch, backend : str or None
-        As given; None is settled when the plan is called.
     launch_plan : LaunchPlan
         What backends run, from "in" and other arguments to "out".
     strategy : str
@@ -89,12 +70,9 @@ class Planned:
         What makes NumPy arrays fit.
     """
 
-    operation: str
+    spec: Spec
     problem: AnyProblem
     rule: TypeRule
-    asked: Asked
-    arch: str | None
-    backend: str | None
     launch_plan: LaunchPlan
     strategy: str
     rationale: tuple[str, ...]
@@ -134,38 +112,22 @@ class Planned:
             session = self._sessions.setdefault(backend.name, made)
         return session
 
-    def _at(self, home: Home) -> Planned:
-        """Return the plan for arrays of the same type there; refuse what has none."""
-        if isinstance(home, Host):
-            return self
-        p = self.problem
-        acc = "f16" if p.types.acc == "f16" else "f32"
-        bits = "exact" if self.rule.method == "fixed point" else "segment"
-        arch = p.arch or "hopper"
-        is_product = isinstance(p, ProductProblem)
-        rule = types_on_device(
-            self.rule.given,
-            self.asked.result,
-            acc,
-            arch,
-            product=is_product,
-            bits=bits,
-            algorithm=p.algorithm,
-        )
-        problem = p
-        if rule.types != p.types:
-            # The usual tile is that of the types.
-            named = None if p.tile == tile_for(p.types, None) else p.tile
-            problem = replace(p, types=rule.types, tile=tile_for(rule.types, named))
-        if isinstance(problem, SegmentProblem):
-            # Digits of NumPy arrays had none.
-            problem = replace(problem, carry=self.asked.carry)
-        if (problem, rule.result) == (p, self.rule.result):
-            return self
-        made: Planned = plan_for(self.operation, problem, self.arch, self.backend, rule, self.asked)
-        return made
-
     # --- What it is --------------------------------------------------------------------------
+
+    @property
+    def operation(self) -> str:
+        """The name of the function: "sum", "segmented_cumsum", "matmul" and so on."""
+        return self.spec.operation
+
+    @property
+    def arch(self) -> str | None:
+        """The architecture as given; None is settled when the plan is called."""
+        return self.spec.arch
+
+    @property
+    def backend(self) -> str | None:
+        """The backend as given; None is that of the arrays."""
+        return self.spec.backend
 
     @property
     def dtype(self) -> str:
@@ -262,258 +224,53 @@ def _sizes(problem: AnyProblem, rule: TypeRule) -> str:
     return f"{problem}, of {rule.given} to {rule.result}{how}"
 
 
-class _ByOffsets(TypedDict, total=False):
-    offsets: Any
-    check_offsets: bool
-    segment_ids: Any
-    initial: Any
+# --- The problem of a specification ---------------------------------------------------------------
 
 
-class Plan(Planned):
-    """The launches of one sum or scan, ready to be called; `tcusim.plan` makes one.
-
-    `plan(a)` computes. What it takes is prepared in the first call on a backend and kept: programs
-    emitted, compiled and loaded, and memory for what lies between launches. Further calls launch.
-
-    Attributes
-    ----------
-    operation, problem, rule, asked, backend, arch, launch_plan, strategy, rationale, stages
-        As `Planned` has them: `launch_plan` is what a backend runs, and `rationale` says why.
-    """
-
-    @overload
-    def __call__(
-        self, a: HostArray, out: Any = ..., stream: Any = ..., **keywords: Unpack[_ByOffsets]
-    ) -> Array: ...
-    @overload
-    def __call__(
-        self, a: Kind, out: Any = ..., stream: Any = ..., **keywords: Unpack[_ByOffsets]
-    ) -> Kind: ...
-    def __call__(
-        self,
-        a: Any,
-        out: Any = None,
-        stream: Any = None,
-        *,
-        offsets: Any = None,
-        check_offsets: bool = True,
-        segment_ids: Any = None,
-        initial: Any = None,
-    ) -> Any:
-        """Compute: launch for an array of the planned type and length.
-
-        Results are those of `tcusim.sum` and its kin for such an array.
-
-        Parameters
-        ----------
-        a : array
-            Of the planned element type and `length` elements in any shape. A NumPy array runs on
-            the plan's backend, "numpy" by default; an array in GPU memory stays there.
-        out : array, optional
-            Where to put the result: of a's kind, the result's element type and shape. For a scan
-            it may be `a` itself if the two element types are equal.
-        stream : optional
-            For arrays in GPU memory, the stream to launch on; by default their library's current
-            one. Calls on several streams or from several threads do not disturb each other.
-        offsets : array_like of int, shape (segments + 1,), optional
-            For plans of segments by offsets: where each begins and ends, as in
-            `tcusim.segmented_sum`. For an array in GPU memory they may be there too, flat, of int64
-            or int32.
-        check_offsets : bool
-            False leaves offsets in GPU memory unchecked, and the call waits for nothing: see
-            `tcusim.segmented_sum`.
-        segment_ids : array_like of int, optional
-            Instead of offsets: the number of each element's segment, from 0 up, as there.
-        initial : number or array, optional
-            For plans made with initial=True: what precedes the first element of each segment, as in
-            `tcusim.segmented_cumsum`.
-
-        Returns
-        -------
-        array of a's kind; of a's shape for scans, (segments,) for segmented sums, () for sums
-
-        Raises
-        ------
-        InputError
-            If an array does not fit.
-        """
-        call = Call(out, stream, None, None, offsets, check_offsets, segment_ids, initial=initial)
-        return run_ready((self,), (a,), call, _prepare_plan)
-
-    def _prepare(self, a: Any, call: Call) -> ReadyCall:
-        by_offsets = self._require_offsets(call)
-        if (call.initial is not None) != self.asked.carry:
-            raise InputError(
-                "this plan takes initial values: give initial="
-                if self.asked.carry
-                else "this plan takes no initial values; make one with initial=True"
-            )
-        home, given = gathered({"a": a}, self.backend)
-        a, facts, p = given["a"], home.describe(given["a"]), self.problem
-        assert isinstance(p, SegmentProblem)
-        shape = tuple(facts.shape)
-        if facts.dtype != self.dtype or math.prod(shape) != p.length:
-            raise InputError(
-                f"this plan takes {p.length} elements of {self.dtype}, got {math.prod(shape)} of "
-                f"{facts.dtype}; make another plan, or cast the array"
-            )
-        plan, layout, extra = self._at(home), self._layout(shape), {}
-        if by_offsets or self.asked.size is not None:
-            if not by_offsets:
-                call = call._replace(offsets=layout.even_edges)
-            elif call.segment_ids is not None:
-                call = call._replace(num_segments=layout.segments)
-            offsets = offsets_of(home, a, call, length=p.length, rows=1)
-            self._require_fitting(offsets)
-            layout, extra["offsets"] = offsets.applied(layout), offsets.array
-        carried = call.initial is not None
-        return segment_call(plan, home, a, layout, plan.rule, extra, carried=carried)
-
-    def _layout(self, shape: tuple[int, ...]) -> Layout:
-        """Return the layout of an array of a shape that is taken as flat, and scanned in it."""
-        p = self.problem
-        assert isinstance(p, SegmentProblem)
-        layout = Layout(
-            kind=p.kind,
-            order=tuple(range(len(shape))),
-            lead=(),
-            length=p.length,
-            segment_size=p.segment_size if isinstance(p, Problem) else self.asked.size or p.length,
-            is_whole=not self.operation.startswith("segmented"),
-            by_offsets=p.segments if isinstance(p, RaggedProblem) else None,
-            initial=self.asked.initial,
-        )
-        if p.kind == "scan":
-            return layout if layout.initial else replace(layout, kept=shape)
-        return replace(layout, kept=() if self.operation == "sum" else (layout.segments,))
-
-    def _require_offsets(self, call: Call) -> bool:
-        """Return whether a call gives offsets; refuse it if the plan is not for them."""
-        given, p = call.by_offsets, self.problem
-        takes_some = isinstance(p, RaggedProblem) and self.asked.size is None
-        if given and not takes_some:
-            raise InputError(
-                f"{self!r} takes no offsets; plan {self.operation!r} with segments=, their number"
-            )
-        if takes_some and not given:
-            assert isinstance(p, RaggedProblem)
-            raise InputError(f"this plan is for {p.segments} segments by offsets; give offsets=")
-        return given
-
-    def _require_fitting(self, offsets: Offsets) -> None:
-        p = self.problem
-        assert isinstance(p, RaggedProblem)
-        if offsets.segments != p.segments:
-            raise InputError(
-                f"this plan takes {p.segments + 1} offsets, of {p.segments} segments, got "
-                f"{offsets.segments + 1}; make another plan"
-            )
-        if p.longest is not None and offsets.facts is not None:
-            require_longest(offsets.facts, p.longest)
+def segment_problem(
+    spec: Spec, layout: Layout, rule: TypeRule, arch: str, longest: int | None = None
+) -> Problem | RaggedProblem:  # fmt: skip
+    """Return the problem of a sum or scan of arrays of a layout."""
+    length = layout.rows * (layout.length + layout.missing)
+    common = _common(spec, rule, arch)
+    common |= {"kind": spec.kind, "length": length, "order": spec.order}
+    # Digits are added up as they are, and initial values to their sums.
+    common["carry"] = spec.carry and rule.method not in ("digits", "fixed point")
+    if layout.by_offsets is None:
+        return Problem(segment_size=min(layout.segment_size, length), **common)
+    return RaggedProblem(
+        segments=layout.by_offsets * layout.rows,
+        longest=rounded_longest(longest, length, common["tile"].k),
+        **common,
+    )
 
 
-def _prepare_plan(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call) -> ReadyCall:
-    (made,) = asked
-    ready: ReadyCall = made._prepare(*arrays, call)
-    return ready
+def lies_by_offsets(spec: Spec, layout: Layout, rule: TypeRule) -> bool:
+    """Return whether segments of one size are scanned by offsets: they are too long to share."""
+    if spec.algorithm is not None or layout.by_offsets is not None:
+        return False
+    if layout.kind != "scan":
+        return False
+    longest = longest_scanned(tile_for(rule.types, spec.tile))
+    return longest is not None and layout.segment_size > longest
 
 
-class ProductPlan(Planned):
-    """The launch of one product, ready to be called; `tcusim.plan_product` makes one.
+def product_problem(
+    spec: Spec, layout: ProductLayout, rule: TypeRule, arch: str, *, add_c: bool
+) -> ProductProblem:
+    """Return the problem of one product of arrays of a layout."""
+    sizes: dict[str, Any] = {"rows": layout.rows, "inner": layout.inner, "cols": layout.cols}
+    return ProductProblem(**sizes, add_c=add_c, **_common(spec, rule, arch))
 
-    `plan(a, b)` multiplies. The first call on a backend emits, compiles and loads the kernel;
-    further calls launch it, and nothing else.
 
-    Attributes
-    ----------
-    operation, problem, rule, asked, backend, arch, launch_plan, strategy, rationale, stages
-        As `Planned` has them: `launch_plan` is what a backend runs, and `rationale` says why.
-    """
-
-    problem: ProductProblem
-
-    @overload
-    def __call__(
-        self, a: HostArray, b: HostArray, c: Any = ..., *, out: Any = ..., stream: Any = ...
-    ) -> Array: ...
-    @overload
-    def __call__(
-        self, a: Kind, b: Any, c: Any = ..., *, out: Any = ..., stream: Any = ...
-    ) -> Kind: ...
-    def __call__(
-        self, a: Any, b: Any, c: Any = None, *, out: Any = None, stream: Any = None
-    ) -> Any:
-        """Multiply: launch for arrays of the planned types and sizes.
-
-        Results are those of `tcusim.matmul` and `tcusim.matvec` for such arrays.
-
-        Parameters
-        ----------
-        a : array, shape (..., inner)
-            Of `rows` rows in all.
-        b : array, shape (inner, cols) or (inner,)
-            Where `a` is.
-        c : array, optional
-            Of the result's shape and type, if the plan was made with add_c.
-        out : array, optional
-            Where to put the result; it overlaps no other array.
-        stream : optional
-            For arrays in GPU memory, the stream to launch on.
-
-        Returns
-        -------
-        array of a's kind, shape (..., cols) or (...)
-
-        Raises
-        ------
-        InputError
-            If an array does not fit.
-        """
-        return run_ready((self,), (a, b, c), Call(out, stream), _prepare_plan)
-
-    def _prepare(self, a: Any, b: Any, c: Any, call: Call) -> ReadyCall:
-        p = self.problem
-        if (c is not None) != p.add_c:
-            raise InputError(
-                "this plan adds an array: give c"
-                if p.add_c
-                else "this plan adds no array; leave c out, or make one with add_c=True"
-            )
-        named = {"a": a, p.second: b} | ({} if c is None else {"c": c})
-        home, given = gathered(named, self.backend)
-        if "c" in given and isinstance(home, Host):
-            given["c"] = as_numpy("c", c)
-        facts = {name: home.describe(array) for name, array in given.items()}
-        shape = self._shape_of_result({name: tuple(one.shape) for name, one in facts.items()})
-        plan = self._at(home)
-        for name, one in facts.items():
-            wanted = plan.result if name == "c" else plan.dtype
-            if one.dtype != wanted:
-                raise InputError(
-                    f"this plan takes {name} of {wanted}, got {one.dtype}; make another plan, or "
-                    "cast the array"
-                )
-        layout = ProductLayout(p.rows, p.inner, p.cols, shape)
-        return product_call(plan, home, given, layout, plan.rule)
-
-    def _shape_of_result(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the result's shape; refuse arrays of other shapes than planned."""
-        p = self.problem
-        right = (p.inner,) if p.cols is None else (p.inner, p.cols)
-        first = shapes["a"]
-        if not first or first[-1] != p.inner or math.prod(first[:-1]) != p.rows:
-            raise InputError(
-                f"this plan takes a of shape ({p.rows}, {p.inner}), or with more axes and as many "
-                f"rows; got {first}. Make another plan"
-            )
-        result = first[:-1] + right[1:]
-        for name, wanted in ((p.second, right), ("c", result)):
-            if name in shapes and shapes[name] != wanted:
-                raise InputError(
-                    f"this plan takes {name} of shape {wanted}, got {shapes[name]}; make another "
-                    "plan"
-                )
-        return result
+def _common(spec: Spec, rule: TypeRule, arch: str) -> dict[str, Any]:
+    return {
+        "types": rule.types,
+        "tile": tile_for(rule.types, spec.tile),
+        "arch": arch,
+        "algorithm": spec.algorithm,
+        "strategy": spec.strategy,
+    }
 
 
 # --- Making one -----------------------------------------------------------------------------------
@@ -530,14 +287,9 @@ def launches_for(problem: AnyProblem) -> Choice:
 
 @functools.lru_cache(maxsize=256)
 def plan_for(
-    operation: str,
-    problem: AnyProblem,
-    arch: str | None,
-    backend: str | None,
-    rule: TypeRule,
-    asked: Asked = _USUAL,
-) -> Any:
-    """Return the plan for a problem; the latest are kept."""
+    spec: Spec, problem: AnyProblem, rule: TypeRule, kind: type[Planned] = Planned
+) -> Planned:
+    """Return the plan for a problem; the latest are kept. kind: its class."""
     is_product = isinstance(problem, ProductProblem)
     if isinstance(problem, SegmentProblem):
         _require_exact(problem, rule)
@@ -546,16 +298,12 @@ def plan_for(
         launched = pieces_of(problem)
     choice = launches_for(launched)
     names = ", ".join(launch.program.name for launch in choice.plan.launches)
-    return (ProductPlan if is_product else Plan)(
-        operation=operation,
+    title = f"Plan({spec.operation!r}, {_sizes(problem, rule)}: {names})"
+    return kind(
+        spec=spec,
         problem=problem,
         rule=rule,
-        asked=asked,
-        arch=arch,
-        backend=backend,
-        launch_plan=replace(
-            choice.plan, title=f"Plan({operation!r}, {_sizes(problem, rule)}: {names})"
-        ),
+        launch_plan=replace(choice.plan, title=title),
         strategy=choice.strategy,
         rationale=choice.rationale,
         stages=stages_of(rule, product=is_product),

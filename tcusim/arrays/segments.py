@@ -12,11 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from tcusim.arrays.calls import require_out, warn_of_overflow
 from tcusim.arrays.dtypes import FLOATS, Bits, numpy_type
 from tcusim.arrays.functions import Accumulator, segmented_sum
+from tcusim.arrays.home import HOST, require_out, warn_of_overflow
 from tcusim.arrays.libraries import (
-    HOST,
     Array,
     as_numpy,
     is_foreign,
@@ -26,7 +25,7 @@ from tcusim.arrays.libraries import (
 )
 from tcusim.arrays.offsets import offsets_of, sorted_by_ids
 from tcusim.arrays.problem import Shape
-from tcusim.arrays.request import Call, SegmentRequest
+from tcusim.arrays.spec import Call, Spec
 from tcusim.errors import InputError, Unsupported, require_flags
 from tcusim.machine.formats import array_name_of
 
@@ -204,8 +203,8 @@ def _laid(
     if sort:
         values, ids, *_ = sorted_by_ids(values, ids, axis)
     call = Call(offsets=offsets, segment_ids=ids, num_segments=number)
-    request = SegmentRequest("segmented_sum", axis, segment_size)
-    layout = request.layout(values.shape, by_offsets=call.by_offsets)
+    spec = Spec("segmented_sum", axis, segment_size)
+    layout = spec.layout(values.shape, by_offsets=call.by_offsets)
     if not call.by_offsets:
         return values, layout.even_edges, {"segment_size": segment_size}
     edges = offsets_of(HOST, values, call, length=layout.length, rows=1).edges

@@ -14,7 +14,8 @@ from numpy.typing import DTypeLike
 import tcusim
 from tcusim.arrays.dtypes import Bits, numpy_type
 from tcusim.arrays.fixed_point import FixedPoint, places_of, terms_of
-from tcusim.arrays.libraries import addend_of, as_numpy, require_real
+from tcusim.arrays.home import addend_of
+from tcusim.arrays.libraries import as_numpy, require_real
 from tcusim.arrays.offsets import edges_of, edges_of_ids
 from tcusim.arrays.partial import (
     Operation,
@@ -27,7 +28,7 @@ from tcusim.arrays.partial import (
     type_of_work,
 )
 from tcusim.arrays.problem import Shape
-from tcusim.arrays.request import Call, count_of
+from tcusim.arrays.spec import Call, count_of
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.machine.formats import array_name_of
 

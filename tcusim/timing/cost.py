@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from tcusim.arrays.plans import Plan, ProductPlan
+from tcusim.arrays.plan_functions import Plan, ProductPlan
 from tcusim.errors import InputError
 from tcusim.machine import Unit, unit_of
 from tcusim.machine.rules import Arch, require_int

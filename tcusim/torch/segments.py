@@ -11,7 +11,7 @@ import torch
 from torch.compiler import is_compiling
 
 from tcusim.arrays.offsets import require_number
-from tcusim.arrays.request import count_of
+from tcusim.arrays.spec import count_of
 from tcusim.errors import InputError
 from tcusim.torch.functions import (
     Bits,

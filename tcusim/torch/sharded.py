@@ -18,7 +18,7 @@ import torch
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from tcusim.arrays.offsets import edges_of
-from tcusim.arrays.request import size_of
+from tcusim.arrays.spec import size_of
 from tcusim.errors import InputError
 from tcusim.torch.operators import LIBRARY, axes_of, operator
 from tcusim.torch.pieces import cumsum_of_pieces, cut_of, moved, sum_of_pieces

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 import on_gpu
 import tcusim
 from on_gpu import Library, arch, library_of, numbers, require_bits
-from tcusim.arrays.calls import READY
-from tcusim.arrays.plans import plan_for
+from tcusim.arrays.calls import forget
 from tcusim.errors import InputError
 from tcusim_cuda import CUPY, PYCUDA, device_sm
 
@@ -246,8 +245,7 @@ def test_the_library_chooses_the_backend(monkeypatch: pytest.MonkeyPatch) -> Non
             continue
         if name == "pycuda":
             pytest.importorskip("pycuda.autoprimaryctx")
-        plan_for.cache_clear()
-        READY.clear()
+        forget()
         prepared: list[Any] = []
         real = launcher.prepare
         monkeypatch.setattr(

@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.arrays.calls import READY
-from tcusim.arrays.plans import plan_for
+from tcusim.arrays.calls import READY, forget
 from tcusim.errors import InputError
 from tcusim_cuda import CUDA, runtime
 from tcusim_cuda.driver import Driver
@@ -47,7 +46,7 @@ def gpus(standing_in: Gpus, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
     standing_in.reset()
     with standing_in.current(0):
         yield standing_in
-    for clear in (plan_for.cache_clear, READY.clear, gc.collect):
+    for clear in (forget, gc.collect):
         clear()
     assert standing_in.complaints == ""
 

@@ -11,8 +11,7 @@ import pytest
 
 import device_standin
 from gpu_standin import StandIn, StandInDriver, Torch
-from tcusim.arrays.calls import READY
-from tcusim.arrays.plans import plan_for
+from tcusim.arrays.calls import forget
 from tcusim.simulate.backend import NUMPY
 from tcusim_cuda.driver import Driver
 
@@ -59,11 +58,9 @@ def device(
     """
     stand_in = getattr(request, "param", device_standin.StandIn)("cupy")
     only_backends(NUMPY, stand_in)
-    for clear in (plan_for.cache_clear, READY.clear):
-        clear()
+    forget()
     yield stand_in
-    for clear in (plan_for.cache_clear, READY.clear):
-        clear()
+    forget()
 
 
 @pytest.fixture(scope="session")

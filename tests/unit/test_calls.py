@@ -14,20 +14,18 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
-from tcusim.arrays import libraries, prepare
-from tcusim.arrays.calls import READY, Cache
-from tcusim.arrays.plans import plan_for
+from tcusim.arrays import calls, libraries
+from tcusim.arrays.calls import READY, Cache, Ready, forget
+from tcusim.arrays.spec import Spec
 from tcusim.errors import InputError
 from tcusim.simulate.backend import NumpyBackend
 
 
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> Iterator[None]:
-    for clear in (plan_for.cache_clear, READY.clear):
-        clear()
+    forget()
     yield
-    for clear in (plan_for.cache_clear, READY.clear):
-        clear()
+    forget()
 
 
 def halves(*shape: int) -> NDArray[np.float16]:
@@ -38,13 +36,13 @@ def halves(*shape: int) -> NDArray[np.float16]:
 def prepared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the operations of the sums and scans that are prepared, as they are."""
     seen: list[str] = []
-    real = prepare.prepare_segments
+    real = calls._segments
 
-    def count(asked: Any, arrays: Any, call: Any) -> Any:
-        seen.append(asked[0].operation)
-        return real(asked, arrays, call)
+    def count(spec: Spec, a: Any, call: Any) -> Ready:
+        seen.append(spec.operation)
+        return real(spec, a, call)
 
-    monkeypatch.setattr("tcusim.arrays.functions.prepare_segments", count)
+    monkeypatch.setattr(calls, "_segments", count)
     return seen
 
 
@@ -106,20 +104,39 @@ def test_offsets_are_looked_at_in_every_call(prepared: list[str]) -> None:
     for middle in (2, 5):
         result = tcusim.segmented_sum(x, offsets=[0, middle, 8])
         assert result.tolist() == [x[:middle].sum(), x[middle:].sum()]
-    assert len(prepared) == 2
-    assert len(READY) == 0
+    for wrong in ([0, 9, 8], [0, 5, 7], [1, 5, 8]):
+        with pytest.raises(InputError, match="offsets must"):
+            tcusim.segmented_sum(x, offsets=wrong)
+    # All else is known from the first call.
+    assert prepared == ["segmented_sum"]
+    assert len(READY) == 1
 
 
 def test_the_latest_calls_are_kept() -> None:
-    cache = Cache(3)
+    cache, ready = Cache(3), Ready(*[None] * 7)  # type: ignore[arg-type]
     for number in range(5):
-        cache.keep(number, lambda arrays, call: None)
+        cache.keep(number, ready)
     assert len(cache) == 3
     assert cache.find(1) is None
-    assert cache.find(4) is not None
+    assert cache.find(4) is ready
     unhashable: Any = [1]
-    cache.keep(unhashable, lambda arrays, call: None)
+    cache.keep(unhashable, ready)
     assert cache.find(unhashable) is None
+
+
+def test_calls_by_many_offsets_push_no_others_out(
+    prepared: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(self: NumpyBackend, plan: Any, inputs: Any, **options: Any) -> dict[str, Any]:
+        return {"out": np.zeros(plan.memory["out"].size, np.float16)}
+
+    monkeypatch.setattr(NumpyBackend, "run", run)
+    x = halves(900)
+    tcusim.segmented_sum(x, 10)
+    for segments in range(1, 300):
+        assert tcusim.segmented_sum(x, offsets=[*range(segments), 900]).size == segments
+    tcusim.segmented_sum(x, 10)
+    assert len(prepared) == 2
 
 
 # --- The depth of a call --------------------------------------------------------------------------
@@ -246,7 +263,7 @@ class Device:
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     stand_in = Device()
     real = tcusim.backends.get_backend
-    for module in ("tcusim.arrays.libraries", "tcusim.arrays.request"):
+    for module in ("tcusim.arrays.libraries", "tcusim.arrays.spec"):
         monkeypatch.setattr(
             f"{module}.get_backend", lambda name: stand_in if name == "noting" else real(name)
         )

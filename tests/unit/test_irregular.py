@@ -19,10 +19,11 @@ from tcusim.algorithms import algorithms, build
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.rows import GROUP_CHUNKS
 from tcusim.arrays.dtypes import TypeRule
-from tcusim.arrays.plan_functions import plan
+from tcusim.arrays.plan_functions import Plan, plan
 from tcusim.arrays.planner import choose
-from tcusim.arrays.plans import Plan, plan_for
+from tcusim.arrays.plans import plan_for
 from tcusim.arrays.problem import RaggedProblem, Types
+from tcusim.arrays.spec import Spec
 from tcusim.arrays.tuning import DEFAULT
 from tcusim.backends import run
 from tcusim.check.testing import random_inputs
@@ -94,7 +95,7 @@ def planned(kind: str, x: Array, offsets: Ints, **changes: Any) -> Plan:
     wanted = problem(kind, x.size, offsets.size - 1, **changes)
     t = wanted.types
     rule = TypeRule(t.dtype, t.dtype, t.result_dtype, t)
-    found = plan_for(operation, wanted, None, None, rule)
+    found = plan_for(Spec(operation), wanted, rule, Plan)
     assert isinstance(found, Plan)
     return found
 

@@ -1,7 +1,8 @@
-"""What a user asks for, as values: every argument is checked here, once, for every front door.
+"""Specifications: an operation with its keywords as one value, checked here for every caller.
 
-A request and options are what was written; a layout is what they come to for an array of some
-shape. None of it depends on the library of the array.
+A `Spec` is the same for many calls, and the key by which plans are kept; a `Call` has what differs
+from call to call. A layout is how an array of some shape is made of segments, or of matrices. None
+of them depends on the library of the array.
 """
 
 from __future__ import annotations
@@ -25,10 +26,8 @@ __all__ = [
     "OPERATIONS",
     "Call",
     "Layout",
-    "Options",
     "ProductLayout",
-    "ProductRequest",
-    "SegmentRequest",
+    "Spec",
     "arch_of_run",
     "count_of",
     "size_of",
@@ -41,70 +40,19 @@ OPERATIONS: Final[Mapping[str, str]] = {
     "segmented_sum": "reduction",
     "segmented_cumsum": "scan",
 }
+# The keywords of a specification that are names, or None.
+_NAMES: Final = ("backend", "arch", "acc", "algorithm", "bits", "strategy")
 # More elements than any memory holds; positions are 64-bit integers, and so are their sums.
 _MOST_ELEMENTS: Final = 2**48
 
 
-class Options(NamedTuple):
-    """The keywords that say how to compute, as the user wrote them; see `tcusim.sum`."""
+class Spec(NamedTuple):
+    """An operation and the keywords on which its plan depends, as a user wrote them.
 
-    backend: str | None = None
-    tile: Shape | None = None
-    arch: str | None = None
-    acc: str = "f32"
-    algorithm: str | None = None
-    bits: str = "segment"
-    strategy: str | None = None
-
-    def checked(self) -> Options:
-        """Return the options; refuse what is no name."""
-        require_names(**{name: value for name, value in self._asdict().items() if name != "tile"})
-        if self.acc not in ("f32", "f16"):
-            raise unknown_name("accumulator", self.acc, ("f32", "f16"))
-        if self.bits not in get_args(Bits):
-            raise unknown_name("bits", self.bits, get_args(Bits))
-        return self
-
-
-def arch_of_run(arch: str | None, backend: str | None, array: Any = None) -> str:
-    """Return whose arithmetic a call follows: the named one, or that of the backend's GPU.
-
-    That is the GPU of an array in GPU memory, else the current one.
+    Frozen and hashable: calls with equal specifications on like arrays share what is made ready.
+    The fields are the arguments of `tcusim.segmented_cumsum` and `tcusim.plan`; carry says whether
+    calls give initial values.
     """
-    if arch is not None:
-        return arch
-    own = None if backend is None else native_arch(get_backend(backend), array)
-    return own or "hopper"
-
-
-class Call(NamedTuple):
-    """The keywords that say where a result goes and who watches, for one call."""
-
-    out: Any = None
-    stream: Any = None
-    report: Report | None = None
-    progress: Progress | None = None
-    offsets: Any = None
-    check_offsets: bool = True
-    segment_ids: Any = None
-    num_segments: Any = None
-    initial: Any = None
-
-    @property
-    def by_offsets(self) -> bool:
-        """Whether segments lie by offsets, or by ids; refuse what does not go together."""
-        require_flags(check_offsets=self.check_offsets)
-        if self.segment_ids is None:
-            if self.num_segments is not None:
-                raise InputError("num_segments goes with segment_ids; leave it out")
-            return self.offsets is not None
-        if self.offsets is not None:
-            raise InputError("give offsets or segment_ids, not both")
-        return True
-
-
-class SegmentRequest(NamedTuple):
-    """A sum or a scan, as the user wrote it; see `tcusim.segmented_cumsum`."""
 
     operation: str
     axis: Any = None
@@ -114,6 +62,27 @@ class SegmentRequest(NamedTuple):
     exclusive: bool = False
     reverse: bool = False
     include_initial: bool = False
+    carry: bool = False
+    backend: str | None = None
+    tile: Shape | None = None
+    arch: str | None = None
+    acc: str = "f32"
+    algorithm: str | None = None
+    bits: str = "segment"
+    strategy: str | None = None
+
+    def require_names(self) -> None:
+        """Refuse keywords that name nothing."""
+        require_names(**{name: getattr(self, name) for name in _NAMES})
+        if self.acc not in ("f32", "f16"):
+            raise unknown_name("accumulator", self.acc, ("f32", "f16"))
+        if self.bits not in get_args(Bits):
+            raise unknown_name("bits", self.bits, get_args(Bits))
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it is a product, not a sum or a scan."""
+        return self.operation not in OPERATIONS
 
     @property
     def kind(self) -> str:
@@ -127,7 +96,7 @@ class SegmentRequest(NamedTuple):
 
     @property
     def initial(self) -> Edge | None:
-        """Where each scan is longer by a zero."""
+        """The end at which each scan is longer by a zero."""
         if not self.include_initial:
             return None
         if self.exclusive:
@@ -189,102 +158,12 @@ class SegmentRequest(NamedTuple):
             kept=kept if self.operation == "sum" else None,
         )
 
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How an array is made of rows of segments, and where their results go.
-
-    order: the array's axes, those that are summed or scanned last: its rows then lie end to end.
-    lead: lengths of the other axes. length: elements of a row. is_whole: whether each row is one
-    segment, and if it is empty an empty one. initial: where each segment's scan is longer by a
-    zero. kept: the shape of the result, if it is not that of the rows. edges: where the segments of
-    a row lie by offsets, if these are in the computer's memory. by_offsets: how many do.
-    """
-
-    kind: str
-    order: tuple[int, ...]
-    lead: tuple[int, ...]
-    length: int
-    segment_size: int
-    is_whole: bool
-    initial: Edge | None = None
-    kept: tuple[int, ...] | None = None
-    edges: NDArray[np.int64] | None = None
-    by_offsets: int | None = None
-
-    @property
-    def rows(self) -> int:
-        """How many rows there are."""
-        return math.prod(self.lead)
-
-    @property
-    def elements(self) -> int:
-        """Elements of the array."""
-        return self.rows * self.length
-
-    @property
-    def segments(self) -> int:
-        """Segments of a row."""
-        if self.by_offsets is not None:
-            return self.by_offsets
-        return 1 if self.is_whole else -(-self.length // self.segment_size)
-
-    @property
-    def even_edges(self) -> NDArray[np.int64]:
-        """Where the segments of a row begin and end that have one size."""
-        return np.minimum(np.arange(self.segments + 1) * self.segment_size, self.length)
-
-    @property
-    def shape_of_initial(self) -> tuple[int, ...]:
-        """The shape of a value for each segment, where the axis of segments has its place."""
-        if self.is_whole:
-            return self.lead
-        axis = min(self.order[-1], len(self.lead))
-        return (*self.lead[:axis], self.segments, *self.lead[axis:])
-
-    @property
-    def missing(self) -> int:
-        """Elements by which rows are to be filled up, so that segments do not reach across them."""
-        if self.by_offsets is not None or self.rows <= 1:
-            return 0
-        return -self.length % self.segment_size
-
-    @property
-    def back(self) -> tuple[int, ...] | None:
-        """The axes of the result, where the last is to go back to its place."""
-        in_order = self.order == tuple(range(len(self.order)))
-        return None if in_order or self.kept is not None else self.order
-
-    @property
-    def result(self) -> tuple[int, ...]:
-        """The result's shape, with the axis of segments or of the scan last."""
-        scanned = self.length if self.kind == "scan" else 0
-        summed = self.segments if self.kind == "reduction" or self.initial else 0
-        return (*self.lead, scanned + summed) if self.kept is None else self.kept
-
-    def unfilled(self, flat: NDArray[Any]) -> NDArray[Any]:
-        """Return the results of rows that were filled up, with a zero for each segment if asked."""
-        if self.kind == "reduction":
-            return flat
-        scans = flat.reshape(self.rows, self.length + self.missing)[:, : self.length]
-        if self.initial is None:
-            return scans
-        edges = self.even_edges if self.edges is None else self.edges
-        return np.insert(scans, edges[:-1] if self.initial == "first" else edges[1:], 0, axis=1)
-
-
-class ProductRequest(NamedTuple):
-    """A product, as the user wrote it; see `tcusim.matmul`."""
-
-    operation: str
-    dtype: Any = None
-
     @property
     def second(self) -> str:
         """What messages call the right factor."""
         return "b" if self.operation == "matmul" else "x"
 
-    def layout(self, left: tuple[int, ...], right: tuple[int, ...]) -> ProductLayout:
+    def product_layout(self, left: tuple[int, ...], right: tuple[int, ...]) -> ProductLayout:
         """Return how factors of these shapes are made of matrices; refuse what does not go."""
         is_matvec = self.operation == "matvec"
         if is_matvec and (len(left) < 2 or not right):
@@ -317,6 +196,128 @@ class ProductRequest(NamedTuple):
             lead=lead,
             before=(left[:-2], before),
         )
+
+
+def arch_of_run(arch: str | None, backend: str | None, array: Any = None) -> str:
+    """Return whose arithmetic a call follows: the named one, or that of the backend's GPU.
+
+    That is the GPU of an array in GPU memory, else the current one.
+    """
+    if arch is not None:
+        return arch
+    own = None if backend is None else native_arch(get_backend(backend), array)
+    return own or "hopper"
+
+
+class Call(NamedTuple):
+    """The keywords that say where a result goes and who watches, for one call."""
+
+    out: Any = None
+    stream: Any = None
+    report: Report | None = None
+    progress: Progress | None = None
+    offsets: Any = None
+    check_offsets: bool = True
+    segment_ids: Any = None
+    num_segments: Any = None
+    initial: Any = None
+
+    @property
+    def by_offsets(self) -> bool:
+        """Whether segments lie by offsets, or by ids; refuse what does not go together."""
+        require_flags(check_offsets=self.check_offsets)
+        if self.segment_ids is None:
+            if self.num_segments is not None:
+                raise InputError("num_segments goes with segment_ids; leave it out")
+            return self.offsets is not None
+        if self.offsets is not None:
+            raise InputError("give offsets or segment_ids, not both")
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How an array is made of rows of segments, and where their results go.
+
+    order: the array's axes, those that are summed or scanned last: its rows then lie end to end.
+    lead: lengths of the other axes. length: elements of a row. is_whole: whether each row is one
+    segment, and if it is empty an empty one. initial: where each segment's scan is longer by a
+    zero. kept: the shape of the result, if it is not that of the rows. by_offsets: the segments of
+    a row, if they lie by offsets.
+    """
+
+    kind: str
+    order: tuple[int, ...]
+    lead: tuple[int, ...]
+    length: int
+    segment_size: int
+    is_whole: bool
+    initial: Edge | None = None
+    kept: tuple[int, ...] | None = None
+    by_offsets: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return math.prod(self.lead)
+
+    @property
+    def elements(self) -> int:
+        """Elements of the array."""
+        return self.rows * self.length
+
+    @property
+    def segments(self) -> int:
+        """Segments of a row."""
+        if self.by_offsets is not None:
+            return self.by_offsets
+        return 1 if self.is_whole else -(-self.length // self.segment_size)
+
+    @property
+    def even_edges(self) -> NDArray[np.int64]:
+        """The offsets of segments of one size, of which the last may be shorter."""
+        return np.minimum(np.arange(self.segments + 1) * self.segment_size, self.length)
+
+    @property
+    def shape_of_initial(self) -> tuple[int, ...]:
+        """The shape of a value for each segment, where the axis of segments has its place."""
+        if self.is_whole:
+            return self.lead
+        axis = min(self.order[-1], len(self.lead))
+        return (*self.lead[:axis], self.segments, *self.lead[axis:])
+
+    @property
+    def missing(self) -> int:
+        """Elements by which rows are to be filled up, so that segments do not reach across them."""
+        if self.by_offsets is not None or self.rows <= 1:
+            return 0
+        return -self.length % self.segment_size
+
+    @property
+    def back(self) -> tuple[int, ...] | None:
+        """The axes of the result, where the last is to go back to its place."""
+        in_order = self.order == tuple(range(len(self.order)))
+        return None if in_order or self.kept is not None else self.order
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        """The result's shape, with the axis of segments or of the scan last."""
+        scanned = self.length if self.kind == "scan" else 0
+        summed = self.segments if self.kind == "reduction" or self.initial else 0
+        return (*self.lead, scanned + summed) if self.kept is None else self.kept
+
+    def unfilled(self, flat: NDArray[Any], edges: NDArray[np.int64] | None = None) -> NDArray[Any]:
+        """Return the results of rows that were filled up, with a zero for each segment if asked.
+
+        edges: the offsets of a row, if segments lie by them and are not of one size.
+        """
+        if self.kind == "reduction":
+            return flat
+        scans = flat.reshape(self.rows, self.length + self.missing)[:, : self.length]
+        if self.initial is None:
+            return scans
+        edges = self.even_edges if edges is None else edges
+        return np.insert(scans, edges[:-1] if self.initial == "first" else edges[1:], 0, axis=1)
 
 
 @dataclass(frozen=True, slots=True)

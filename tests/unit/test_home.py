@@ -1,4 +1,4 @@
-"""From what is asked for to a call: which types, layouts and factors go together on a GPU."""
+"""Homes of arrays: which types, layouts and factors go together in GPU memory."""
 
 from __future__ import annotations
 
