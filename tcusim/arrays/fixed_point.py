@@ -85,7 +85,7 @@ class Integers:
     def digits(self, x: Array) -> dict[Place, Digits]:
         """Return digits, lowest first, until nothing is left."""
         found: dict[Place, Digits] = {}
-        rest: Array = x.view(np.int8) if x.dtype == np.bool_ else x
+        rest: Array = x
         while True:
             # The lowest byte is the digit, if its first bit is a sign; then the next is one more.
             digit = rest.astype(np.int8, copy=False)

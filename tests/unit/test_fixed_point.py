@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 import tcusim
 from some import marked
 from tcusim.arrays import exact
+from tcusim.arrays.fixed_point import FixedPoint, Integers, places_of
 from tcusim.errors import InputError, UnknownName, Unsupported
 
 # Bits of the significand, and exponents of the smallest and the largest normal number.
@@ -57,6 +58,33 @@ def prefixes(x: NDArray[Any], name: str) -> list[float]:
     """Return the correctly rounded prefix sums."""
     exact = (Fraction(int(one) if x.dtype.kind in "biu" else float(one)) for one in x)
     return [rounded(one, name) for one in itertools.accumulate(exact)]
+
+
+@pytest.mark.parametrize("name", [*FLOATS, "bool", "int8", "uint8", "int16", "int64", "uint64"])
+def test_digits_lie_where_their_type_has_places(name: str) -> None:
+    """No more of them than is said of some elements, and none where the type has no place."""
+    dtype, rng = TYPES.get(name, np.dtype(name)), np.random.default_rng(0)
+    if name in FLOATS:
+        bits, lowest, highest = FLOATS[name]
+        least, most = 2.0 ** (lowest - bits + 1), (2 - 2.0 ** (1 - bits)) * 2.0**highest
+        whole = np.array([least, -most, np.inf, -np.inf, np.nan]).astype(dtype)
+        some = (rng.uniform(-2, 2, 9) * np.exp2(rng.integers(lowest, highest, 9))).astype(dtype)
+    else:
+        limits = (0, 1) if name == "bool" else (np.iinfo(name).min, np.iinfo(name).max)
+        whole, some = np.array(limits, dtype), np.array([1, 0, 1], dtype)
+    numeral = FixedPoint(np.dtype(np.float64))
+    places = places_of(dtype)
+    assert numeral.digits(whole).keys() <= set(places)
+    for x in (whole, whole[:1], whole[1:2], some, *some[:, None]):
+        kinds: list[FixedPoint | Integers] = [numeral]
+        if dtype.kind in "biu":
+            kinds.append(Integers(np.dtype(np.int64)))
+        for kind in kinds:
+            digits = {place: one.astype(np.int64) for place, one in kind.digits(x).items()}
+            # Bytes of integers with a sign may carry over, which is not counted.
+            most = kind.width(x) + isinstance(kind, Integers)
+            assert len([place for place in digits if isinstance(place, int)]) <= most
+            assert np.array_equal(kind.total(digits), x.astype(kind.result), equal_nan=True)
 
 
 @pytest.mark.parametrize("name", FLOATS)

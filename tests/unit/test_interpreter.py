@@ -50,6 +50,7 @@ from tcusim.simulate.interpreter import (
     add_values,
     convert_values,
     interpret,
+    prefix_sums,
     run_numpy,
 )
 
@@ -542,3 +543,29 @@ def test_units_and_types_that_do_not_go_together() -> None:
         run_numpy(program, {"in": np.ones(256, np.float32)}, arch="volta")
     with pytest.raises(UnknownName, match=r"unknown architecture 'voltta'\. Did you mean 'volta'"):
         run_numpy(program, {"in": np.ones(256, np.float32)}, arch="voltta")
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("cols", [*range(1, 10), 31, 32, 33])
+def test_prefix_sums_are_those_of_pairs(cols: int, *, reverse: bool) -> None:
+    """Each adds the whole halves, quarters and so on before it; a row has zeros at its end."""
+
+    def halved(x: list[np.float32]) -> list[np.float32]:
+        if len(x) == 1:
+            return x
+        left, right = halved(x[: len(x) // 2]), halved(x[len(x) // 2 :])
+        if reverse:
+            return [*(one + right[0] for one in left), *right]
+        return [*left, *(left[-1] + one for one in right)]
+
+    rng, zero = np.random.default_rng(cols), np.float32(0)
+    x = (rng.standard_normal((3, cols)) * np.exp2(rng.integers(-20, 21, (3, cols)))).astype("f4")
+    size = 1 << (cols - 1).bit_length()
+    for exclusive in (False, True):
+        found, whole = prefix_sums(x, reverse=reverse, exclusive=exclusive)
+        for row, own, total in zip(x, found, whole[:, 0], strict=True):
+            sums = halved([*row, *[zero] * (size - cols)])
+            assert total == sums[0 if reverse else -1]
+            if exclusive:
+                sums = [*sums[1:], zero] if reverse else [zero, *sums[:-1]]
+            assert own.tolist() == sums[:cols]

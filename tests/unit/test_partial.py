@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tcusim
+from tcusim.arrays import partial
 from tcusim.arrays.partial import carries, combine, cut_size, partials, sums_type
 from tcusim.errors import InputError
 
@@ -30,6 +31,8 @@ def test_sums_of_any_pieces(data: st.DataObject) -> None:
     sums = np.concatenate([partials(piece) for piece in pieces])
     assert sums.dtype == sums_type(dtype)
     whole = tcusim.sum(x)
+    if whole.dtype.kind in "iu":
+        assert sums.dtype == whole.dtype
     assert combine(sums, dtype=whole.dtype).tobytes() == whole.tobytes()
 
 
@@ -94,6 +97,9 @@ def test_carries() -> None:
 def test_what_cannot_be_cut() -> None:
     with pytest.raises(InputError, match="operation must be 'sum' or 'cumsum', got 'max'"):
         cut_size("float16", "max")  # type: ignore[arg-type]
+    for call in (partials, carries):
+        with pytest.raises(InputError, match="reverse must be True or False, got 'x'"):
+            call(np.ones(3, np.float32), reverse="x")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="a piece without elements has no partial sums"):
         partials(np.zeros(0, np.float16))
     with pytest.raises(InputError, match="there are no partial sums to combine"):
@@ -130,9 +136,14 @@ def test_carries_are_added_one_after_the_other(dtype: str) -> None:
             np.testing.assert_array_equal(found, expected)
             assert found.dtype == values.dtype
             assert found.flags.c_contiguous
+            # As it is done by the additions of other libraries.
+            with np.errstate(all="ignore"):
+                in_turn = partial._carries_one_by_one(values, 0, reverse=reverse)
+            np.testing.assert_array_equal(in_turn, expected)
             turned = tcusim.carries(values.T, axis=-1, reverse=reverse)
             np.testing.assert_array_equal(turned, expected.T)
-    assert tcusim.carries(np.zeros(0, dtype)).size == 0
+    for carries_of in (tcusim.carries, partial._carries_one_by_one):
+        assert carries_of(np.zeros(0, dtype), axis=0, reverse=False).size == 0
 
 
 def test_float32_is_combined_by_the_tree_of_its_sum() -> None:

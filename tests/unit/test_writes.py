@@ -140,6 +140,39 @@ def without_first_bound(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     return tuple(made)
 
 
+@pytest.mark.parametrize("last", [1, 2, 3])
+def test_the_last_blocks_write_one_element(last: int) -> None:
+    """Of any length one block is the last; and what it writes must not be another's."""
+    inside = (Bound(LENGTH - 1, (BLOCK + last) * 256),)
+    made = program(When(inside, (Copy(at(OUT, 0), at(IN, BLOCK * 256)),)))
+    if last > 1:
+        refused(made, "one_writer", r"writes out\[0\] in warp \d of the grid, and warp \d")
+        return
+    assert tcusim.verify(made).proven
+    out = Buffer("out", "f32", Extent(LENGTH, 256), BufferRole.OUTPUT)
+    each = Copy(at(out, BLOCK), at(IN, BLOCK * 256))
+    for place in (Index.of(0), BLOCK):
+        again = When(inside, (Copy(at(out, place), at(IN, BLOCK * 256)),))
+        twice = program(each, again, out=out)
+        if place == BLOCK:
+            assert tcusim.verify(twice).proven
+        else:
+            refused(twice, "one_writer", r"writes out\[0\] in warp \d of the grid, and warp \d")
+
+
+@pytest.mark.parametrize("apart", [100, 99, -99, -100])
+def test_steps_whose_elements_are_apart(apart: int) -> None:
+    """One step writes 100 elements, the other those above or below; if fewer, two blocks meet."""
+    first, second = max(0, -apart), max(0, apart)
+    few = (Bound(BLOCK, Index.of(100)),)
+    copies = (Copy(at(MANY, BLOCK + place), at(IN, BLOCK)) for place in (first, second))
+    made = program(When(few, tuple(copies)), out=MANY, blocks=Extent(LENGTH))
+    if abs(apart) == 100:
+        assert tcusim.verify(made).proven
+    else:
+        refused(made, "one_writer", r"writes out\[99\] in warp \d+ of the grid")
+
+
 OFFSETS = Buffer("offsets", "s64", Extent(Index.symbol("segments") + 1), BufferRole.INPUT)
 
 
@@ -164,6 +197,12 @@ def test_gathered_rows_that_every_warp_writes() -> None:
     refused(made, "one_writer", text)
     apart = dataclasses.replace(locate, first=(BLOCK * 2 + WARP) * 16)
     tcusim.verify(dataclasses.replace(made, steps=(apart, copy)))
+    turns = dataclasses.replace(locate, first=TURN * 16)
+    looped = dataclasses.replace(made, steps=(Loop("i", Extent.of(2), (turns, copy)),))
+    refused(looped, "one_writer", text)
+    either = When((Bound(BLOCK, Index.of(1)),), (locate,), (apart,))
+    found = tcusim.verify(dataclasses.replace(made, steps=(either, copy)))
+    assert "data decide on them" in found.unproven["one_writer"]
 
 
 def two_writers_from_block(many: int) -> Program:

@@ -382,7 +382,9 @@ def _trace(
 ) -> tuple[Ints, Ints] | None:
     """Return the elements in a buffer that a step touches, and the warps that do."""
     site, view = access
-    locate = None if view.ranges is None else _locates(program).get(view.ranges.name)
+    locate = current_locate(program, site, view)
+    if locate is None and view.ranges is not None:
+        return None
     axes = {name: np.arange(n) for name, n in _counts(program, access, scalars).items()}
     placement = Placement.over(axes, scalars)
     warps = placement.symbols["warp"]
