@@ -53,17 +53,34 @@ class _Work:
 
 
 class _Look(NamedTuple):
-    """What the short way sees of a call.
+    """The facts of a call on the fast path.
 
-    addresses: of the inputs, and of out if there is one. signature: all on which it depends whether
-    arrays are right. aliased: whether out is the first input.
+    addresses: of the inputs, and of `out` if given. signature: all on which it depends whether the
+    arrays are right. aliased: whether `out` is the first input.
     """
 
-    library: QuickLibrary
     addresses: list[int]
     signature: tuple[Any, ...]
     device: int
     aliased: bool
+
+
+@dataclass(slots=True)
+class _Known:
+    """The facts of all calls with one signature, which are right.
+
+    context: the GPU's primary one. stream_now: asks for the library's current stream. shape: of the
+    result. new: makes a result, from the first call on that needs one.
+    """
+
+    library: QuickLibrary
+    device: int
+    context: int
+    context_id: int
+    stream_now: Callable[[], int]
+    aliased: bool
+    shape: tuple[int, ...]
+    new: Callable[[], Any] | None = None
 
 
 # What gives rounds of launches for arrays by name, on a stream.
@@ -96,7 +113,7 @@ class DeviceSession:
     call together.
 
     A call like an earlier one (the same library, types, shapes and GPU, on the library's current
-    stream) takes a short way: addresses are written into arguments that are ready, and nothing is
+    stream) takes a fast path: addresses are written into arguments that are ready, and nothing is
     looked at but addresses, gaps, overlaps, the stream and the context.
     """
 
@@ -115,18 +132,15 @@ class DeviceSession:
         self._queues: dict[tuple[int, int, bool], _Queue] = {}
         # The launch in progress, for messages.
         self._now: Call | None = None
-        # What the short way knows: libraries by type of array, calls that are right, and queues
-        # by device, stream, and whether out is the first input.
+        # The fast path's: libraries by type of array, and signatures of calls that were right.
         self._libraries: dict[type, QuickLibrary] = {}
-        self._known: set[tuple[Any, ...]] = set()
-        self._quick: dict[tuple[int, int, bool], _Queue] = {}
+        self._known: dict[tuple[Any, ...], _Known] = {}
         self._input_bytes = tuple(plan.memory[name].nbytes for name in plan.inputs)
         self._output_bytes = plan.memory[self._last].nbytes
         self._result = format_of(plan.memory[self._last].dtype).array_name
 
     def forget(self) -> None:
         """Let go of kernels and memory."""
-        self._quick.clear()
         self._queues.clear()
 
     # --- Plans of one result -----------------------------------------------------------------
@@ -144,9 +158,13 @@ class DeviceSession:
         """Launch the plan where the arrays are; see `tcusim.backends.Session.run`."""
         whole = initial is None and starts is None
         if whole:
-            result = self._run_quickly(inputs, out, shape, stream)
-            if result is not None:
-                return result
+            look = self._look(inputs, out, shape)
+            known = None if look is None else self._known.get(look.signature)
+            if look is not None and known is not None:
+                like = inputs[self._first]
+                result = self._run_known(known, look.addresses, like, out, stream)
+                if result is not None:
+                    return result
         called = {self._first: "a"}
         given = {name: on_gpu(array, called.get(name, name)) for name, array in inputs.items()}
         wanted = {} if out is None else {self._last: on_gpu(out, "out")}
@@ -165,81 +183,50 @@ class DeviceSession:
             self._remember(inputs, out, shape)
         return result
 
-    def _run_quickly(
-        self, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...], stream: Any
+    def _run_known(
+        self, known: _Known, addresses: list[int], like: Any, out: Any, stream: Any
     ) -> Any:
-        """Launch by the short way and return the result; None if it is not for this call."""
-        look = self._look(inputs, out, shape)
-        if look is None or look.signature not in self._known:
-            return None
-        library, addresses, _, device, aliased = look
-        driver = Driver.open()
-        handle = library.current_stream(device)
-        queue = self._quick.get((device, handle, aliased))
+        """Launch a call like one that was right; return the result.
+
+        like: the first input. None, with nothing launched, on a stream that has had no launches.
+        """
+        library, handle, driver = known.library, known.stream_now(), Driver.open()
+        queue = self._queues.get((known.context_id, handle, known.aliased))
         if queue is None or (stream is not None and handle_of(stream) != handle):
             return None
-        new = None
-        if out is None:
-            new = partial(library.new, inputs[self._first], shape, self._result)
-            if library.may_switch:
-                out, new = self._made(new), None
-                addresses.append(library.address(out))
-        if driver.current_context() != driver.primary_context(device):
-            with driver.in_primary_context(device), library.on(device):
-                return self._finished(queue, library, addresses, new, out)
-        return self._finished(queue, library, addresses, new, out)
-
-    def _finished(
-        self,
-        queue: _Queue,
-        library: QuickLibrary,
-        addresses: list[int],
-        new: Callable[[], Any] | None,
-        out: Any,
-    ) -> Any:
-        """Launch in the right context, into `out`, or into what `new` makes; return it."""
-        if new is not None:
-            out = self._made(new)
-            addresses.append(library.address(out))
-        self._fire(queue, addresses)
+        self._now = None
+        try:
+            if out is None and library.may_switch:
+                out = self._result_of(known, addresses, like)
+            if driver.current_context() == known.context:
+                if out is None:
+                    out = self._result_of(known, addresses, like)
+                self._launch(queue, addresses)
+            else:
+                with driver.in_primary_context(known.device), library.on(known.device):
+                    if out is None:
+                        out = self._result_of(known, addresses, like)
+                    self._launch(queue, addresses)
+        except Exception as error:
+            self.runtime.explain(error, self.plan.title, self._configured)
+            raise
         return out
 
-    def _made(self, new: Callable[[], Any]) -> Any:
-        """Return a new array for the result."""
-        try:
-            return new()
-        # Whatever the library raises goes on, as an error that says what was launched if it can.
-        except Exception as error:
-            self._now = None
-            self.runtime.explain(error, self.plan.title, self._configured)
-            raise
-
-    def _fire(self, queue: _Queue, addresses: Sequence[int]) -> None:
-        """Launch a queue on arrays at these addresses: the inputs, then the result."""
-        words = queue.words
-        try:
-            with self._lock:
-                for place, address in enumerate(addresses):
-                    words[place] = address
-                if queue.status_bytes:
-                    Driver.open().clear(queue.status, queue.status_bytes, queue.stream.handle)
-                for self._now, launch in queue.calls:
-                    launch()
-        except Exception as error:
-            self.runtime.explain(error, self.plan.title, self._configured)
-            raise
+    def _result_of(self, known: _Known, addresses: list[int], like: Any) -> Any:
+        """Return a new array for the result, whose address follows those of the inputs."""
+        if known.new is None:
+            known.new = known.library.maker(like, known.shape, self._result)
+        made = known.new()
+        addresses.append(known.library.address(made))
+        return made
 
     def lane(self, arrays: Sequence[Any], shape: tuple[int, ...]) -> Lane | None:
-        """Return the shortest way; see `tcusim.backends.QuickSession.lane`."""
+        """Return the fast path for such arrays; see `tcusim.backends.QuickSession.lane`."""
         look = self._look(dict(zip(self.plan.inputs, arrays, strict=True)), None, shape)
-        if look is None or look.signature not in self._known:
+        known = None if look is None else self._known.get(look.signature)
+        if known is None:
             return None
-        library, _, _, device, _ = look
-        driver, quick = Driver.open(), self._quick
-        context = driver.primary_context(device)
-        address_of, has_no_gaps = library.readers()
-        stream_now = library.stream_reader(device)
-        new = library.maker(arrays[0], shape, self._result)
+        address_of, has_no_gaps = known.library.readers()
 
         def lane(*arrays: Any) -> Any:
             addresses = []
@@ -248,27 +235,12 @@ class DeviceSession:
                 if address % TILE_BYTES or not has_no_gaps(array):
                     return None
                 addresses.append(address)
-            queue = quick.get((device, stream_now(), False))
-            if queue is None:
-                return None
-            if library.may_switch:
-                out = self._made(new)
-                addresses.append(address_of(out))
-                if driver.current_context() == context:
-                    self._fire(queue, addresses)
-                else:
-                    with driver.in_primary_context(device):
-                        self._fire(queue, addresses)
-                return out
-            if driver.current_context() == context:
-                return self._finished(queue, library, addresses, new, None)
-            with driver.in_primary_context(device), library.on(device):
-                return self._finished(queue, library, addresses, new, None)
+            return self._run_known(known, addresses, arrays[0], None, None)
 
         return lane
 
     def _look(self, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]) -> _Look | None:
-        """Return what the short way sees of a call; None if it is not for such arrays."""
+        """Return the facts of a call; None if the fast path is not for such arrays."""
         kind = type(inputs[self._first])
         library = self._libraries.get(kind)
         if library is None:
@@ -300,27 +272,29 @@ class DeviceSession:
                     if number or target != address:
                         return None
                     aliased = True
-        return _Look(library, addresses, (*facts, device, aliased), device, aliased)
+        return _Look(addresses, (kind, *facts, device, aliased), device, aliased)
 
     def _remember(self, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]) -> None:
-        """Let calls like this one, which was right, take the short way."""
+        """Let calls like this one, which was right, take the fast path."""
         kind = type(inputs[self._first])
         library = quick_library(kind)
         if library is None or not self.runtime.in_primary_context:
             return
+        # Outputs that no launch writes are poisoned, which the fast path does not do.
+        if not all(step.blocks for step in self.prepared.steps):
+            return
         self._libraries[kind] = library
         look = self._look(inputs, out, shape)
-        if look is None:
-            return
-        driver, handle = Driver.open(), library.current_stream(look.device)
-        context = driver.context_id(driver.primary_context(look.device))
-        queue = self._queues.get((context, handle, look.aliased))
-        if queue is None or len(queue.calls) < len(self.prepared.steps):
+        if look is None or look.signature in self._known:
             return
         if len(self._known) >= _MOST_SIGNATURES:
             self._known.clear()
-        self._known.add(look.signature)
-        self._quick[look.device, handle, look.aliased] = queue
+        driver, device = Driver.open(), look.device
+        context = driver.primary_context(device)
+        self._known[look.signature] = _Known(
+            library, device, context, driver.context_id(context), library.stream_reader(device),
+            look.aliased, shape,
+        )  # fmt: skip
 
     # --- Plans of any results ----------------------------------------------------------------
 
@@ -400,8 +374,8 @@ class DeviceSession:
             works = [_Work(arrays)] if works_of is None else works_of(arrays, opened)
             queue = self._queue(place, opened, aliased, like)
             used = [*made.values(), *(array for work in works for array in work.arrays.values())]
-            with self._lock, ordered({handle, *(array.stream for array in used)}, opened.handle):
-                self._queue_all(queue, works, poison=poison)
+            with ordered({handle, *(array.stream for array in used)}, opened.handle):
+                self._launch_rounds(queue, works, poison=poison)
             if any(library_of(array).must_wait for array in given.values()):
                 Driver.open().wait(opened.handle)
         return {
@@ -434,8 +408,7 @@ class DeviceSession:
                 for name, values in bits.items():
                     driver.copy_there(values, work.arrays[name].address, handle)
                 queue = self._queue(place, opened, False, None)
-                with self._lock:
-                    self._queue_all(queue, [work], poison=poison)
+                self._launch_rounds(queue, [work], poison=poison)
                 for name in plan.outputs:
                     memory = plan.memory[name]
                     values = np.empty(memory.size, format_of(memory.dtype).memory_dtype)
@@ -546,7 +519,6 @@ class DeviceSession:
             here = [one for one in self._queues if one[0] == key[0] and one != key]
             while len(here) >= _MOST_STREAMS:
                 del self._queues[here.pop(0)]
-                self._quick.clear()
             made = self._queues.get(key) or self._new_queue(launched, loaded, stream, like)
             self._queues[key] = made
         return made
@@ -597,26 +569,38 @@ class DeviceSession:
         ready = tuple((call, self.runtime.ready(call, stream)) for call in calls)
         return _Queue(stream, words, ready, owner, status, status_bytes)
 
-    def _queue_all(self, queue: _Queue, works: Sequence[_Work], *, poison: bool = False) -> None:
+    def _launch_rounds(
+        self, queue: _Queue, works: Sequence[_Work], *, poison: bool = False
+    ) -> None:
         """Queue rounds of launches, in the active context."""
         plan, driver, handle = self.plan, Driver.open(), queue.stream.handle
         # What no block writes is what the simulator has there.
         poison = poison or len(queue.calls) < len(self.prepared.steps)
         for work in works:
-            for place, name in enumerate((*plan.inputs, *plan.outputs)):
-                queue.words[place] = work.arrays[name].address
             for do in work.before:
                 do(driver, handle)
             for name in plan.outputs if poison else ():
                 memory = plan.memory[name]
                 address = work.arrays[name].address
                 driver.poison(address, memory.size, format_of(memory.dtype), handle)
-            if queue.status_bytes:
-                driver.clear(queue.status, queue.status_bytes, handle)
-            for self._now, launch in queue.calls:
-                launch()
+            names = (*plan.inputs, *plan.outputs)
+            self._launch(queue, [work.arrays[name].address for name in names])
             for do in work.after:
                 do(driver, handle)
+
+    def _launch(self, queue: _Queue, addresses: Sequence[int]) -> None:
+        """Launch on arrays at these addresses, of the plan's inputs, then of its outputs.
+
+        In the active context. The lock keeps the launches of a round together: those of another
+        thread would write over the words and the temporaries.
+        """
+        with self._lock:
+            for place, address in enumerate(addresses):
+                queue.words[place] = address
+            if queue.status_bytes:
+                Driver.open().clear(queue.status, queue.status_bytes, queue.stream.handle)
+            for self._now, launch in queue.calls:
+                launch()
 
     def _configured(self) -> str:
         """Return what the launch that failed asked for."""
