@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tcusim
+from segment_oracle import Oracle
 from some import Some
 from tcusim.algorithms import build
 from tcusim.algorithms.rows import MOST_TILES, PANEL_ROWS, ROW_TILES, SCANNED, SUMMED, share_of
@@ -101,6 +102,27 @@ def test_float32_is_split_exactly() -> None:
         program = build(name, ab="bf16", source="f32", segment_size=size, masked=True)
         assert any(isinstance(step, Split) for _, step in walk(program.steps))
         np.testing.assert_array_equal(run(program, {"in": x})["out"], exact(name, x, size))
+
+
+@pytest.mark.parametrize("shape", [shape_of("16x16x16"), MmaShape(5, 7, 3)], ids=str)
+def test_float32_follows_the_grid_in_rows_of_any_length(shape: MmaShape) -> None:
+    """Segments may have rows of their own length, with nothing behind: no sum shows it."""
+    rng, oracle = np.random.default_rng(4), Oracle(ab="f32", k=shape.k)
+    types: dict[str, Any] = {"ab": "f32", "source": "f32", "masked": True, "tile": shape}
+    # One row, and more: without a rest, to a multiple of 16 bytes, to none; and drawn ones.
+    for size in (2 * shape.k, 6 * shape.k, 100, 999, *rng.integers(2, 1100, 3).tolist()):
+        length = 2 * size + size // 2
+        x = (rng.standard_normal(length) * np.exp2(rng.integers(-8, 9, length))).astype(np.float32)
+        segments = np.split(x, [size, 2 * size])
+        sums = run(build("reduction_panel", segment_size=size, **types), {"in": x})["out"]
+        assert sums.tolist() == [oracle.sum(one) for one in segments], size
+        scan = run(build("scan_panel", segment_size=size, **types), {"in": x})["out"]
+        assert scan.tolist() == np.concatenate([oracle.scan(one) for one in segments]).tolist()
+
+
+def test_inputs_are_in_the_order_of_the_call() -> None:
+    for name in ("reduction_ragged", "scan_ragged", "scan_ragged_simt"):
+        assert [one.name for one in build(name).inputs] == ["in", "offsets"]
 
 
 @settings(max_examples=300)

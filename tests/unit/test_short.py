@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,9 @@ def test_steps_that_cut_slots_have_other_bits() -> None:
     assert fits_fused_steps(how, 3)
     assert fits_fused_steps(how, 6)
     assert fits_fused_steps(Exact(), 2)
+    # Steps of tensor cores have powers of two as well.
+    for length, slot in itertools.product((4, 8, 16), (1, 2, 4, 8, 16, 32)):
+        assert fits_fused_steps(Fused(length, 24, output="rz"), slot)
     register_arch(Arch("thirds", "", (), (), (Rule("f16", "f32", how, "invented", "none"),), ""))
     with pytest.raises(AssertionError):
         assert_same_bits(
