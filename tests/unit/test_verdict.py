@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,15 @@ import pytest
 
 import tcusim
 from judged import FEW, chip, judge
+from some import marked
 from tcusim.check.report import ShapeReport
 from tcusim.errors import InputError, UnknownName, Unsupported
+from tcusim.machine import arches, units
+from tcusim.verdict.consistency import WASTE
 from tcusim.verdict.lines import lines_of
+from tcusim.verdict.on_arrays import on_arrays
+from tcusim.verdict.subjects import subject_of
+from tcusim.verdict.tasks import TASKS
 from tcusim.verdict.verdict import Verdict, validate
 
 
@@ -127,6 +134,42 @@ def test_a_floor_that_cuts_one_to_nothing_is_no_fault_of_algorithms(tmp_path: Pa
         assert not any("WRONG" in line.text for line in lines.values())
     path.write_text(text.format(20))
     assert validate(path, algorithms=("reduction_kn",)).ok
+
+
+def shipped() -> list[tuple[str, str, str]]:
+    """Return every unit and architecture that comes with tcusim, with each pair of its types."""
+    known = {one.name: one.arch for one in units()} | {one.name: one for one in arches()}
+    return [
+        (name, *pair)
+        for name, arch in known.items()
+        for pair in dict.fromkeys((rule.ab, rule.acc) for rule in arch.rows)
+    ]
+
+
+SHIPPED = shipped()
+
+
+@pytest.mark.parametrize(("name", "ab", "acc"), marked(SHIPPED, len(SHIPPED), start=5))
+def test_no_shipped_unit_is_wrong(name: str, ab: str, acc: str) -> None:
+    """A unit is its rule, in each of its types; and the best is the fastest of what has a time.
+
+    Tests of `accuracy_of` try their precision.
+    """
+    subject = subject_of(name, ab=ab, acc=acc)
+    first, kept = subject.tiles[0].name, ("reduction_kn", "reduction_tn")
+    verdict = validate(name, ab=ab, acc=acc, tile=first, algorithms=kept, reference=None)
+    (found,) = verdict.units
+    (lines,) = verdict.lines()
+    assert verdict.ok, str(verdict)
+    assert [one.text for one in lines if not one.good or "WRONG" in one.text] == []
+    assert [one.text for one in found.findings if one.gravity != WASTE] == []
+    assert "</html>" in verdict.to_html()
+    assert json.loads(verdict.to_json())["ok"]
+    for task in TASKS:
+        times = [one.seconds for one in found.candidates if one.task == task.name and one.timed]
+        best = found.best(task)
+        assert best is None or not times or best.seconds == min(one or 0.0 for one in times)
+    assert [one.failed for one in on_arrays(replace(subject, tiles=subject.tiles[:1]))] == [()]
 
 
 def test_an_impossible_machine_is_good_for_nothing(tmp_path: Path) -> None:
