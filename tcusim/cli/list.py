@@ -229,6 +229,8 @@ def _number(value: float) -> str:
 
 # --- In short ---------------------------------------------------------------------------------
 
+# The columns from which on the paper's names have room.
+_WIDE: Final = 110
 # What the kinds of algorithms are called in a heading; others go by their own word.
 _KINDS: Final = {
     "reduction": "sums of segments",
@@ -244,10 +246,13 @@ def _short_algorithms(rows: list[Row]) -> Iterator[str]:
     kinds, levels = ([*dict.fromkeys(row[column] for row in rows)] for column in ("kind", "level"))
     rows = sorted(rows, key=lambda row: (kinds.index(row["kind"]), levels.index(row["level"])))
     width, paper_width = (max(len(row[column]) for row in rows) for column in ("name", "paper"))
+    # Beside the paper's names a narrow terminal would show no more than two words of the titles.
+    wide = _columns() >= _WIDE
     for (kind, level), members in groupby(rows, lambda row: (row["kind"], row["level"])):
         yield f"  {_KINDS.get(kind, kind)}, by a {level}"
         for row in members:
-            yield _cut(f"    {row['name']:<{width}}  {row['paper']:<{paper_width}}  {row['title']}")
+            paper = f"{row['paper']:<{paper_width}}  " if wide else ""
+            yield _cut(f"    {row['name']:<{width}}  {paper}{row['title']}")
     yield ""
     yield "  `tcusim list NAME` tells all of one, --all of every one."
 

@@ -51,7 +51,10 @@ def test_the_list_fits_a_terminal_of_80_columns() -> None:
     lines = text.splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 60
-    assert sum(line.split()[0] in NAMES for line in lines if line.strip()) == len(NAMES)
+    rows = [line.split() for line in lines if line.strip() and line.split()[0] in NAMES]
+    assert len(rows) == len(NAMES)
+    # Three words of a title at least, the last of which may be cut.
+    assert all(len(row) >= 4 for row in rows)
 
 
 NAMES = [row.name for row in algorithms()]
