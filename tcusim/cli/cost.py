@@ -285,7 +285,7 @@ def _sweep(what: str, unit: str, as_json: bool, options: dict[str, Any]) -> None
     if options["html"] is not None:
         from tcusim.markup import page
 
-        files.write_text(options["html"], page(f"{what} on {unit}", roofs.html()))
+        files.write_page(options["html"], page(f"{what} on {unit}", roofs.html()))
     if as_json:
         rows = [{"segment_size": size, **one.as_json()} for size, one in found]
         roof = {"peak": roofs.peak, "roofs": dict(roofs.roofs), "points": dict(roofs.points)}

@@ -117,7 +117,8 @@ def explore_command(ctx: click.Context, /, **options: Any) -> None:
         if path == "-":
             click.echo(texts[name](), nl=False)
         else:
-            files.write_text(path, texts[name]())
+            write = files.write_page if name == "html" else files.write_text
+            write(path, texts[name]())
     if "-" not in outputs.values():
         _print(found, sort, rows)
     ctx.exit(0 if found.evaluated else 1)

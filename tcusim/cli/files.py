@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
+import click
 import numpy as np
 from numpy.lib import format as formats
 from numpy.typing import NDArray
@@ -52,8 +53,9 @@ _LONGEST_QUOTE: Final = 20
 
 
 def read_array(path: str | Path, *, member: str | None = None) -> Array:
-    """Return the array of real numbers that a .npy, .npz, .csv or .txt file holds.
+    """Return the array of real numbers that a .npy, .npz, .csv or .txt file holds, or a text is.
 
+    Numbers with commas between them, 1,2,3, stand for a file where there is none of this name.
     A .csv file has numbers with commas between them, a .txt file with blanks or commas; ``#``
     begins a comment. Text becomes float64; a single row or column gives an array of one axis. The
     member is the array to take from an .npz file; it is needed where there are several.
@@ -67,6 +69,8 @@ def read_array(path: str | Path, *, member: str | None = None) -> Array:
     if file.is_dir():
         raise InputError(f"{file} is a directory; name a file: {', '.join(_SUFFIXES)}")
     if not file.exists():
+        if member is None and (numbers := _listed(str(path))) is not None:
+            return numbers
         raise InputError(f"there is no file {file}")
     if file.stat().st_size == 0:
         raise InputError(f"{file} is empty (0 bytes)")
@@ -84,6 +88,15 @@ def read_array(path: str | Path, *, member: str | None = None) -> Array:
         raise _failed("read", file, error) from error
     except MemoryError as error:
         raise InputError(f"{file}: the array does not fit in memory") from error
+
+
+def _listed(text: str) -> Array | None:
+    """Return numbers with commas between them, such as 1,2,3, in place of a file; else None."""
+    words = text.split(",")
+    try:
+        return np.array([float(word) for word in words]) if len(words) > 1 else None
+    except ValueError:
+        return None
 
 
 def read_integers(path: str | Path, what: str) -> Array:
@@ -376,6 +389,17 @@ def check_file_writable(path: str | Path) -> None:
 def write_text(path: str | Path, text: str) -> None:
     """Write a text in UTF-8; see `write_bytes`."""
     write_bytes(path, text.encode("utf-8"))
+
+
+def write_page(path: str | Path, text: str) -> None:
+    """Write a page or a drawing as `write_text` does, and say so."""
+    write_text(path, text)
+    say_written(path)
+
+
+def say_written(path: str | Path) -> None:
+    """Say on stderr which file was written, where a command may print nothing else."""
+    click.echo(f"wrote {path}", err=True)
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:

@@ -68,7 +68,7 @@ def layout_command(
         if path == "-":
             click.echo(write(), nl=False)
         elif path is not None:
-            files.write_text(path, write())
+            files.write_page(path, write())
     held = None
     if element is not None:
         held = found.holders(*_place(element))

@@ -41,6 +41,7 @@ Array: TypeAlias = NDArray[Any]
 _PATIENCE_SECONDS: Final = 0.5
 
 _OPERATIONS: Final = ("sum", "cumsum", "segmented-sum", "segmented-cumsum")
+_OF_TWO: Final = ("matmul", "matvec")
 # The options that say which sums a scan has.
 _ORDER: Final = ("exclusive", "include_initial", "reverse", "initial")
 
@@ -111,6 +112,24 @@ class _Task:
         return np.asarray(scan[..., ::step] + (self.given["initial"] or 0))
 
 
+class _Operation(OneOf):
+    """An operation on one array; those on two are told how they are had."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | None:
+        """Return the operation's name."""
+        if value.lower().replace("_", "-") in _OF_TWO:
+            self.fail(
+                f"{value} takes two arrays, and this command one. In Python: "
+                f"tcusim.{value.lower()}(a, b). One output of it, bit by bit: tcusim explain "
+                f"--a A.npy --b B.npy --cell 0,0. How long it takes: tcusim cost {value.lower()}",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
 class _Number(click.ParamType):  # type: ignore[type-arg]
     """A number; an integer is kept exact."""
 
@@ -153,13 +172,14 @@ def _check(operation: str, given: Mapping[str, Any]) -> None:
     no_args_is_help=True,
     epilog=examples(
         "tcusim run sum data.npy",
+        "tcusim run cumsum 1,2,3 --input-type f16",
         "tcusim run segmented-sum --segment-size 64 data.npy -o sums.npy",
         "tcusim run segmented-sum --segment-size 64 --tile 32x8x16 --arch volta data.npy",
         "tcusim run segmented-cumsum --offsets rows.txt data.csv --input-type f16 --json",
         "tcusim run cumsum archive.npz --member elevation --axis 1",
     ),
 )
-@click.argument("operation", type=OneOf("operation", _OPERATIONS))
+@click.argument("operation", type=_Operation("operation", _OPERATIONS))
 @click.argument("input_file", metavar="INPUT", type=click.Path())
 @MEMBER
 @click.option(
@@ -220,7 +240,7 @@ def _check(operation: str, given: Mapping[str, Any]) -> None:
 )
 @JSON
 def run_command(operation: str, input_file: str, **given: Any) -> None:
-    """Compute OPERATION on the array in the file INPUT (.npy, .npz, .csv or .txt).
+    """Compute OPERATION on the array in the file INPUT (.npy, .npz, .csv or .txt), or on 1,2,3.
 
     The result is compared with NumPy's in float64.
     """

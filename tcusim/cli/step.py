@@ -68,7 +68,13 @@ class _Cell(click.ParamType):  # type: ignore[type-arg]
     ),
 )
 @click.argument("algorithm", required=False)
-@click.option("--input", "input_file", type=click.Path(), metavar="FILE", help="Input array.")
+@click.option(
+    "--input",
+    "input_file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Input array, or its numbers: 1,2,3.",
+)
 @MEMBER
 @click.option("--load", type=click.Path(), metavar="FILE", help="Show a trace that was saved.")
 @arithmetic(
@@ -288,12 +294,13 @@ def _write(options: dict[str, Any]) -> None:
             click.echo(found.verdict, err=True)
     if options["save"] is not None:
         files.write_bytes(options["save"], kept.to_bytes())
+        files.say_written(options["save"])
     if options["html"] is not None:
         page = kept.to_html() if other is None else kept.compare(other).to_html()
         if options["html"] == "-":
             click.echo(page, nl=False)
         else:
-            files.write_text(options["html"], page)
+            files.write_page(options["html"], page)
 
 
 def _inputs(

@@ -114,7 +114,7 @@ def validate_command(ctx: click.Context, /, words: tuple[str, ...], **options: A
             *named, full=full, sections=sections, jobs=jobs, progress=draw, **options
         )
     if html is not None:
-        files.write_text(html, verdict.to_html())
+        files.write_page(html, verdict.to_html())
     if output not in (None, "-"):
         files.write_text(output, verdict.to_json() + "\n")
     if output == "-":

@@ -41,7 +41,8 @@ def test_json() -> None:
 def test_files(tmp_path: Path) -> None:
     page, picture = tmp_path / "a.html", tmp_path / "a.svg"
     result = called("m16n8k16", "--html", str(page), "--svg", str(picture))
-    assert (result.exit_code, result.output) == (0, "")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == f"wrote {page}\nwrote {picture}\n"
     assert page.read_text().startswith("<!DOCTYPE html>")
     assert picture.read_text() == called("m16n8k16", "--svg", "-").output
 

@@ -177,7 +177,9 @@ def test_step_writes_a_page_and_a_trace() -> None:
     program = tcusim.build("scan_16")
     expected = tcusim.trace(program, default_inputs(program), arch="volta")
     options = ("scan_16", "--arch", "volta", "--html", "page.html", "--save", "scan.trace")
-    assert succeeds("step", *options) == ""
+    written = tcusim_command("step", *options)
+    assert (written.exit_code, written.stdout) == (0, "")
+    assert written.stderr.splitlines() == ["wrote scan.trace", "wrote page.html"]
     assert Path("page.html").read_text("utf-8") == expected.to_html()
     assert Path("scan.trace").read_bytes() == expected.to_bytes()
     assert succeeds("step", "scan_16", "--arch", "volta", "--html", "-") == expected.to_html()

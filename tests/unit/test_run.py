@@ -214,6 +214,23 @@ def test_errors_write_nothing(folder: Path, arguments: list[str], message: str) 
     assert sorted(os.listdir()) == before
 
 
+def test_numbers_stand_for_a_file() -> None:
+    text = succeeds("run", "segmented-sum", "1,2.5,4", "--offsets", "0,2,3", "--input-type", "f16")
+    assert "[3.5 4. ]" in text
+    assert "reads a: A" in succeeds(
+        *("step", "scan_k", "--tile", "4x4x4", "--masked", "--input", "1,2,3", "--plain"),
+        *("--only", "mma"),
+    )
+    assert "there is no file 1,x" in fails(1, "run", "sum", "1,x")
+    assert "there is no file 1,2" in fails(1, "run", "sum", "1,2", "--member", "x")
+
+
+@pytest.mark.parametrize("name", ["matmul", "matvec"])
+def test_products_are_told_where_they_are(name: str) -> None:
+    text = fails(2, "run", name, "a.npy", "b.npy")
+    assert f"{name} takes two arrays, and this command one. In Python: tcusim.{name}(a, b)" in text
+
+
 def test_the_output_is_checked_before_anything_is_computed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
