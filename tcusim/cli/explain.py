@@ -17,15 +17,13 @@ from tcusim import errors
 from tcusim.cli import files
 from tcusim.cli.options import JSON, OutputFile, arithmetic, in_words_of_the_command
 from tcusim.cli.output import examples
-from tcusim.machine import Format, Values, arch_of, format_of, round_values, usual_types
-from tcusim.machine.bits import from_bits, hex_bits, to_bits
+from tcusim.machine import Format, Values, arch_of, format_of, usual_types
+from tcusim.machine.bits import from_bits
+from tcusim.machine.convert import nearest_values
 
 __all__ = ["explain_command"]
 
 _FILES: Final = (".npy", ".csv", ".txt")
-
-# Numbers that a note of rounding names.
-_SHOWN: Final = 3
 
 # A number, and how often it is meant.
 _REPEATED: Final = re.compile(r"(?P<number>.+?)\*(?P<count>[1-9]\d{0,5})")
@@ -69,30 +67,26 @@ def explain_command(
     """Tell how one output a·b + c is summed: what is aligned, cut, added and rounded.
 
     NUMBERS are decimals or, beginning with 0x, bits of the type, with commas between them;
-    0x3c00*8 is eight times the same. Or they are a .npy, .csv or .txt file. Decimals that the type
-    does not hold are rounded to the nearest that it does, and a note says so. With --ab tf32 they
-    are float32, which the instruction cuts.
+    0x3c00*8 is eight times the same. Or they are a .npy, .csv or .txt file. What the type does not
+    hold is rounded to the nearest that it does, and the account says so. With --ab tf32 they are
+    float32, which the instruction cuts.
     """
     types = usual_types(arch_of(archs[0]), options["ab"], options["acc"])
     options["ab"], options["acc"] = types
     left, _, right = options["ab"].partition(".")
     each = {"a": left, "b": right or left, "c": options["acc"]}
-    for name, fmt in ((name, format_of(one)) for name, one in each.items()):
-        rounded: dict[str, str] | None = None if exact_inputs else {}
-        options[name] = _numbers(options[name], fmt, f"--{name}", rounded)
-        if rounded:
-            shown = ", ".join(f"{word} to {near}" for word, near in [*rounded.items()][:_SHOWN])
-            more = f", and {len(rounded) - _SHOWN} more" * (len(rounded) > _SHOWN)
-            click.echo(f"note: --{name}: rounded to {fmt.name}, {shown}{more}", err=True)
+    for name, one in each.items():
+        options[name] = _numbers(options[name], format_of(one), f"--{name}")
     if options["c"].shape == (1,):
         options["c"] = options["c"][0]
     with in_words_of_the_command():
-        told = tcusim.explain(**options, arch=archs, cell=None if cell is None else _cell(cell))
+        place = None if cell is None else _cell(cell)
+        told = tcusim.explain(**options, arch=archs, cell=place, exact_inputs=exact_inputs)
     for path, write in ((html, told.to_html), (svg, told.to_svg)):
         if path == "-":
             click.echo(write(), nl=False)
         elif path is not None:
-            files.write_text(path, write())
+            files.write_page(path, write())
     if as_json:
         click.echo(told.to_json())
     elif html is None and svg is None:
@@ -111,23 +105,20 @@ def _cell(text: str) -> tuple[int, int]:
     return row, column
 
 
-def _numbers(text: str, fmt: Format, option: str, rounded: dict[str, str] | None) -> Values:
-    """Return the values that an option names.
-
-    rounded: takes the numbers that the type does not hold, and what it holds in their place; None
-    to refuse them.
-    """
+def _numbers(text: str, fmt: Format, option: str) -> Values:
+    """Return the numbers that an option names, as values of the type if it holds all of them."""
     if Path(text).suffix.lower() in _FILES:
         return files.read_array(text)
     values: list[Values] = []
     for word in text.split(","):
         match = _REPEATED.fullmatch(word.strip())
         number, count = (match["number"], int(match["count"])) if match else (word.strip(), 1)
-        values += [_value(number, fmt, option, rounded)] * count
-    return np.array(values, fmt.dtype)
+        values += [_value(number, fmt, option)] * count
+    own = all(value.dtype == fmt.dtype for value in values)
+    return np.array(values, fmt.dtype if own else np.float64)
 
 
-def _value(word: str, fmt: Format, option: str, rounded: dict[str, str] | None) -> Values:
+def _value(word: str, fmt: Format, option: str) -> Values:
     """Return a number: bits that begin with 0x, a decimal, or a float in hexadecimal (0x1.8p-3)."""
     if re.fullmatch(r"0[xX][0-9a-fA-F]+", word):
         try:
@@ -141,13 +132,11 @@ def _value(word: str, fmt: Format, option: str, rounded: dict[str, str] | None) 
             f"{option}: {word!r} is no number; write decimals, or bits such as 0x3c00, with commas "
             f"between them, or name a file: {', '.join(_FILES)}"
         ) from None
-    return _held(number, word, fmt, option, rounded)
+    return _held(number, word, fmt, option)
 
 
-def _held(
-    number: float, word: str, fmt: Format, option: str, rounded: dict[str, str] | None
-) -> Values:
-    """Return the number as a value of the type, rounded if that is asked for."""
+def _held(number: float, word: str, fmt: Format, option: str) -> Values:
+    """Return the number as a value of the type; as a float64 if `explain` will round it."""
     if not fmt.is_float:
         if fmt.smallest <= number <= fmt.largest and number == int(number):
             return np.asarray(int(number), fmt.dtype)
@@ -158,20 +147,6 @@ def _held(
     if fmt.name == "tf32":
         # An operand is float32, whose low bits the instruction ignores: the account says so.
         fmt = format_of("f32")
-        number = float(np.float32(number)) if abs(number) <= fmt.largest else number
-    near = round_values(np.array([number]), fmt)[0]
-    if float(near) == number or (math.isnan(near) and math.isnan(number)):
-        return np.asarray(near)
-    if not math.isfinite(near):
-        raise errors.InputError(
-            f"{option}: {fmt.name} cannot hold {word}; its largest number is {fmt.largest:g}"
-            f"{'' if fmt.has_inf else ', and it has no infinity'}"
-        )
-    bits = f"0x{hex_bits(to_bits(near, fmt), fmt)}"
-    if rounded is None:
-        raise errors.InputError(
-            f"{option}: {fmt.name} cannot hold {word}; the nearest that it holds is "
-            f"{float(near)!r}, {bits}"
-        )
-    rounded[word] = f"{float(near)!r} ({bits})"
-    return np.asarray(near)
+    exact = np.asarray(number)
+    near, _ = nearest_values(exact, fmt, name=option)
+    return near if float(near) == number or math.isnan(number) else exact

@@ -27,8 +27,10 @@ __all__ = [
     "as_values",
     "bits_of_tensor",
     "from_values",
+    "nearest_values",
     "require_unmasked",
     "round_to_tf32",
+    "same_values",
 ]
 
 
@@ -81,6 +83,39 @@ def as_values(array: ArrayLike, fmt: str | Format, *, name: str = "array") -> Va
     if target.name == "tf32":
         return _cut_to_tf32(_exactly(given, FORMATS["f32"], name))
     return _exactly(given, target, name)
+
+
+def nearest_values(
+    array: ArrayLike, fmt: str | Format, *, name: str = "array"
+) -> tuple[Values, Values]:
+    """Return a user's array as the nearest values that a type holds, and as it was given.
+
+    As `as_values`, but a float type rounds: nearest, ties to even.
+
+    Raises InputError if the elements are no real numbers, no type of integers holds them, or a
+    finite one is beyond the largest of the type.
+    """
+    require_unmasked(name, array)
+    target = format_of(fmt)
+    given = _as_numbers(array, name)
+    if not target.is_float or BY_ARRAY_NAME.get(given.dtype.name) == target:
+        values = as_values(given, target, name=name)
+        return values, values
+    if given.dtype.kind == "f":
+        floats = given
+    else:
+        # What ml_dtypes has, float32 holds; signalling NaN are nothing to report here.
+        with np.errstate(invalid="ignore"):
+            floats = given.astype(np.float64 if given.dtype.kind in "biu" else np.float32)
+    with np.errstate(all="ignore"):
+        values = round_values(floats, target)
+        lost = ~np.isfinite(values) & ~same_values(values, floats)
+    if lost.any():
+        raise InputError(
+            f"{name}: {target.name} cannot hold {floats[lost][0]:g}; its largest number is "
+            f"{target.largest:g}{'' if target.has_inf else ', and it has no infinity'}"
+        )
+    return values, floats if given.dtype.kind not in "biu" else given
 
 
 def round_to_tf32(values: Values, how: Tf32) -> Values:
@@ -187,7 +222,7 @@ def _exactly(given: Values, target: Format, name: str) -> Values:
             values = round_values(floats, target)
         else:
             values = given.astype(target.dtype)
-        kept = _equal(values, given)
+        kept = same_values(values, given)
     if bool(kept.all()):
         return values
     first = tuple(int(i) for i in np.argwhere(~kept)[0])
@@ -198,7 +233,7 @@ def _exactly(given: Values, target: Format, name: str) -> Values:
     )
 
 
-def _equal(values: Values, given: Values) -> Values:
+def same_values(values: Values, given: Values) -> Values:
     """Compare element by element without NumPy's rounding of 64-bit integers; NaN equals NaN."""
     if given.dtype.kind == "f":
         return np.asarray((values == given) | (np.isnan(values) & np.isnan(given)))

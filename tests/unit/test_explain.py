@@ -175,7 +175,13 @@ def test_every_step_of_a_long_chain_is_in_the_data() -> None:
         (([[1]], [[1]]), {"cell": (1, 0)}, InputError, r"row of cell must be .* 0\.\.0, got 1"),
         (([[1]], [[1]]), {"cell": 1}, InputError, r"cell must be \(row, column\), got 1"),
         (([[1]], [[1]], [1, 2]), {"cell": (0, 0)}, InputError, r"\(m, n\) = \(1, 1\), got shape"),
-        (([0.1], [1]), {}, InputError, r"f16 cannot hold its element \[0\] = 0.1 exactly"),
+        (([1e6], [1]), {}, InputError, "a: f16 cannot hold 1e.06; its largest number is 65504"),
+        (
+            ([0.1], [1]),
+            {"exact_inputs": True},
+            InputError,
+            "these would be rounded: a to f16, 0.1 to 0.0999755859375",
+        ),
         (([1], [1]), {"arch": "volt"}, UnknownName, "architecture 'volt'. Did you mean 'volta'"),
         (([1], [1]), {"arch": ()}, InputError, "arch names no architecture"),
         (([1], [1]), {"ab": "f17"}, UnknownName, "unknown type 'f17'. Did you mean 'f16'"),
@@ -314,7 +320,8 @@ def test_the_command_prints_the_text(told: tcusim.Explanation) -> None:
 def test_the_command_writes_a_page_and_a_drawing(tmp_path: Path) -> None:
     page, drawing = tmp_path / "sum.html", tmp_path / "sum.svg"
     result = run(*OPTIONS, "--html", str(page), "--svg", str(drawing))
-    assert (result.exit_code, result.output) == (0, "")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == f"wrote {page}\nwrote {drawing}\n"
     one = tcusim.explain(A, B, 1.0)
     assert page.read_text(encoding="utf-8") == one.to_html()
     assert drawing.read_text(encoding="utf-8") == one.to_svg()
@@ -330,16 +337,40 @@ def test_the_command_reads_files(tmp_path: Path) -> None:
     assert json.loads(result.output)["accounts"][0]["result"] == 2.0**-20
 
 
-def test_decimals_are_rounded_and_a_note_says_so() -> None:
-    result = run("--a", "0.1,0.5,0.1", "--b", "1*3", "--json")
-    assert result.exit_code == 0
-    assert result.stderr == "note: --a: rounded to f16, 0.1 to 0.0999755859375 (0x2e66)\n"
-    expected = 2 * 0.0999755859375 + 0.5
-    assert json.loads(result.stdout)["accounts"][0]["result"] == expected
-    many = run("--a", "0.1,0.2,0.3,0.4,0.6", "--b", "1*5", "--c", "0.7", "--acc", "f16")
-    assert "0.3 to 0.300048828125 (0x34cd), and 2 more\n" in many.stderr
-    assert "note: --c: rounded to f16, 0.7 to " in many.stderr
-    assert run("--a", "0.5,0x2e66", "--b", "1,1", "--exact-inputs").stderr == ""
+def test_numbers_are_rounded_and_the_account_says_so(tmp_path: Path) -> None:
+    """Whether Python has them, the command or a file: the same bits, and the same words."""
+    paths = [str(tmp_path / name) for name in ("a.npy", "b.npy")]
+    for numbers, ab in (
+        ([0.1, 0.5, 0.1], "f16"),
+        ([0.1, 0.2, 0.3, 0.4, 0.6], "bf16"),
+        ([0.1, 2.5], "e4m3"),
+        ([1 / 3, 2.0], "tf32"),
+        ([0.1, 3.0], "f64"),
+    ):
+        ones, acc = [1.0] * len(numbers), "f64" if ab == "f64" else "f32"
+        for path, array in zip(paths, (numbers, ones), strict=True):
+            np.save(path, np.array(array))
+        options = ("--ab", ab, "--acc", acc)
+        listed = [",".join(map(repr, array)) for array in (numbers, ones)]
+        said = tcusim.explain(numbers, ones, ab=ab, acc=acc)
+        for a, b in (listed, paths):
+            result = run("--a", a, "--b", b, *options)
+            assert (result.exit_code, result.output) == (0, said.to_text())
+            assert run("--a", a, "--b", b, *options, "--json").output == said.to_json() + "\n"
+            refused = run("--a", a, "--b", b, *options, "--exact-inputs")
+            assert (refused.exit_code == 0) == (ab == "f64")
+        (account,) = said
+        assert account.rounded or ab == "f64"
+        assert "".join(account.rounded).replace(", and 2 more", "") in str(said)
+    (account,) = tcusim.explain([0.1, 0.5, 0.1], [1, 1, 1], 0.7, acc="f16")
+    assert account.rounded[0] == "a to f16, 0.1 to 0.0999755859375 (0x2e66)"
+    assert account.rounded[1].startswith("c to f16, 0.7 to ")
+    assert account.result == float(np.float16(2 * 0.0999755859375 + 0.5 + np.float16(0.7)))
+    (many,) = tcusim.explain([0.1, 0.2, 0.3, 0.4, 0.6], [1] * 5)
+    assert many.rounded[0].endswith("0.3 to 0.300048828125 (0x34cd), and 2 more")
+    # Beyond 2**53 a float64 holds not every integer, and float32 fewer.
+    (whole,) = tcusim.explain([1], [1], 2**53 + 1)
+    assert whole.rounded == ("c to f32, 9007199254740993 to 9007199254740992.0 (0x5a000000)",)
 
 
 @pytest.mark.parametrize(
@@ -347,9 +378,9 @@ def test_decimals_are_rounded_and_a_note_says_so() -> None:
     [
         (
             ["--exact-inputs", "--a", "0.1", "--b", "1"],
-            "--a: f16 cannot hold 0.1; the nearest that it holds is ",
+            "these would be rounded: a to f16, 0.1 to 0.0999755859375",
         ),
-        (["--a", "1", "--b", "1e6"], "--b: f16 cannot hold 1e6; its largest number is 65504"),
+        (["--a", "1", "--b", "1e6"], r"--b: f16 cannot hold 1e\+06; its largest number is 65504"),
         (["--a", "x", "--b", "1"], "--a: 'x' is no number; write decimals, or bits such as"),
         (["--a", "0x12345", "--b", "1"], "--a: 0x12345 is not 16 bits, as f16 has"),
         (["--a", "1,2", "--b", "1"], "a has 2 numbers, and b has 1"),
@@ -450,10 +481,12 @@ def test_float32_operands_are_cut_everywhere_and_it_is_said() -> None:
     assert json.loads(told.to_json())["accounts"][0]["cut_operands"] == 2
     ran = run(*["--ab", "tf32", "--a", "3.14,1.5", "--b", "1,1024.5", "--json"])
     assert ran.exit_code == 0, ran.output
-    assert json.loads(ran.output) == json.loads(told.to_json())
+    wide = tcusim.explain([3.14, 1.5], [1, 1024.5], ab="tf32")
+    assert json.loads(ran.output) == json.loads(wide.to_json())
+    assert wide["hopper"].bits == account.bits
     assert "cut to tf32" not in str(tcusim.explain(a[1:], [1.0], ab="tf32"))
     ran = run(*["--ab", "tf32", "--a", "1e39", "--b", "1"])
-    assert "--a: f32 cannot hold 1e39; its largest number is 3.40282e+38" in ran.stderr
+    assert "--a: f32 cannot hold 1e+39; its largest number is 3.40282e+38" in ran.stderr
     ran = run(*["--ab", "e5m2.e4m3", "--a", "0x01", "--b", "0x01", "--json"])
     assert ran.exit_code == 0, ran.output
     assert json.loads(ran.output)["accounts"][0]["ab"] == "e5m2.e4m3"

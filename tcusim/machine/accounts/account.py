@@ -177,6 +177,8 @@ class Account:
     cut_operands : int
         How many float32 factors were cut to tf32 before: the instruction ignores their low bits,
         and so does `exact`.
+    rounded : tuple of str
+        Which numbers were rounded to the types before, and to what; `exact` is of the rounded.
     """
 
     arch: str
@@ -187,6 +189,7 @@ class Account:
     bits: str
     exact: Fraction | None
     cut_operands: int = 0
+    rounded: tuple[str, ...] = ()
 
     @property
     def error(self) -> Fraction | None:
@@ -236,6 +239,7 @@ class Account:
             "ulp": _text(self.ulp),
             "error_ulps": self.ulps,
             "cut_operands": self.cut_operands,
+            "rounded": list(self.rounded),
         }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,12 +16,16 @@ from tcusim.machine.accounts.drawing import drawing_of
 from tcusim.machine.accounts.page import fragment_of, page_of
 from tcusim.machine.accounts.recorder import accounts_of
 from tcusim.machine.accounts.text import text_of
-from tcusim.machine.convert import as_values
-from tcusim.machine.formats import Values
+from tcusim.machine.bits import hex_bits, to_bits
+from tcusim.machine.convert import as_values, nearest_values, same_values
+from tcusim.machine.formats import Format, Values, format_of
 from tcusim.machine.registry import arch_of, rule_for, usual_types
 from tcusim.machine.rules import FAMILIES, require_int
 
 __all__ = ["Explanation", "explain"]
+
+# Numbers that an account names as rounded, of each operand.
+_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -90,6 +95,7 @@ def explain(
     acc: str | None = None,
     family: str = "",
     cell: tuple[int, int] | None = None,
+    exact_inputs: bool = False,
 ) -> Explanation:
     """Tell how tensor cores sum one output, a·b + c, step by step and bit by bit.
 
@@ -101,8 +107,9 @@ def explain(
     ----------
     a, b : array_like (k,), ab
         Factors of the products. Of any length: what exceeds one step is chained. Or, with `cell`,
-        matrices (m, k) and (k, n). Arrays are taken as by `mma`: float32 is cut to tf32, and the
-        account says how many factors were.
+        matrices (m, k) and (k, n). Numbers that a float type does not hold are rounded to the
+        nearest that it does, and the account says which. As by `mma`, float32 is cut to tf32, and
+        the account says how many factors were.
     c : array_like (), acc
         Addend; with `cell` also a matrix (m, n).
     arch : str or sequence of str
@@ -112,6 +119,8 @@ def explain(
         instruction where those of one architecture differ, as for `mma`.
     cell : (int, int), optional
         Row and column of the output in a product of matrices.
+    exact_inputs : bool
+        Refuse numbers that the type would round, as `mma` does.
 
     Returns
     -------
@@ -122,7 +131,7 @@ def explain(
     Raises
     ------
     InputError
-        If shapes do not fit, or a type cannot hold a value.
+        If shapes do not fit, or a value is beyond what a type holds.
     UnknownName
         If there is no such architecture, type or instruction.
     Unsupported
@@ -150,21 +159,45 @@ def explain(
     rules = [(rule_for(name, ab, acc, family), arch_of(name)) for name in names]
     types = [rules[0][0].ab, rules[0][0].right]
     # Float32 operands, before the low bits are lost that tf32 has not.
-    taken = [one if one != "tf32" else "f32" for one in types]
-    row, column, addend = _vectors(
-        as_values(a, taken[0], name="a"),
-        as_values(b, taken[1], name="b"),
-        as_values(c, acc, name="c"),
-        cell,
+    taken = [*("f32" if one == "tf32" else one for one in types), acc]
+    held, given = [], []
+    for name, x, fmt in zip("abc", (a, b, c), taken, strict=True):
+        values, numbers = nearest_values(x, fmt, name=name)
+        held.append(values)
+        given.append(numbers)
+    row, column, addend = vectors = _vectors(held[0], held[1], held[2], cell)
+    originals = _vectors(given[0], given[1], given[2], cell)
+    rounded = tuple(
+        note
+        for note in map(_rounding, "abc", originals, vectors, map(format_of, taken))
+        if note is not None
     )
+    if exact_inputs and rounded:
+        raise InputError(
+            f"exact inputs were asked for, and these would be rounded: {'; '.join(rounded)}"
+        )
     factors = [as_values(x, fmt) for x, fmt in zip((row, column), types, strict=True)]
     cut = sum(
         int((x != y).sum() - (np.isnan(x) & np.isnan(y)).sum())
         for x, y in zip((row, column), factors, strict=True)
     )
-    given = factors[0][None], factors[1][None], addend.reshape(1)
-    told = (one for rule in rules for one in accounts_of(*given, *rule))
-    return Explanation(tuple(replace(one, cut_operands=cut) for one in told))
+    inputs = factors[0][None], factors[1][None], addend.reshape(1)
+    told = (one for rule in rules for one in accounts_of(*inputs, *rule))
+    return Explanation(tuple(replace(one, cut_operands=cut, rounded=rounded) for one in told))
+
+
+def _rounding(name: str, given: Values, held: Values, fmt: Format) -> str | None:
+    """Return which numbers were rounded, and to what; None if none were."""
+    lost = np.ravel(~same_values(held, given))
+    if not lost.any():
+        return None
+    pairs = dict(zip(np.ravel(given)[lost].tolist(), np.ravel(held)[lost], strict=True))
+    shown = ", ".join(
+        f"{number!r} to {float(near)!r} (0x{hex_bits(to_bits(near, fmt), fmt)})"
+        for number, near in [*pairs.items()][:_SHOWN]
+    )
+    more = f", and {len(pairs) - _SHOWN} more" * (len(pairs) > _SHOWN)
+    return f"{name} to {fmt.name}, {shown}{more}"
 
 
 def _vectors(

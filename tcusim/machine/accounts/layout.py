@@ -77,6 +77,8 @@ def about(accounts: Sequence[Account]) -> str:
             f". Float32 operands that were cut to tf32, of which the instruction ignores the last "
             f"13 bits: {one.cut_operands}"
         )
+    if one.rounded:
+        of += f". Rounded before: {'; '.join(one.rounded)}"
     if one.exact is None:
         return f"{of}. There is no exact value: an infinity or a NaN is among them"
     return f"{of}. Exact value: {_decimal(one.exact)} ({hex_text(one.exact)})"
