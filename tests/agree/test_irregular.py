@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from launch_plans import launch_plan
 from some import Some, marked
 from tcusim.algorithms import algorithms, build
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.arrays.planner import choose
-from tcusim.arrays.problem import RaggedProblem, Types
 from tcusim.backends import Backend, run
 from tcusim.check.agreement import agree
 from tcusim.check.cases import COLUMNS, Grid
@@ -50,9 +49,7 @@ def by_offsets(
 
     Return the result, and the names of the programs. Nothing here looks at the offsets.
     """
-    given = {"tile": shape_of("16x16x16"), "types": Types("f16", "f32", "f16", "f32"), **changes}
-    problem = RaggedProblem(kind=kind, length=x.size, segments=offsets.size - 1, **given)
-    plan = choose(problem, "a plan").plan
+    plan = launch_plan(kind, x.size, segments=offsets.size - 1, **changes)
     arrays = {"in": x, "offsets": offsets}
     for launch in plan.launches:
         inputs = {buffer: arrays[name] for buffer, name in launch.inputs.items()}
@@ -103,10 +100,10 @@ def test_sums_and_scans(arch: str, shape: str, host: Backend) -> None:
 @pytest.mark.parametrize(
     ("dtype", "changes"),
     [
-        (np.float32, {"types": Types("f32", "f32", "f32", "f32")}),
-        (np.float32, {"types": Types("bf16", "f32", "f32", "f32")}),
-        (np.float64, {"types": Types("f64", "f64", "f64", "f64"), "tile": shape_of("8x8x4")}),
-        (np.int8, {"types": Types("s8", "s32", "s8", "s32")}),
+        (np.float32, {"types": ("f32", "f32", "f32", "f32")}),
+        (np.float32, {"types": ("bf16", "f32", "f32", "f32")}),
+        (np.float64, {"types": ("f64", "f64", "f64", "f64"), "tile": shape_of("8x8x4")}),
+        (np.int8, {"types": ("s8", "s32", "s8", "s32")}),
     ],
 )
 def test_other_types(dtype: Any, changes: dict[str, Any], host: Backend) -> None:

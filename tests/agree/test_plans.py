@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from launch_plans import Types, launch_plan
 from tcusim import plan
 from tcusim.algorithms.order import Order
-from tcusim.arrays.dtypes import types_on_device
-from tcusim.arrays.plans import launches_for
-from tcusim.arrays.problem import Problem, RaggedProblem, Types, tile_for
 from tcusim.backends import get_backend, why_unavailable
 
 
@@ -53,10 +50,14 @@ def test_float16_summed_exactly_in_float64_on_the_host(kind: str, size: int) -> 
     options: dict[str, Any] = (
         {"length": x.size} if kind == "cumsum" else {"length": x.size, "segments": 4}
     )
-    rule = types_on_device("float16", "float16", "f32", "hopper", bits="exact")
     exact = plan(kind, dtype="float16", bits="exact", **options)
-    tile = tile_for(rule.types, None)
-    launches = launches_for(replace(exact.problem, types=rule.types, tile=tile)).plan
+    launches = launch_plan(
+        "scan" if kind == "cumsum" else "reduction",
+        x.size,
+        segments=options.get("segments"),
+        types=("f16", "f64", "f16", "f16"),
+        arch="hopper",
+    )
     given = {"in": x} if kind == "cumsum" else {"in": x, "offsets": offsets}
     more: dict[str, Any] = {} if kind == "cumsum" else {"offsets": offsets}
     assert host.run(launches, given, arch="hopper")["out"].tobytes() == exact(x, **more).tobytes()
@@ -76,17 +77,10 @@ def test_initial_values_and_sums_of_64_bits_on_the_host(
     reason = why_unavailable("host")
     if reason is not None:
         pytest.skip(reason)
-    problem = RaggedProblem(
-        kind="scan",
-        length=length,
-        order=Order(exclusive=True, reverse=reverse),
-        types=types,
-        tile=tile_for(types, None),
-        arch="hopper",
-        segments=3,
-        carry=True,
-    )
-    launches = launches_for(problem).plan
+    launches = launch_plan(
+        "scan", length, segments=3, order=Order(exclusive=True, reverse=reverse), types=types,
+        arch="hopper", carry=True,
+    )  # fmt: skip
     x = np.random.default_rng(4).integers(-128, 128, length).astype(types.dtype)
     given = {"in": x, "offsets": np.array([0, 7, 1000, length])}
     given["carry"] = (2**40 * np.arange(1, 4)).astype(types.result_dtype)
@@ -122,17 +116,16 @@ def test_one_launch_with_initial_values_on_the_host(
             continue
         length = size + max(1, size // 3) if size < 2**20 else size
         common: dict[str, Any] = {
-            "kind": "scan", "length": length, "types": types, "tile": tile_for(types, None),
-            "order": Order(reverse=reverse), "arch": "hopper", "carry": True,
+            "types": types, "order": Order(reverse=reverse), "arch": "hopper", "carry": True,
         }  # fmt: skip
         x = (100 * rng.standard_normal(length)).astype(types.dtype)
         edges = np.append(np.arange(0, length, size), length)
         carry = (1e3 * rng.standard_normal(edges.size - 1)).astype(types.result_dtype)
-        in_one = launches_for(Problem(segment_size=size, **common)).plan
+        in_one = launch_plan("scan", length, size=size, **common)
         assert [one.program.name for one in in_one.launches] in (
             ["scan_panel"], ["scan_single_pass"],
         )  # fmt: skip
-        by_offsets = launches_for(RaggedProblem(segments=edges.size - 1, **common)).plan
+        by_offsets = launch_plan("scan", length, segments=edges.size - 1, **common)
         given = {"in": x, "carry": carry}
         host, numpy = (get_backend(name) for name in ("host", "numpy"))
         made = [
@@ -155,16 +148,7 @@ def test_int8_to_int64_in_one_launch_on_the_host(kind: str, size: int | None, or
     if reason is not None:
         pytest.skip(reason)
     types, length = Types("s8", "s32", "s8", "s64"), 2**17 + 3
-    problem = Problem(
-        kind=kind,
-        length=length,
-        order=order,
-        types=types,
-        tile=tile_for(types, None),
-        arch="hopper",
-        segment_size=size or length,
-    )
-    launches = launches_for(problem).plan
+    launches = launch_plan(kind, length, size=size, order=order, types=types, arch="hopper")
     assert len(launches.launches) == 1
     x = np.random.default_rng(5).integers(-128, -100, length).astype(np.int8)
     made = [get_backend(name).run(launches, {"in": x})["out"] for name in ("host", "numpy")]

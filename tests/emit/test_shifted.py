@@ -8,37 +8,29 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from launch_plans import launch_plan
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.arrays.planner import choose
-from tcusim.arrays.problem import Problem, Types
 from tcusim.backends import why_unavailable
-from tcusim.machine.shapes import shape_of
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.backend import NUMPY
 from tcusim_cuda.emit import emit
 from tcusim_host import BACKEND as HOST
 
 TYPES = {
-    "f16": Types("f16", "f32", "f16", "f16"),
-    "bf16": Types("bf16", "f32", "bf16", "bf16"),
-    "s8": Types("s8", "s32", "s8", "s32"),
-    "exact": Types("f16", "f64", "f16", "f16"),
-    "f32": Types("f32", "f32", "f32", "f32"),
+    "f16": ("f16", "f32", "f16", "f16"),
+    "bf16": ("bf16", "f32", "bf16", "bf16"),
+    "s8": ("s8", "s32", "s8", "s32"),
+    "exact": ("f16", "f64", "f16", "f16"),
+    "f32": ("f32", "f32", "f32", "f32"),
 }
 
 
 def plan_of(kind: str, types: str, size: int, order: Order = FORWARD) -> LaunchPlan:
     """Return the plan for seven segments, of which the last one lacks three elements."""
-    problem = Problem(
-        types=TYPES[types],
-        tile=shape_of("16x16x16"),
-        arch="hopper",
-        kind=kind,
-        length=7 * size - 3,
-        segment_size=size,
+    return launch_plan(
+        kind, 7 * size - 3, size=size, types=TYPES[types], tile="16x16x16", arch="hopper",
         order=order,
-    )
-    return choose(problem, "odd").plan
+    )  # fmt: skip
 
 
 def numbers(types: str, length: int) -> NDArray[np.generic]:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 import on_gpu
 import tcusim
+from launch_plans import forget_plans
 from on_gpu import Library, arch, library_of, numbers, require_bits
-from tcusim.arrays.calls import forget
 from tcusim.errors import InputError
 from tcusim_cuda import CUPY, PYCUDA, device_sm
 
@@ -245,7 +245,7 @@ def test_the_library_chooses_the_backend(monkeypatch: pytest.MonkeyPatch) -> Non
             continue
         if name == "pycuda":
             pytest.importorskip("pycuda.autoprimaryctx")
-        forget()
+        forget_plans()
         prepared: list[Any] = []
         real = launcher.prepare
         monkeypatch.setattr(

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.arrays.calls import READY, forget
+from launch_plans import forget_plans
 from tcusim.errors import InputError
 from tcusim_cuda import CUDA, runtime
 from tcusim_cuda.driver import Driver
@@ -46,7 +46,7 @@ def gpus(standing_in: Gpus, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
     standing_in.reset()
     with standing_in.current(0):
         yield standing_in
-    for clear in (forget, gc.collect):
+    for clear in (forget_plans, gc.collect):
         clear()
     assert standing_in.complaints == ""
 
@@ -519,7 +519,6 @@ def test_calls_with_initial_values_take_the_short_way(
             )
     # The first call on each GPU: others are like it.
     assert long_ways == [2]
-    assert len(READY) <= 5
     here, there = kind(gpus, 0, half), kind(gpus, 1, np.zeros(2, np.float32))
     with pytest.raises(InputError, match=r"GPU 0.*GPU 1"):
         tcusim.cumsum(here, initial=there, **options)

@@ -11,7 +11,7 @@ import pytest
 
 import device_standin
 from gpu_standin import StandIn, StandInDriver, Torch
-from tcusim.arrays.calls import forget
+from launch_plans import forget_plans
 from tcusim.simulate.backend import NUMPY
 from tcusim_cuda.driver import Driver
 
@@ -58,9 +58,9 @@ def device(
     """
     stand_in = getattr(request, "param", device_standin.StandIn)("cupy")
     only_backends(NUMPY, stand_in)
-    forget()
+    forget_plans()
     yield stand_in
-    forget()
+    forget_plans()
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -15,14 +15,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tcusim
+from launch_plans import IN_ROUNDS, launch_plan, tunings
 from segment_oracle import Oracle
 from some import marked
 from tcusim.algorithms.order import Order
 from tcusim.arrays.functions import Report
-from tcusim.arrays.planner import choose
-from tcusim.arrays.problem import AnyProblem, Problem, RaggedProblem, Types
-from tcusim.arrays.tuned import TUNED, with_numbers
-from tcusim.arrays.tuning import DEFAULT, RaggedTuning, Tuning
 from tcusim.backends import get_backend
 
 Array = NDArray[Any]
@@ -138,12 +135,10 @@ def test_trees_in_rounds_follow_the_grid(chunks: int, order: dict[str, Any]) -> 
     sizes = [3, 0, 512 * chunks + 7, 511, 1]
     edges = np.append(0, np.cumsum(sizes))
     x = numbers(rng, int(edges[-1])).astype(np.float16)
-    problem = RaggedProblem(
-        types=Types("f16", "f32", "f16", "f32"), tile=shape, arch="exact", kind="scan",
-        length=x.size, order=Order(**order), segments=len(sizes),
+    plan = launch_plan(
+        "scan", x.size, segments=len(sizes), tile=shape, arch="exact", order=Order(**order),
+        tuning=IN_ROUNDS,
     )  # fmt: skip
-    tuning = replace(DEFAULT, ragged=replace(DEFAULT.ragged, few_values=1))
-    plan = choose(problem, "in rounds", tuning).plan
     assert any(launch.program.name == "find_rounds" for launch in plan.launches)
     out = get_backend("numpy").run(plan, {"in": x, "offsets": edges}, arch="exact")["out"]
     oracle = Oracle("exact", k=1)
@@ -390,31 +385,6 @@ def test_one_set_of_bits_in_batches_of_any_size(length: int, order: Any, seed: i
         require_own_bits(company, "hopper", order, dtype=np.float32)
 
 
-def powers(least: int, most: int) -> st.SearchStrategy[int]:
-    return st.integers(least.bit_length() - 1, most.bit_length() - 1).map(lambda i: 1 << i)
-
-
-@st.composite
-def tunings(draw: st.DrawFn) -> Tuning:
-    """Draw all numbers by which plans choose, except those that are arithmetic."""
-    tuning = DEFAULT
-    for kind in ("reduction", "scan"):
-        drawn = [(name, draw(powers(*limits))) for name, limits in TUNED.items()]
-        tuning = with_numbers(tuning, kind, drawn)
-    cut = draw(powers(2, 128))
-    ragged = RaggedTuning(
-        least_cut=cut,
-        simt_values=draw(powers(cut, 512)),
-        few_values=draw(powers(1, 2**20)),
-        held_values=draw(powers(64, 2048)),
-        rows=draw(powers(1, 32)),
-        warps=draw(powers(1, 8)),
-        items=draw(powers(1, 8)),
-        simt_items=draw(powers(1, 8)),
-    )
-    return replace(tuning, ragged=ragged)
-
-
 @settings(examples, max_examples=CASES // 4 or 20)
 @given(
     tunings(),
@@ -425,23 +395,16 @@ def tunings(draw: st.DrawFn) -> Tuning:
     st.integers(0, 2**32 - 1),
 )
 def test_whatever_the_numbers_by_which_plans_choose(
-    tuning: Tuning, kind: str, order: dict[str, Any], length: int, ragged: bool, seed: int
+    tuning: Any, kind: str, order: dict[str, Any], length: int, ragged: bool, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     x = numbers(rng, int(rng.integers(1, 4)) * length + int(rng.integers(0, length))).astype("f2")
     edges = np.append(np.arange(0, x.size, length), x.size)
-    common: dict[str, Any] = {
-        "types": Types("f16", "f32", "f16", "f32"), "tile": tcusim.shape_of("16x16x16"),
-        "arch": "hopper", "kind": kind, "length": x.size,
-        "order": Order(**order) if kind == "scan" else Order(),
-    }  # fmt: skip
-    problem: AnyProblem = (
-        RaggedProblem(segments=edges.size - 1, **common)
-        if ragged
-        else Problem(segment_size=length, **common)
-    )
+    plan = launch_plan(
+        kind, x.size, arch="hopper", order=Order(**order) if kind == "scan" else Order(),
+        tuning=tuning, **{"segments": edges.size - 1} if ragged else {"size": length},
+    )  # fmt: skip
     arrays = {"in": x} | ({"offsets": edges} if ragged else {})
-    plan = choose(problem, "drawn", tuning).plan
     out = get_backend("numpy").run(plan, arrays, arch="hopper")["out"]
     for number, (begin, end) in enumerate(itertools.pairwise(edges)):
         if kind == "scan":

@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 
 import tcusim
-from tcusim.arrays.planner import choose
-from tcusim.arrays.problem import Problem, Types
+from launch_plans import launch_plan
 from tcusim.errors import InputError
 from tcusim.machine import Figure, read_unit, unit_of
-from tcusim.machine.shapes import shape_of
 from tcusim.timing.cost import cost
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,15 +170,9 @@ def test_what_is_neither_a_plan_nor_a_program_is_refused() -> None:
 @pytest.mark.parametrize("kind", ["reduction", "scan"])
 def test_exact_plans_have_a_cost(kind: str) -> None:
     """The sums of parts are added by a launch that keeps nothing in shared memory."""
-    problem = Problem(
-        types=Types("f16", "f64", "f16", "f16"),
-        tile=shape_of("16x16x16"),
-        kind=kind,
-        length=2**20,
-        segment_size=2**20,
-    )
+    plan = launch_plan(kind, 2**20, types=("f16", "f64", "f16", "f16"), tile="16x16x16")
     for unit in ("h200", "v100"):
-        found = cost(choose(problem, "exact").plan, unit)
+        found = cost(plan, unit)
         assert len(found.launches) > 3
         assert found.bound
         if unit == "h200":

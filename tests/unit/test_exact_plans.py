@@ -16,32 +16,23 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tcusim
+from launch_plans import MOST_FLOAT16, launch_plan
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.arrays.planner import choose
-from tcusim.arrays.problem import MOST_FLOAT16, Problem, Types
 from tcusim.backends import why_unavailable
 from tcusim.errors import Unsupported
 from tcusim.machine.formats import format_of
-from tcusim.machine.shapes import shape_of
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.backend import NUMPY
 from tcusim_host import BACKEND as HOST
 
-TILE = shape_of("16x16x16")
 ORDERS = (FORWARD, Order(exclusive=True), Order(reverse=True), Order(exclusive=True, reverse=True))
 
 
 def plan_of(kind: str, length: int, size: int, result: str, order: Order = FORWARD) -> LaunchPlan:
-    problem = Problem(
-        types=Types("f16", "f64", "f16", result),
-        tile=TILE,
-        arch="hopper",
-        kind=kind,
-        length=length,
-        segment_size=size,
-        order=order,
+    types = ("f16", "f64", "f16", result)
+    return launch_plan(
+        kind, length, size=size, types=types, tile="16x16x16", arch="hopper", order=order
     )
-    return choose(problem, "exact").plan
 
 
 def numbers(length: int, seed: int, kind: str) -> NDArray[np.float16]:

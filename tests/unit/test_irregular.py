@@ -14,17 +14,11 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from launch_plans import LONGEST_LIST, launch_plan
 from some import Some
 from tcusim.algorithms import algorithms, build
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.rows import GROUP_CHUNKS
-from tcusim.arrays.dtypes import TypeRule
-from tcusim.arrays.plan_functions import Plan, plan
-from tcusim.arrays.planner import choose
-from tcusim.arrays.plans import plan_for
-from tcusim.arrays.problem import RaggedProblem, Types
-from tcusim.arrays.spec import Spec
-from tcusim.arrays.tuning import DEFAULT
 from tcusim.backends import run
 from tcusim.check.testing import random_inputs
 from tcusim.errors import InputError, Unsupported, VerifyError
@@ -50,7 +44,7 @@ from tcusim.program.grammar import (
     When,
     walk,
 )
-from tcusim.program.launches import Launch
+from tcusim.program.launches import Launch, LaunchPlan
 from tcusim.simulate.backend import NUMPY
 from tcusim.simulate.counts import Counts, counts_of_text
 from tcusim.simulate.interpreter import Event, interpret, run_numpy
@@ -63,48 +57,35 @@ LENGTHS = (0, 1, 15, 16, 17, 255, 256, 257, 4095, 4096, 4097, 65537)
 
 
 # Values of a chunk that is added up in shared memory.
-MOST = max(GROUP_CHUNKS, DEFAULT.ragged.simt_values)
-
-
-def problem(
-    kind: str, length: int, segments: int, *, tile: MmaShape | None = None, **changes: Any
-) -> RaggedProblem:
-    """Return a problem of f16 numbers, or with changes; arrays have the tiles' types by default."""
-    types = {"ab": "f16", "acc": "f32"}
-    types |= {
-        name: changes.pop(name) for name in ("ab", "acc", "source", "result") if name in changes
-    }
-    return RaggedProblem(
-        kind=kind,
-        length=length,
-        segments=segments,
-        tile=tile or shape_of("16x16x16"),
-        types=Types(**{"source": types["ab"], "result": types["acc"], **types}),
-        **changes,
-    )
+MOST = max(GROUP_CHUNKS, LONGEST_LIST)
 
 
 def launches_for(kind: str, length: int, segments: int) -> tuple[Launch, ...]:
     """Return the launches for segments by offsets of f16 numbers."""
-    return choose(problem(kind, length, segments), "a plan").plan.launches
+    return launch_plan(kind, length, segments=segments).launches
 
 
-def planned(kind: str, x: Array, offsets: Ints, **changes: Any) -> Plan:
-    """Return the plan for an array in segments by offsets."""
-    operation = "segmented_sum" if kind == "reduction" else "segmented_cumsum"
-    wanted = problem(kind, x.size, offsets.size - 1, **changes)
-    t = wanted.types
-    rule = TypeRule(t.dtype, t.dtype, t.result_dtype, t)
-    found = plan_for(Spec(operation), wanted, rule, Plan)
-    assert isinstance(found, Plan)
-    return found
+def planned(
+    kind: str,
+    x: Array,
+    offsets: Ints,
+    *,
+    ab: str = "f16",
+    acc: str = "f32",
+    source: str | None = None,
+    result: str | None = None,
+    **more: Any,
+) -> LaunchPlan:
+    """Return the plan for an array in segments by offsets; it has the tile's types by default."""
+    types = (ab, acc, source or ab, result or acc)
+    return launch_plan(kind, x.size, segments=offsets.size - 1, types=types, **more)
 
 
 def by_offsets(
     kind: str, x: Array, offsets: Ints, *, arch: str = "hopper", **changes: Any
 ) -> Array:
     """Sum or scan segments by the launches of a plan; nothing here looks at the offsets."""
-    plan = planned(kind, x, offsets, **changes).launch_plan
+    plan = planned(kind, x, offsets, **changes)
     made: Array = NUMPY.run(plan, {"in": x, "offsets": offsets}, arch=arch)["out"]
     return made
 
@@ -414,7 +395,7 @@ def test_the_longest_segment_may_be_told() -> None:
         ("segmented_cumsum", exact_scan(x, offsets)),
     ):
         made, untold = (
-            plan(operation, length=x.size, segments=3000, result="float32", longest=told)
+            tcusim.plan(operation, length=x.size, segments=3000, result="float32", longest=told)
             for told in (longest, None)
         )
         np.testing.assert_array_equal(made(x.astype(np.float16), offsets=offsets), expected)

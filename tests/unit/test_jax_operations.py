@@ -17,8 +17,8 @@ import pytest
 
 import tcusim
 from gpu_standin import StandIn
+from launch_plans import forget_plans
 from tcusim import backends
-from tcusim.arrays.calls import forget
 from tcusim.errors import Unsupported
 
 jax: Any = pytest.importorskip("jax", reason="jax is not installed")
@@ -52,7 +52,7 @@ def standing_in(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand
     # XLA takes each name once.
     monkeypatch.setattr(operations, "_TARGET", f"tcusim test {next(_NUMBERS)}")
     monkeypatch.setattr(operations, "Handler", partial(ffi.Handler, on_stream=False))
-    clears = (operations._find.cache_clear, jax.clear_caches, forget)
+    clears = (operations._find.cache_clear, jax.clear_caches, forget_plans)
     for clear in clears:
         clear()
     yield gpu

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import tcusim.arrays.planner
+import tcusim
 from tcusim import plan
 from tcusim.errors import InputError, UnknownName, Unsupported
 
@@ -38,6 +38,8 @@ def test_equal_plans_are_made_once() -> None:
     assert plan("segmented_sum", length=100, segment_size=10, tile=(16, 16, 16)) is first
     assert plan("segmented_sum", length=100, segment_size=10, arch="volta") is not first
     assert plan("segmented_cumsum", length=100, segment_size=10) is not first
+    by_arch = [plan("sum", length=9, arch=name).launches for name in ("hopper", "sm_90", "H200")]
+    assert by_arch[0] == by_arch[1] == by_arch[2]
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_a_new_length_is_no_new_program() -> None:
             assert all(map(operator.is_, programs, first)), name
 
 
-def test_a_plan_runs_on_the_backend_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_runs_on_the_backend_that_it_names() -> None:
     archs: list[str | None] = []
 
     class Other:
@@ -147,6 +147,28 @@ def test_a_plan_runs_on_the_backend_that_it_names(monkeypatch: pytest.MonkeyPatc
     made = plan("sum", length=x.size, result="float32", backend="other", arch="ada")
     assert made(x) == x.sum(dtype=np.float64)
     assert archs == ["ada"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"segment_size": 7}, "100 float16 in segments of 7 to float32"),
+        ({"segment_size": 100}, "100 float16 to float32"),
+        ({"segment_size": 9, "exclusive": True, "reverse": True}, "to float32, exclusive, reverse"),
+        ({"segments": 7}, "100 float16 in 7 segments by offsets to float32"),
+        ({"segments": 7, "longest": 9}, "in 7 segments by offsets, of up to 16 elements to"),
+    ],
+)
+def test_problems_in_words(options: dict[str, Any], words: str) -> None:
+    made = plan("segmented_cumsum", length=100, result="float32", **options)
+    assert words in str(made).splitlines()[1]
+
+
+def test_products_in_words() -> None:
+    made = tcusim.plan_product("matvec", rows=4, inner=5, dtype="int8", result="int32")
+    assert "(4, 5) by (5), int8 to int32" in str(made)
+    made = tcusim.plan_product("matmul", rows=4, inner=5, cols=6, result="float32")
+    assert "(4, 5) by (5, 6), float16 to float32" in str(made)
 
 
 # --- What is not finite -------------------------------------------------------------------------

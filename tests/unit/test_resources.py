@@ -16,10 +16,6 @@ import tcusim
 from some import Some
 from tcusim.algorithms import algorithms, build
 from tcusim.arrays.functions import Report
-from tcusim.arrays.planner import Draft
-from tcusim.arrays.plans import Planned
-from tcusim.arrays.problem import Problem, Types
-from tcusim.arrays.tuning import DEFAULT
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine import Arch, Fused, Rule, arch_of, arches, format_of, register_arch
 from tcusim.program.grammar import Program
@@ -58,7 +54,7 @@ def test_a_program_needs_what_its_kernel_declares(name: str) -> None:
 # --- Plans that fit -----------------------------------------------------------------------------
 
 
-def plans(arch: str, some: Some, start: int) -> Iterator[Planned]:
+def plans(arch: str, some: Some, start: int) -> Iterator[tcusim.Plan | tcusim.ProductPlan]:
     """Yield plans of operations, types, and kinds of segments that a unit has: some, or all."""
     pairs: list[dict[str, Any]] = []
     for dtype in (*FLOATS, "int8"):
@@ -71,7 +67,9 @@ def plans(arch: str, some: Some, start: int) -> Iterator[Planned]:
         yield from products(*sizes, types=types)
 
 
-def sums_and_scans(length: int, types: dict[str, Any]) -> Iterator[Planned]:
+def sums_and_scans(
+    length: int, types: dict[str, Any]
+) -> Iterator[tcusim.Plan | tcusim.ProductPlan]:
     few, many = max(1, length // 1000), length // 3
     sizes = (16, 100, 1000, 1024, 5000, 2**15)
     ways: list[dict[str, Any]] = [{"segment_size": size} for size in sizes]
@@ -87,7 +85,7 @@ def sums_and_scans(length: int, types: dict[str, Any]) -> Iterator[Planned]:
 
 def products(
     rows: int, inner: int, cols: int | None = None, *, types: dict[str, Any]
-) -> Iterator[Planned]:
+) -> Iterator[tcusim.Plan | tcusim.ProductPlan]:
     operation = "matvec" if cols is None else "matmul"
     try:
         yield tcusim.plan_product(operation, rows=rows, inner=inner, cols=cols, **types)
@@ -95,7 +93,7 @@ def products(
         return
 
 
-def planned(operation: str, **options: Any) -> Iterator[Planned]:
+def planned(operation: str, **options: Any) -> Iterator[tcusim.Plan | tcusim.ProductPlan]:
     try:
         yield tcusim.plan(operation, **options)
     except Unsupported:
@@ -212,29 +210,3 @@ def test_a_unit_of_little_memory_has_fewer_warps() -> None:
 def test_a_unit_must_have_some_memory() -> None:
     with pytest.raises(InputError, match="'none': shared_kb, if it is known, must be an integer"):
         unit_of_four("none", shared_kb=0)
-
-
-def test_a_draft_takes_the_first_program_that_fits_or_the_last() -> None:
-    built: list[int] = []
-
-    def make(warps: int) -> Program:
-        built.append(warps)
-        return build("scan_tn", warps=warps)
-
-    def first_that_fits(arch: str | None, choices: tuple[int, ...]) -> tuple[int, list[str]]:
-        types, tile = Types("f16", "f32", "f16", "f32"), tcusim.shape_of("16x16x16")
-        problem = Problem(kind="scan", length=9, segment_size=9, types=types, tile=tile, arch=arch)
-        draft = Draft(problem, DEFAULT)
-        warps, program = draft.first_that_fits(make, choices)
-        assert program.warps == warps
-        return warps, draft.notes
-
-    assert first_that_fits(None, (32, 16, 8)) == (32, [])
-    assert built == [32]
-    need = SharedMemory(build("scan_tn", warps=32)).needed
-    assert 64 * 1024 < need <= 227 * 1024
-    assert first_that_fits("hopper", (32, 16, 8)) == (32, [])
-    built.clear()
-    assert first_that_fits("turing", (32, 16, 8)) == (16, [SMALLER.format("turing", 64)])
-    assert built == [32, 16]
-    assert first_that_fits("turing", (32,)) == (32, [])
