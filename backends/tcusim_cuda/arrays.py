@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,16 +113,16 @@ def require_fit(array: DeviceArray, buffer: Buffer, *, tiles: bool, flat: bool =
         )
 
 
-def common_device(arrays: Iterable[DeviceArray]) -> int | None:
-    """Return the device on which all arrays are, None if none of them says; refuse several."""
-    placed = [array for array in arrays if array.device is not None]
-    for array in placed:
-        if array.device != placed[0].device:
+def common_device(devices: Mapping[str, int]) -> int | None:
+    """Return the one GPU of arrays, by their names; None of no arrays. Refuse several GPUs."""
+    first = next(iter(devices), "")
+    for name, device in devices.items():
+        if device != devices[first]:
             raise InputError(
-                f"{placed[0].name} is on GPU {placed[0].device}, {array.name} is on GPU "
-                f"{array.device}. A program runs on one GPU: copy them to one."
+                f"{first} is on GPU {devices[first]}, {name} is on GPU {device}. "
+                f"A program runs on one GPU: copy them to one."
             )
-    return placed[0].device if placed else None
+    return devices.get(first)
 
 
 # --- NumPy arrays ----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from numpy.typing import NDArray
@@ -163,12 +163,14 @@ class Driver:
         return int(self._call("cuCtxGetId", context))
 
     @contextmanager
-    def restored_context(self) -> Iterator[None]:
-        """Give the thread its context back afterwards.
+    def restored_context(self, there: int = 0) -> Iterator[None]:
+        """Make a context the thread's if one is given, and give the thread back its own afterwards.
 
         A thread that had none is left in that of GPU 0, which is where libraries take it to be.
         """
         before = self.current_context()
+        if there not in (0, before):
+            self.set_context(there)
         try:
             yield
         finally:
@@ -177,12 +179,9 @@ class Driver:
                 # To go back to none would take the context away from a library that relies on it.
                 self.set_context(before or (self.primary_context(0) if self._is_active(0) else 0))
 
-    @contextmanager
-    def in_primary_context(self, device: int) -> Iterator[None]:
+    def in_primary_context(self, device: int) -> AbstractContextManager[None]:
         """Make a device's primary context this thread's, and give the thread back its own."""
-        with self.restored_context():
-            self.set_context(self.primary_context(device))
-            yield
+        return self.restored_context(self.primary_context(device))
 
     def _is_active(self, device: int) -> bool:
         """Return whether somebody uses a device's primary context."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ class CudaArray:
         self.dtype = dtype
         self.device = place.device
         self._stream = stream
-        self._nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self._nbytes = math.prod(shape) * dtype.itemsize
         self._memory = DriverMemory(Driver.open(), self._nbytes)
 
     @property
@@ -81,20 +82,15 @@ class CudaLauncher(Launcher):
     remedy = "Install it with: pip install 'tcusim[cuda]'"
     in_primary_context = True
 
-    @contextmanager
-    def active(self, place: Place) -> Iterator[None]:
+    def active(self, place: Place) -> AbstractContextManager[None]:
         """Make the GPU's primary context this thread's."""
         driver = Driver.open()
-        primary = driver.primary_context(place.device)
-        if place.context not in (0, primary):
+        if place.context not in (0, driver.primary_context(place.device)):
             raise InputError(
                 f"the arrays belong to a CUDA context of GPU {place.device} that is not its "
                 f"primary one, the one that backend={self.name!r} uses. {advice_on_contexts()}"
             )
-        with driver.restored_context():
-            if driver.current_context() != primary:
-                driver.set_context(primary)
-            yield
+        return driver.in_primary_context(place.device)
 
     def open_stream(self, handle: int, given: Any, place: Place) -> Stream:
         """Return the stream of this handle, whoever made it."""

@@ -5,13 +5,13 @@ No GPU library is imported here: an array of a library proves that its library i
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -49,7 +49,7 @@ class Library:
     @property
     def array_type(self) -> Any:
         """The type of its arrays, None if the module was not imported."""
-        return getattr(self.imported, self.type_name, None)
+        return getattr(sys.modules.get(self.module), self.type_name, None)
 
     def describe(self, array: Any, name: str) -> DeviceArray | None:
         """Return what an array is; None if it is in the computer's own memory."""
@@ -109,7 +109,7 @@ class QuickLibrary(Library):
 
     def stream_reader(self, device: int) -> Callable[[], int]:
         """Return what asks for the current stream on a device, again and again."""
-        return partial(self.current_stream, device)
+        return functools.partial(self.current_stream, device)
 
     def on(self, device: int) -> AbstractContextManager[Any]:
         """Let the library make new arrays on a device, whose context is this thread's."""
@@ -128,7 +128,7 @@ class QuickLibrary(Library):
 
     def maker(self, like: Any, shape: tuple[int, ...], dtype: str) -> Callable[[], Any]:
         """Return what makes such an array beside another, again and again; it does not keep it."""
-        return partial(self.new, self.new(like, (), dtype), shape, dtype)
+        return functools.partial(self.new, self.new(like, (), dtype), shape, dtype)
 
     def described(self, array: Any, name: str, *, contiguous: bool) -> DeviceArray:
         """Return what an array in GPU memory is."""
@@ -210,7 +210,7 @@ class _Torch(QuickLibrary):
 
     def stream_reader(self, device: int) -> Callable[[], int]:
         raw = getattr(sys.modules["torch"]._C, "_cuda_getCurrentRawStream", None)
-        return super().stream_reader(device) if raw is None else partial(raw, device)
+        return super().stream_reader(device) if raw is None else functools.partial(raw, device)
 
     def new(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
         return like.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype))
@@ -226,7 +226,7 @@ class _Torch(QuickLibrary):
             return super().maker(like, shape, dtype)
         pattern = self.new(like, shape, dtype)
         pattern.untyped_storage().resize_(0)
-        return partial(self.imported.empty_like, pattern)
+        return functools.partial(self.imported.empty_like, pattern)
 
 
 class _Cupy(QuickLibrary):
@@ -386,8 +386,11 @@ def device_array(array: Any, name: str) -> DeviceArray | None:
     """
     if isinstance(array, np.ndarray):
         return None
-    known = (one for one in _KNOWN if isinstance(array, one.array_type or ()))
-    return next(known, _OTHER).describe(array, name)
+    for library in _KNOWN:
+        kind = getattr(sys.modules.get(library.module), library.type_name, None)
+        if kind is not None and isinstance(array, kind):
+            return library.describe(array, name)
+    return _OTHER.describe(array, name)
 
 
 def _of_interface(array: Any, interface: Mapping[str, Any], name: str, kind: str) -> DeviceArray:
@@ -396,19 +399,26 @@ def _of_interface(array: Any, interface: Mapping[str, Any], name: str, kind: str
         raise InputError(f"{name} has a mask, which kernels know nothing of. Fill it first.")
     address, read_only = interface["data"]
     shape = tuple(interface["shape"])
-    dtype = np.dtype(interface["typestr"])
+    dtype, itemsize = _type_of(interface["typestr"])
     return DeviceArray(
         name=name,
         owner=array,
         kind=kind,
         address=int(address or 0),
         shape=shape,
-        dtype=dtype.name,
-        contiguous=_contiguous(shape, interface.get("strides"), dtype.itemsize),
+        dtype=dtype,
+        contiguous=_contiguous(shape, interface.get("strides"), itemsize),
         writable=not read_only,
         # No stream means that the producer has nothing under way; then any stream will do.
         stream=int(interface.get("stream") or 0),
     )
+
+
+@functools.cache
+def _type_of(typestr: str) -> tuple[str, int]:
+    """Return NumPy's name of a type, and the bytes of an element."""
+    dtype = np.dtype(typestr)
+    return dtype.name, dtype.itemsize
 
 
 def _of_dlpack(array: Any, name: str, kind: str, *, writable: bool = True) -> DeviceArray | None:

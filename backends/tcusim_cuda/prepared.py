@@ -61,6 +61,11 @@ class PreparedPlan:
         launches = zip(plan.launches, kernels, strict=True)
         self.steps = tuple(_step(plan, number, *one) for number, one in enumerate(launches))
         self.first, self.last = plan.inputs[0], plan.outputs[0]
+        # The kernels that take each of the plan's arrays, with the buffer that it is for.
+        self._uses: dict[str, list[tuple[Kernel, str]]] = {}
+        for step in self.steps:
+            for buffer, role in step.roles.items():
+                self._uses.setdefault(role, []).append((step.kernel, buffer))
         self._able: set[int] = set()
 
     def require_gpu(self, device: int, runtime: str) -> None:
@@ -94,15 +99,10 @@ class PreparedPlan:
 
     def require_fit(self, array: DeviceArray, name: str, *, flat: bool = False) -> None:
         """Refuse an array that a launch cannot take as it is."""
-        for kernel, buffer in self._uses(name):
+        for kernel, buffer in self._uses[name]:
             declared = kernel.program.buffer(buffer)
             require_fit(array, declared, tiles=buffer in kernel.tiled, flat=flat)
         self.require_size(array.name, array.size, name)
-
-    def _uses(self, name: str) -> list[tuple[Kernel, str]]:
-        """Return the kernels that take one of the plan's arrays, each with the buffer it is for."""
-        uses = ((step.kernel, *use) for step in self.steps for use in step.roles.items())
-        return [(kernel, buffer) for kernel, buffer, role in uses if role == name]
 
     def require_out(self, out: DeviceArray, shape: tuple[int, ...], *, whole: bool) -> None:
         """Refuse a result that cannot be written to. whole: it is the plan's own output."""
@@ -115,7 +115,7 @@ class PreparedPlan:
         if whole:
             self.require_fit(out, self.last)
         else:
-            kernel, buffer = self._uses(self.last)[-1]
+            kernel, buffer = self._uses[self.last][-1]
             require_fit(out, kernel.program.buffer(buffer), tiles=False, flat=False)
         require_writable(out)
 
@@ -152,7 +152,7 @@ class PreparedPlan:
 
     def takes_tiles_of(self, array: DeviceArray, name: str) -> bool:
         """Return whether an array begins where it may, if the plan moves tiles of `name`."""
-        moved = any(buffer in kernel.tiled for kernel, buffer in self._uses(name))
+        moved = any(buffer in kernel.tiled for kernel, buffer in self._uses[name])
         return not moved or array.address % TILE_BYTES == 0
 
 

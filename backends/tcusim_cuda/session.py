@@ -132,8 +132,9 @@ class DeviceSession:
         self._queues: dict[tuple[int, int, bool], _Queue] = {}
         # The launch in progress, for messages.
         self._now: Call | None = None
-        # The fast path's: libraries by type of array, and signatures of calls that were right.
-        self._libraries: dict[type, QuickLibrary] = {}
+        # The fast path's: libraries by type of array (None: of no such library), and signatures of
+        # calls that were right.
+        self._libraries: dict[type, QuickLibrary | None] = {}
         self._known: dict[tuple[Any, ...], _Known] = {}
         self._input_bytes = tuple(plan.memory[name].nbytes for name in plan.inputs)
         self._output_bytes = plan.memory[self._last].nbytes
@@ -277,13 +278,14 @@ class DeviceSession:
     def _remember(self, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]) -> None:
         """Let calls like this one, which was right, take the fast path."""
         kind = type(inputs[self._first])
-        library = quick_library(kind)
-        if library is None or not self.runtime.in_primary_context:
-            return
         # Outputs that no launch writes are poisoned, which the fast path does not do.
-        if not all(step.blocks for step in self.prepared.steps):
+        if not (self.runtime.in_primary_context and all(s.blocks for s in self.prepared.steps)):
             return
-        self._libraries[kind] = library
+        if kind not in self._libraries:
+            self._libraries[kind] = quick_library(kind)
+        library = self._libraries[kind]
+        if library is None:
+            return
         look = self._look(inputs, out, shape)
         if look is None or look.signature in self._known:
             return
@@ -488,9 +490,8 @@ class DeviceSession:
     def _active(self, place: Place, stream: Any, handle: int | None) -> Iterator[Stream]:
         """Give the stream of a handle, or the library's own, in the context of the place."""
         runtime = self.runtime
-        explained = runtime.explained(self.plan.title, self._configured)
         self._now = None
-        with explained, runtime.active(place):
+        with runtime.explained(self.plan.title, self._configured), runtime.active(place):
             if handle is None:
                 handle = runtime.default_stream(place)
             elif stream is not None:
@@ -627,9 +628,14 @@ def place_of(arrays: Sequence[DeviceArray]) -> Place:
     """Return where arrays are; they must be on one GPU, and in one context."""
     driver = Driver.open()
     homes = {one.name: driver.home_of(one.address, one.name) for one in arrays if one.size}
-    device = common_device(replace(one, device=device_of(one)) for one in arrays)
+    devices = {
+        one.name: homes[one.name][0] if one.device is None else one.device
+        for one in arrays
+        if one.size or one.device is not None
+    }
+    device = common_device(devices)
     for one in arrays:
-        if one.name in homes and homes[one.name][0] != one.device is not None:
+        if one.name in homes and homes[one.name][0] != devices[one.name]:
             raise InputError(
                 f"{one.name} is on GPU {one.device}, as its {one.library} says, and the driver "
                 f"says that its memory, at {one.address:#x}, is on GPU {homes[one.name][0]}. "
@@ -656,8 +662,7 @@ def new_array(
     """Return a new array of the kind of `like`, or of the runtime's kind, in the active context."""
     with Driver.open().restored_context():
         owner = library_of(like).empty(like, shape, dtype)
-    if owner is None:
-        with Driver.open().restored_context():
+        if owner is None:
             owner = runtime.empty(like, shape, dtype, stream)
     made = device_array(owner, name)
     if made is None:

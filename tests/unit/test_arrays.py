@@ -38,13 +38,10 @@ def test_only_tiles_that_wmma_moves_must_be_aligned() -> None:
 
 
 def test_arrays_on_two_gpus() -> None:
-    one = DeviceArray("input 'a'", None, "cupy", 0, (1,), "float16", device=0)
-    two = DeviceArray("input 'b'", None, "cupy", 0, (1,), "float16", device=1)
-    unsaid = DeviceArray("input 'c'", None, "other", 0, (0,), "float16")
-    assert common_device([unsaid, two]) == 1
-    assert common_device([unsaid]) is None
+    assert common_device({"out": 1, "input 'b'": 1}) == 1
+    assert common_device({}) is None
     with pytest.raises(InputError, match="input 'a' is on GPU 0, input 'b' is on GPU 1"):
-        common_device([one, unsaid, two])
+        common_device({"input 'a'": 0, "out": 0, "input 'b'": 1})
 
 
 @pytest.mark.parametrize(
