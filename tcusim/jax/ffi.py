@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tcusim.arrays.dtypes import numpy_type
 from tcusim.errors import BackendUnavailable, InputError, TcusimError, Unsupported
@@ -75,6 +76,12 @@ class XlaArray:
         whole = tuple(math.prod(self.shape) // known if one == -1 else one for one in shape)
         return replace(self, shape=whole)
 
+    def on_host(self) -> NDArray[Any]:
+        """Return NumPy's view of an array in the computer's memory."""
+        nbytes = math.prod(self.shape) * self.dtype.itemsize
+        memory: Any = (ctypes.c_char * nbytes).from_address(self.ptr)
+        return np.frombuffer(memory, self.dtype).reshape(self.shape)
+
 
 # Queues what a text tells, on arrays that are there, into arrays for the results.
 Compute: TypeAlias = Callable[[str, Sequence[XlaArray], Sequence[XlaArray]], None]
@@ -93,10 +100,10 @@ _METADATA: Final = 1  # XLA_FFI_Extension_Metadata
 _EXECUTE: Final = 3  # XLA_FFI_ExecutionStage_EXECUTE
 _BUFFER: Final = 1  # XLA_FFI_ArgType_BUFFER, XLA_FFI_RetType_BUFFER
 _STRING: Final = 4  # XLA_FFI_AttrType_STRING
-# XLA_FFI_DataType, of the types that are computed on GPUs.
+# XLA_FFI_DataType, of the types that are computed.
 _DTYPES: Final = {
-    2: "int8", 4: "int32", 5: "int64", 8: "uint32", 10: "float16", 11: "float32", 12: "float64",
-    16: "bfloat16",
+    1: "bool", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "uint8", 7: "uint16", 8: "uint32",
+    9: "uint64", 10: "float16", 11: "float32", 12: "float64", 16: "bfloat16",
 }  # fmt: skip
 # XLA_FFI_Error_Code, of the first of these classes.
 _CODES: Final = ((Unsupported, 12), (BackendUnavailable, 14), (InputError, 3))

@@ -1,6 +1,8 @@
 """Operations of JAX that tcusim computes: on the GPU by XLA's FFI, else on the host.
 
-On the host they go through `jax.pure_callback`, and the simulator computes them. One text names an
+On the host the simulator computes them, by XLA's FFI too: `jax.pure_callback` copies its arguments
+in XLA's threads, and where a program runs on several devices of one CPU, all of these may wait for
+the callback. It is left for arrays of GPUs, and for an XLA that takes no handler. One text names an
 operation and its keywords, in memory and in what XLA compiles and keeps: it means the same in every
 process.
 """
@@ -32,6 +34,8 @@ Array: TypeAlias = Any
 _BACKEND: Final = "cuda"
 _PLATFORM: Final = ("cuda", "CUDA")
 _TARGET: Final = "tcusim"
+# JAX's name of the CPU, and that of its handler.
+_HOST: Final = ("cpu", "tcusim_host")
 # A handler is registered once.
 _LOCK: Final = threading.Lock()
 
@@ -92,7 +96,7 @@ def called(
     elif own is None:
         on_gpu = functools.partial(_refused, name, result, there)
     else:
-        on_gpu = functools.partial(_on_host, name, result, text)
+        on_gpu = functools.partial(_called_back, name, result, text)
     return jax.lax.platform_dependent(*arrays, default=here, **{_PLATFORM[0]: on_gpu})
 
 
@@ -102,6 +106,32 @@ def called(
 def _on_host(
     name: str, result: jax.ShapeDtypeStruct, keywords: Mapping[str, Any], *arrays: Array
 ) -> Array:
+    with _LOCK:
+        handled = _host_takes_handlers()
+    if not handled:
+        return _called_back(name, result, keywords, *arrays)
+    call = jax.ffi.ffi_call(_HOST[1], result, vmap_method="broadcast_all")
+    return call(*arrays, call=_text(name, keywords))
+
+
+@functools.cache
+def _host_takes_handlers() -> bool:
+    """Return whether XLA calls Python where it computes on the CPU."""
+    return register(_HOST[1], Handler(_compute, on_stream=False), _HOST[0]) is None
+
+
+def _compute(text: str, arguments: Sequence[XlaArray], results: Sequence[XlaArray]) -> None:
+    """Compute what a text tells, of arrays in the computer's memory."""
+    name, keywords = _parsed(text)
+    (out,) = results
+    out.on_host()[...] = _FUNCTIONS[name](*(one.on_host() for one in arguments), **keywords)
+
+
+def _called_back(
+    name: str, result: jax.ShapeDtypeStruct, keywords: Mapping[str, Any], *arrays: Array
+) -> Array:
+    """Return an operation that brings the arrays of any device here, and computes."""
+
     def compute(*values: Any) -> Any:
         with usual_arithmetic():
             found = _FUNCTIONS[name](*map(np.asarray, values), **keywords)
@@ -131,12 +161,15 @@ def _refused(
 def _on_gpu(
     name: str, result: jax.ShapeDtypeStruct, keywords: Mapping[str, Any], work: str, *arrays: Array
 ) -> Array:
-    text = json.dumps({"function": name, **keywords}, sort_keys=True)
     first, *rest = arrays
     # The factors of a product are of one type; offsets keep theirs.
     cast = [one.astype(work) if one.dtype == first.dtype else one for one in rest]
     call = jax.ffi.ffi_call(_TARGET, result, vmap_method="broadcast_all")
-    return call(first.astype(work), *cast, call=text)
+    return call(first.astype(work), *cast, call=_text(name, keywords))
+
+
+def _text(name: str, keywords: Mapping[str, Any]) -> str:
+    return json.dumps({"function": name, **keywords}, sort_keys=True)
 
 
 def _launch(text: str, arguments: Sequence[XlaArray], results: Sequence[XlaArray]) -> None:

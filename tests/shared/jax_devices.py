@@ -34,6 +34,11 @@ LOSSES: tuple[Callable[[Any], Any], ...] = (
 )
 
 
+# Of many bytes: what JAX copies in a thread of its own, all of which may wait for each other.
+WIDE = np.random.default_rng(1).standard_normal((4, 8192)).astype(np.float32)
+WIDE_SUMS = tcusim.sum(WIDE, axis=1)
+
+
 def same(got: Any, expected: Any) -> None:
     assert np.asarray(got).tobytes() == np.asarray(expected).tobytes()
 
@@ -44,6 +49,8 @@ def on_a_mesh(kind: Any) -> None:
     there = jax.device_put(X, NamedSharding(mesh, rows))
     for ours, plain in CALLS:
         same(jax.jit(ours)(there), plain(X))
+    for sharding in (NamedSharding(mesh, rows), NamedSharding(mesh, PartitionSpec(None, "d"))):
+        same(jax.jit(lambda y: tj.sum(y, 1))(jax.device_put(WIDE, sharding)), WIDE_SUMS)
     gradient = jax.jit(jax.grad(lambda y: (tj.cumsum(y, 1) ** 2).sum()))(there)
     same(gradient, jax.grad(lambda y: (tj.cumsum(y, 1) ** 2).sum())(X))
 

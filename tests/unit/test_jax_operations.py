@@ -51,8 +51,10 @@ def standing_in(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand
     monkeypatch.setattr(operations, "_PLATFORM", ("cpu", "cpu"))
     # XLA takes each name once.
     monkeypatch.setattr(operations, "_TARGET", f"tcusim test {next(_NUMBERS)}")
+    monkeypatch.setattr(operations, "_HOST", ("cpu", f"tcusim test {next(_NUMBERS)}"))
     monkeypatch.setattr(operations, "Handler", partial(ffi.Handler, on_stream=False))
-    clears = (operations._find.cache_clear, jax.clear_caches, forget_plans)
+    found = (operations._find.cache_clear, operations._host_takes_handlers.cache_clear)
+    clears = (*found, jax.clear_caches, forget_plans)
     for clear in clears:
         clear()
     yield gpu
@@ -73,6 +75,7 @@ def xla(standing_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> StandIn:
         return traced(refuse, *arguments, **keywords)
 
     monkeypatch.setattr(jax, "pure_callback", instead)
+    monkeypatch.setattr(operations, "_compute", refuse)
     return standing_in
 
 
