@@ -66,11 +66,14 @@ def test_the_model_holds_for_every_unit_and_type(arch: Arch, row: Rule) -> None:
     assert len(found.apart()) <= 3, found.apart()
 
 
-@pytest.mark.parametrize(("claimed", "built"), marked([(24, 20), (20, 24), (25, 24), (12, 10)], 4))
+@pytest.mark.parametrize(("claimed", "built"), marked([(24, 20), (20, 24), (25, 21), (12, 10)], 4))
 def test_where_the_model_does_not_hold_measured_errors_are_promised(
     claimed: int, built: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums of another rule stand for a model that is off; no unit is wrong for that."""
+    """Sums of another rule stand for a model that is off; no unit is wrong for that.
+
+    Those of 25 and of 24 bits differ by less than one rounding of a float32, and are alike.
+    """
 
     def other(a: Values, b: Values, c: Values | None, rule: Rule) -> Values:
         assert isinstance(rule.how, Fused)
