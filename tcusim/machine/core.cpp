@@ -347,6 +347,9 @@ extern "C" void tcusim_tiles(const float* a, const float* b, float* c, uint8_t* 
             for (int lane = 0; lane < V; ++lane) lanes[lane] |= marks[lane] != 0;
         };
         for (; v + WIDE <= n; v += WIDE) some(std::integral_constant<int, WIDE>{});
+        if constexpr (WIDE > 8)
+            for (; v + 8 <= n; v += 8) some(std::integral_constant<int, 8>{});
+        for (; v + 4 <= n; v += 4) some(std::integral_constant<int, 4>{});
         for (; v < n; ++v) some(std::integral_constant<int, 1>{});
         for (int lane = 0; lane < WIDE; ++lane) strange |= lanes[lane];
         odd[tile] |= strange;
@@ -356,6 +359,42 @@ extern "C" void tcusim_tiles(const float* a, const float* b, float* c, uint8_t* 
 // Halves as float32, in the same order.
 extern "C" void tcusim_widen(const uint16_t* x, float* y, int64_t count) {
     for (int64_t i = 0; i < count; ++i) y[i] = widened(x[i]);
+}
+
+// Few tiles, in arrays that stay where they are; one_a: an operand of one tile serves all, half_a:
+// it has halves. scratch: room for the operands in float32, and for tcusim_tiles.
+struct Work {
+    const void *a, *b;
+    float* c;
+    uint8_t* odd;
+    float* scratch;
+    int64_t tiles, k, m, n;
+    int32_t one_a, one_b, half_a, half_b;
+    How how;
+};
+
+// Adds a.b to c; returns whether some tile is odd.
+extern "C" int32_t tcusim_few(const Work* work) {
+    const Work& w = *work;
+    const int64_t size_a = w.m * w.k, size_b = w.k * w.n;
+    const int64_t all_a = w.one_a ? size_a : w.tiles * size_a, all_b = w.one_b ? size_b : w.tiles * size_b;
+    const float *a = (const float*)w.a, *b = (const float*)w.b;
+    float* scratch = w.scratch;
+    if (w.half_a) {
+        tcusim_widen((const uint16_t*)w.a, scratch, all_a);
+        a = scratch;
+        scratch += all_a;
+    }
+    if (w.half_b) {
+        tcusim_widen((const uint16_t*)w.b, scratch, all_b);
+        b = scratch;
+        scratch += all_b;
+    }
+    std::memset(w.odd, 0, w.tiles);
+    tcusim_tiles(a, b, w.c, w.odd, scratch, w.tiles, w.one_a ? 0 : size_a, w.one_b ? 0 : size_b, w.k, w.m, w.n, &w.how);
+    uint8_t any = 0;
+    for (int64_t tile = 0; tile < w.tiles; ++tile) any |= w.odd[tile];
+    return any;
 }
 
 // Halves of tiles [tile][row][term] as float32 with the tiles last, [term][row][tile].

@@ -1,7 +1,8 @@
 """The fused steps of `fused_narrow`, compiled: the same bits, several times as fast.
 
-It is optional. Where a C++ compiler is, `core.cpp` is compiled once, compared with NumPy's steps on
-numbers that tell them apart, and used from then on. The environment variable TCUSIM_CORE says
+It is optional. Where a C++ compiler is, `core.cpp` is compiled once, when that is worth it, and
+compared with NumPy's steps on numbers that tell them apart. It is used from then on, by later
+processes from their first product. The environment variable TCUSIM_CORE says
 otherwise: ``numpy`` does without it, and ``compiled`` insists on it.
 """
 
@@ -20,7 +21,13 @@ from numpy.typing import NDArray
 
 from tcusim.errors import BackendUnavailable, InputError
 from tcusim.machine.formats import Format, Values
-from tcusim.machine.native import CompileError, library_path, shared_library, why_no_compiler
+from tcusim.machine.native import (
+    CompileError,
+    kept_library,
+    library_path,
+    shared_library,
+    why_no_compiler,
+)
 from tcusim.machine.rules import Fused
 
 __all__ = ["CHOICES", "Core", "How", "core", "fields_of"]
@@ -41,6 +48,8 @@ _WORTH: Final = 2**29
 _EMIN: Final = -126
 # As in core.cpp: the most lanes at once.
 _LANES: Final = 16
+# What says, beside the library, that its bits are NumPy's.
+_TESTED: Final = ".tested"
 
 
 class How(ctypes.Structure):
@@ -58,6 +67,59 @@ class How(ctypes.Structure):
         ("acc_least", ctypes.c_float),
         ("acc_largest", ctypes.c_float),
     )
+
+
+class _Work(ctypes.Structure):
+    """Few tiles, as core.cpp takes them: its struct Work."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("a", "b", "c", "odd", "scratch")),
+        *((name, ctypes.c_int64) for name in ("tiles", "k", "m", "n")),
+        *((name, ctypes.c_int32) for name in ("one_a", "one_b", "half_a", "half_b")),
+        ("how", How),
+    )
+
+
+class _Desk:
+    """Room for few tiles of some shapes, whose addresses the library is told once.
+
+    To ask an array for its address takes longer than to compute a tile.
+    """
+
+    def __init__(self, compiled: Core, a: Values, b: Values, tiles: int) -> None:
+        m, k, n = a.shape[1], a.shape[2], b.shape[2]
+        kinds = [np.float16 if x.dtype == np.float16 else np.float32 for x in (a, b)]
+        self.a = np.empty(a.shape, kinds[0])
+        self.b = np.empty(b.shape, kinds[1])
+        self.c = np.empty((tiles, m, n), np.float32)
+        self.odd = np.empty(tiles, np.bool_)
+        scratch = np.empty(a.size + b.size + m * k + 2 * _LANES * k, np.float32)
+        self._scratch = scratch
+        addresses = [x.ctypes.data for x in (self.a, self.b, self.c, self.odd, scratch)]
+        one = len(a) == 1, len(b) == 1
+        halves = [kind is np.float16 for kind in kinds]
+        self._work = _Work(*addresses, tiles, k, m, n, *one, *halves, compiled.how)
+        self._compiled = compiled
+        self._run = compiled.library.tcusim_few
+        self._pointer = ctypes.byref(self._work)
+
+    def multiply(self, a: Values, b: Values, c: Values) -> bool:
+        """Compute a @ b + c in `c`; return whether some tile is `odd`."""
+        self.a[...] = a
+        self.b[...] = b
+        self.c[...] = c
+        return bool(self._run(self._pointer))
+
+
+class _Desks(threading.local):
+    """The desks of each thread, by the library, the arithmetic and the shapes."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[object, ...], _Desk] = {}
+
+
+_DESKS: Final = _Desks()
+_MOST_DESKS: Final = 64
 
 
 class Core(NamedTuple):
@@ -83,6 +145,25 @@ class Core(NamedTuple):
         if b.shape[2] == 1:
             b = np.ascontiguousarray(np.broadcast_to(b, (k, n, lanes)))
         self._call(a, b, sums, odd, (k, m, n, lanes))
+
+    def few(
+        self, a: Values, b: Values, c: Values, tiles: int
+    ) -> tuple[Float32, NDArray[np.bool_] | None]:
+        """Return a @ b + c of few tiles, and which of them must be computed by others, if any.
+
+        a: (W or 1, m, k), b: (W or 1, k, n), c: (W or 1, m, n), in any order of memory; W tiles.
+        The results are room that the next call takes again.
+        """
+        desks = _DESKS.known
+        # A desk keeps what its key names by identity.
+        names = id(self.library), id(self.how), a.dtype.char, b.dtype.char
+        key = (*names, a.shape, b.shape, tiles)
+        desk = desks.get(key)
+        if desk is None:
+            if len(desks) >= _MOST_DESKS:
+                desks.clear()
+            desk = desks[key] = _Desk(self, a, b, tiles)
+        return desk.c, desk.odd if desk.multiply(a, b, c) else None
 
     def multiply_tiles(self, a: Float32, b: Float32, sums: Float32, odd: NDArray[np.bool_]) -> None:
         """Do so with tiles one after the other: a (W or 1, m, k), b (W or 1, k, n), (W, m, n)."""
@@ -123,13 +204,11 @@ class Core(NamedTuple):
         self.library.tcusim_steps(*arrays, *sizes, a.shape[2], ctypes.byref(self.how))
 
 
-def core(
-    ab: Format, acc: Format, how: Fused, work: int, test: Test, *, pattern: bool
-) -> Core | None:
+def core(how: How, work: int, test: Test) -> Core | None:
     """Return the compiled steps of an arithmetic; None if NumPy is to do them.
 
     work: multiply-adds of this call. test: says what is wrong with newly compiled steps, if
-    anything. pattern: whether an operand is a constant of zeros and ones.
+    anything.
 
     Raises
     ------
@@ -138,15 +217,15 @@ def core(
     InputError
         If TCUSIM_CORE is none of `CHOICES`.
     """
-    fields = fields_of(ab, acc, how, pattern=pattern)
-    if fields is None:
-        return None
     library = _STATE.library(work, test)
-    return None if library is None else Core(library, fields)
+    return None if library is None else Core(library, how)
 
 
 def fields_of(ab: Format, acc: Format, how: Fused, *, pattern: bool) -> How | None:
-    """Return an arithmetic for core.cpp; None if it has no such steps."""
+    """Return an arithmetic for core.cpp; None if it has no such steps.
+
+    pattern: whether an operand is a constant of zeros and ones.
+    """
     bits = how.output_fraction_bits or acc.fraction_bits
     whole = acc.name == "f32" and bits == acc.fraction_bits
     if how.alignment != "rz" or not (whole or (how.output == "rne" and bits <= 16)):
@@ -178,6 +257,7 @@ class _State:
         self.work = 0
         self.found: Any = None
         self.tried = False
+        self.looked = False
 
     def library(self, work: int, test: Test) -> Any:
         """Return the library, compiled if it is worth that by now; None if there is none."""
@@ -190,7 +270,7 @@ class _State:
             return self.found
         with self.lock:
             self.work += work
-            if choice == "auto" and self.work < _WORTH:
+            if choice == "auto" and self.work < _WORTH and not self.is_ready():
                 return None
             self.tried = True
             try:
@@ -199,6 +279,16 @@ class _State:
                 if choice == "compiled":
                     raise BackendUnavailable(f"TCUSIM_CORE=compiled: {error}") from error
         return self.found
+
+    def is_ready(self) -> bool:
+        """Whether another process has left the library compiled and tested; it is asked once."""
+        if self.looked:
+            return False
+        self.looked = True
+        if why_no_compiler() is not None:
+            return False
+        library = kept_library(_SOURCE, _FLAGS)
+        return library is not None and library.with_suffix(_TESTED).exists()
 
 
 _STATE: Final = _State()
@@ -213,12 +303,14 @@ def _built(test: Test) -> Any:
     for function, sizes in ((library.tcusim_steps, 5), (library.tcusim_tiles, 6)):
         function.restype = None
         function.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_int64] * sizes + [ctypes.c_void_p]
+    library.tcusim_few.restype = ctypes.c_int32
+    library.tcusim_few.argtypes = [ctypes.c_void_p]
     for function, sizes in ((library.tcusim_widen, 1), (library.tcusim_lanes, 3)):
         function.restype = None
         function.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * sizes
-    passed = library_path(_SOURCE, _FLAGS).with_suffix(".tested")
+    passed = library_path(_SOURCE, _FLAGS).with_suffix(_TESTED)
     if not passed.exists():
-        told = test(lambda fields: Core(library, fields)) or _wrong_half(library)
+        told = _wrong_half(library) or test(lambda fields: Core(library, fields))
         if told is not None:
             warnings.warn(
                 f"The compiled steps of the simulator are not used: {told}. Please report the "

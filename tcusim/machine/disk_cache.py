@@ -22,7 +22,7 @@ from typing import Final
 
 from tcusim.errors import BackendUnavailable
 
-__all__ = ["cache_folder", "find_code", "keep_code", "part_of_cache", "workshop"]
+__all__ = ["cache_folder", "find_code", "keep_code", "part_of_cache", "usable_part", "workshop"]
 
 _MAGIC: Final = b"tcusim code 1\n"
 _DIGEST_BYTES: Final = hashlib.sha256().digest_size
@@ -57,6 +57,12 @@ def part_of_cache(name: str) -> Path:
     """
     _, variable = _named_folder()
     return _usable(cache_folder() / name, variable, mode=0o700)
+
+
+def usable_part(name: str) -> Path | None:
+    """Return `part_of_cache`, or None where it is to be made first, or cannot be used."""
+    folder = _named_folder()[0] / name
+    return folder if folder.is_dir() and _why_unusable(folder, 0o700) is None else None
 
 
 def _named_folder() -> tuple[Path, str]:

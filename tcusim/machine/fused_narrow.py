@@ -13,7 +13,8 @@ the definition of a step, and computes those.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -39,6 +40,8 @@ _BIAS: Final = 127
 _OUTPUTS: Final = 2**16
 # Rows, and columns, of a block of outputs of a large tile.
 _BLOCK: Final = 256
+# Up to so many products at once, a call of a function takes longer than what it does.
+_FEW: Final = 2**15
 
 
 class _Columns(NamedTuple):
@@ -54,7 +57,8 @@ class _Columns(NamedTuple):
     source: NDArray[np.intp]
 
 
-class NarrowUnit(NamedTuple):
+@dataclass(frozen=True)
+class NarrowUnit:
     """A fused arithmetic whose steps fit in numbers of 4 bytes."""
 
     ab: Format
@@ -72,8 +76,21 @@ class NarrowUnit(NamedTuple):
         narrow = ab.is_float and ab.fraction_bits <= 10 and acc.name in ("f32", "f16")
         return cls(ab, acc, how) if simple and fits and narrow else None
 
-    def values(self, a: Values, b: Values, c: Values) -> tuple[Values, Mask]:
-        """Multiply-accumulate tiles, none of them empty, and say which are left out.
+    def compiled(self, a: Values, b: Values, c: Values) -> tuple[Values, Mask | None] | None:
+        """Return `values` of few tiles by the compiled steps; None if there are none, or many."""
+        tiles = max(len(a), len(b), len(c))
+        work = tiles * a.shape[1] * a.shape[2] * b.shape[2]
+        if work > _FEW:
+            return None
+        compiled = self._core(work, pattern=False)
+        if compiled is None:
+            return None
+        d, odd = compiled.few(a, b, c, tiles)
+        # The room is taken again.
+        return d.astype(self.acc.dtype), odd
+
+    def values(self, a: Values, b: Values, c: Values) -> tuple[Values, Mask | None]:
+        """Multiply-accumulate tiles, none of them empty, and say which are left out, if any.
 
         a: (W, m, k), b: (W, k, n), c: (W, m, n) -> (W, m, n) acc, and (W,) bool: True for tiles
         that hold anything. Each W may be 1 instead. What is alike may be a view that repeats it.
@@ -106,6 +123,8 @@ class NarrowUnit(NamedTuple):
         odd = np.zeros(tiles, bool)
         size = max(1, _OUTPUTS // (rows * max(count, 4)))
         compiled = self._core(tiles * rows * count * len(pattern), pattern=True)
+        # A product of zeros is no smaller than can be told, other than `multiply` takes it.
+        few = 0 < tiles * rows * count * length <= _FEW and not self._is_wide
         # Without the marks of a column, (k, columns, 1).
         computed = np.ascontiguousarray(pattern[:, list(columns.numbers), None], np.float32)
         last, addend = x.transpose(2, 1, 0), c.transpose(2, 1, 0)
@@ -115,7 +134,10 @@ class NarrowUnit(NamedTuple):
             part = slice(first, first + size)
             sums = np.empty(d[:, :, part].shape, np.float32)
             sums[...] = addend if len(c) == 1 else addend[:, :, part]
-            if compiled is None:
+            if compiled is None and few:
+                terms = np.ascontiguousarray(last[:, :, part], np.float32)
+                self.multiply(computed, terms, sums, odd[part])
+            elif compiled is None:
                 terms = np.ascontiguousarray(last[:, :, part], np.float32)
                 powers = self._powers_of_operand(terms, odd[part])
                 for here, marked in columns.steps:
@@ -232,7 +254,16 @@ class NarrowUnit(NamedTuple):
 
     def _core(self, work: int, *, pattern: bool) -> Core | None:
         """Return the compiled steps, if there are any; work: multiply-adds."""
-        return core(*self, work, _first_difference, pattern=pattern)
+        fields = self._of_patterns if pattern else self._of_all
+        return None if fields is None else core(fields, work, _first_difference)
+
+    @cached_property
+    def _of_all(self) -> How | None:
+        return fields_of(self.ab, self.acc, self.how, pattern=False)
+
+    @cached_property
+    def _of_patterns(self) -> How | None:
+        return fields_of(self.ab, self.acc, self.how, pattern=True)
 
     def multiply(self, rows: Float32, columns: Float32, sums: Float32, odd: Mask) -> None:
         """Add products to sums in place: rows (k, m, W), columns (k, n, W), sums (m, n, W)."""
@@ -245,6 +276,9 @@ class NarrowUnit(NamedTuple):
     def _largest_power(self, rows: Float32, columns: Float32, sums: Float32) -> Float32:
         """Return the largest power of the terms: rows (L, m, W) and columns (L, n, W) of powers."""
         top = _powers(sums, self.acc)
+        if len(rows) * sums.size <= _FEW:
+            every = np.maximum.reduce(rows[:, :, None] * columns[:, None], 0)
+            return np.maximum(top, every, out=top)
         scratch = np.empty_like(sums)
         for row, column in zip(rows, columns, strict=True):
             np.multiply(row[:, None], column[None], out=scratch)
@@ -259,12 +293,16 @@ class NarrowUnit(NamedTuple):
             # Powers too small for float32 make 0 as well.
             odd |= (top == 0.0).any(axis=(0, 1))
         per_unit = self._bound(top, sums, odd)
-        total = np.zeros(sums.shape, np.int32)
-        scaled, cut = np.empty_like(sums), np.empty_like(total)
-        for row, column in zip(rows, columns, strict=True):
-            np.multiply(row[:, None], column[None], out=scaled)
-            np.multiply(scaled, per_unit, out=scaled)
-            total += self._cut(scaled, cut)
+        if len(rows) * sums.size <= _FEW:
+            every = rows[:, :, None] * columns[:, None] * per_unit
+            total = np.add.reduce(self._cut(every), 0, dtype=np.int32)
+        else:
+            total = np.zeros(sums.shape, np.int32)
+            scaled, cut = np.empty_like(sums), np.empty_like(total)
+            for row, column in zip(rows, columns, strict=True):
+                np.multiply(row[:, None], column[None], out=scaled)
+                np.multiply(scaled, per_unit, out=scaled)
+                total += self._cut(scaled, cut)
         # The products fit, each being below 4 units of E; c besides, and rounding up, may not.
         room = 2**31 - 2 ** (self.how.fraction_bits + 1) - 2**8
         if len(rows) << (self.how.fraction_bits + 2) > room:
@@ -441,6 +479,8 @@ _TESTED: Final = (
     ("bf16", "f32", Fused(8, 24)),
 )
 _TEST_TILES: Final = 40
+# Rows, and columns: lanes of several sizes are needed for so many.
+_TEST_ROWS: Final = 13
 
 
 def _first_difference(make: Callable[[How], Core]) -> str | None:
@@ -448,27 +488,35 @@ def _first_difference(make: Callable[[How], Core]) -> str | None:
     rng = np.random.default_rng(0)
     for ab, acc, how in _TESTED:
         unit = NarrowUnit(FORMATS[ab], FORMATS[acc], how)
-        fields = fields_of(*unit, pattern=False)
+        fields = fields_of(unit.ab, unit.acc, unit.how, pattern=False)
         assert fields is not None
         compiled = make(fields)
         # Terms, rows or columns, tiles; and for sums rows, columns, tiles.
-        spread = np.exp2(rng.integers(-20, 12, (2, 16, 9, _TEST_TILES)))
+        spread = np.exp2(rng.integers(-20, 12, (2, 16, _TEST_ROWS, _TEST_TILES)))
         operands = round_values(rng.standard_normal(spread.shape) * spread, ab)
         # Of some tiles each term has an opposite, of some there is nothing.
         operands[0, 8:, :, :9] = -operands[0, :8, :, :9]
         operands[1, 8:, :, :9] = operands[1, :8, :, :9]
         operands[0, :, :, 9:12] = 0.0
-        start = round_values(rng.standard_normal((9, 9, _TEST_TILES)) * 8.0, acc)
+        shape = _TEST_ROWS, _TEST_ROWS, _TEST_TILES
+        start = round_values(rng.standard_normal(shape) * 8.0, acc)
         rows, columns, sums, lanes = (
             np.array(one, np.float32) for one in (*operands, start, start)
         )
-        odd, odd_lanes, odd_tiles = np.zeros((3, _TEST_TILES), bool)
+        odd, odd_lanes, odd_tiles, odd_few = np.zeros((4, _TEST_TILES), bool)
         unit.multiply(rows, columns, sums, odd)
         compiled.multiply(rows, columns, lanes, odd_lanes)
         tiles = np.array(start.transpose(2, 0, 1), np.float32, order="C")
         turned = (np.ascontiguousarray(rows.T), np.ascontiguousarray(columns.transpose(2, 0, 1)))
+        few = tiles.copy()
+        for tile in range(_TEST_TILES):
+            one = slice(tile, tile + 1)
+            left, right = (x[one].astype(FORMATS[ab].dtype) for x in turned)
+            few[one], not_here = compiled.few(left, right, few[one], 1)
+            odd_few[tile] = not_here is not None
         compiled.multiply_tiles(*turned, tiles, odd_tiles)
-        for found, left_out in ((lanes, odd_lanes), (tiles.transpose(1, 2, 0), odd_tiles)):
+        ways = (lanes, odd_lanes), (tiles.transpose(1, 2, 0), odd_tiles)
+        for found, left_out in (*ways, (few.transpose(1, 2, 0), odd_few)):
             bits = np.ascontiguousarray(found).view(np.uint32)
             differs = (sums.view(np.uint32) != bits).any(axis=(0, 1))
             if (differs & ~left_out).any() or (odd & ~left_out).any() or left_out.all():

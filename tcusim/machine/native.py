@@ -13,13 +13,21 @@ import sys
 from pathlib import Path
 
 from tcusim.errors import TcusimError
-from tcusim.machine.disk_cache import cache_folder, find_code, keep_code, part_of_cache, workshop
+from tcusim.machine.disk_cache import (
+    cache_folder,
+    find_code,
+    keep_code,
+    part_of_cache,
+    usable_part,
+    workshop,
+)
 
 __all__ = [
     "CompileError",
     "cache_folder",
     "compiler_command",
     "compiler_version",
+    "kept_library",
     "shared_library",
     "why_no_compiler",
 ]
@@ -83,10 +91,29 @@ def shared_library(source: Path, flags: tuple[str, ...]) -> Path:
 
 def library_path(source: Path, flags: tuple[str, ...]) -> Path:
     """Return where a source's shared library is, or will be."""
+    return part_of_cache("native") / _library_name(source, flags)
+
+
+def kept_library(source: Path, flags: tuple[str, ...]) -> Path | None:
+    """Return a source's shared library if it is there already. It makes nothing, and runs nothing.
+
+    To be asked by every process, it takes no more than a few milliseconds.
+    """
+    folder = usable_part("native")
+    return None if folder is None else find_code(folder / _library_name(source, flags))
+
+
+def _library_name(source: Path, flags: tuple[str, ...]) -> str:
     command = compiler_command()
-    parts = (source.read_text(), flags, command, compiler_version(command), _processor())
-    name = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
-    return part_of_cache("native") / f"{source.stem}-{name}.so"
+    parts = (source.read_text(), flags, command, _programs(command), _processor())
+    return f"{source.stem}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}.so"
+
+
+def _programs(command: tuple[str, ...]) -> list[tuple[str, int, int]]:
+    """Return what tells the programs of a command from later versions, without running them."""
+    found = [Path(path).resolve() for path in map(shutil.which, command) if path is not None]
+    facts = [(path, path.stat()) for path in found]
+    return [(str(path), fact.st_size, fact.st_mtime_ns) for path, fact in facts]
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from tcusim.machine.sequential import sequential_values
 from tcusim.machine.watch import Watch
 from tcusim.machine.whole import largest_sum, whole_values
 
-__all__ = ["mma_values"]
+__all__ = ["Multiplier", "mma_values", "multiplier_of"]
 
 # Outputs handled at a time, so that the float64 temporaries stay in a core's cache.
 _BATCH_OUTPUTS: Final = 2**14
@@ -56,33 +56,66 @@ def mma_values(
     InputError
         If the shapes do not fit.
     """
-    acc_dtype = format_of(rule.acc).dtype
-    lead, a, b, c = _to_tiles(a, b, c, acc_dtype)
+    multiplier = multiplier_of(rule)
+    lead, a, b, c = _to_tiles(a, b, c, multiplier.dtype)
     tiles, m, n = math.prod(lead), *c.shape[1:]
     if a.shape[2] == 0 or tiles * m * n == 0:
-        d: Values = np.empty((tiles, m, n), acc_dtype)
+        d: Values = np.empty((tiles, m, n), multiplier.dtype)
         d[:] = c
         return d.reshape(*lead, m, n)
     # Invalid and overflowing operations are part of the model: they make NaN and infinity.
     with np.errstate(all="ignore"):
-        narrow = None if watch is not None else _narrow_unit(rule)
-        if narrow is None or _may_be_whole(a, b, c):
-            d = np.empty((tiles, m, n), acc_dtype)
-            _fill(d, slice(None), rule, (a, b, c), watch)
-        else:
-            d, odd = narrow.values(a, b, c)
-            if odd.any():
-                d = np.array(d)
-                _fill(d, np.flatnonzero(odd), rule, (a, b, c), None)
-    return d.reshape(*lead, m, n)
+        return multiplier.tiles(a, b, c, watch).reshape(*lead, m, n)
+
+
+class Multiplier:
+    """Multiplies tiles by a rule.
+
+    Attributes
+    ----------
+    rule : Rule
+        The rule.
+    dtype : dtype
+        Of the values of its accumulator.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        acc = format_of(rule.acc)
+        self.dtype: np.dtype[Any] = acc.dtype
+        # Steps on numbers of 4 bytes, if they fit.
+        self._narrow: NarrowUnit | None = None
+        if isinstance(rule.how, Fused) and not rule.b:
+            self._narrow = NarrowUnit.of(format_of(rule.ab), acc, rule.how)
+
+    def tiles(self, a: Values, b: Values, c: Values, watch: Watch | None = None) -> Values:
+        """Return a @ b + c of tiles that fit and are not empty; NumPy may warn of its operations.
+
+        a: (W, m, k), b: (W, k, n), c: (W, m, n) -> (W, m, n); each W may be 1 instead. `watch` is
+        that of `mma_values`.
+        """
+        narrow = None if watch is not None else self._narrow
+        found = None
+        if narrow is not None:
+            found = narrow.compiled(a, b, c)
+            if found is None and not _may_be_whole(a, b, c):
+                found = narrow.values(a, b, c)
+        if found is None:
+            shape = max(len(a), len(b), len(c)), a.shape[1], b.shape[2]
+            d: Values = np.empty(shape, self.dtype)
+            _fill(d, slice(None), self.rule, (a, b, c), watch)
+            return d
+        d, odd = found
+        if odd is not None and odd.any():
+            d = np.array(d)
+            _fill(d, np.flatnonzero(odd), self.rule, (a, b, c), None)
+        return d
 
 
 @lru_cache(maxsize=256)
-def _narrow_unit(rule: Rule) -> NarrowUnit | None:
-    """Return the rule's steps on numbers of 4 bytes, if they fit."""
-    if not isinstance(rule.how, Fused) or rule.b:
-        return None
-    return NarrowUnit.of(format_of(rule.ab), format_of(rule.acc), rule.how)
+def multiplier_of(rule: Rule) -> Multiplier:
+    """Return what multiplies by a rule."""
+    return Multiplier(rule)
 
 
 def _may_be_whole(a: Values, b: Values, c: Values) -> bool:

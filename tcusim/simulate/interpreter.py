@@ -28,12 +28,12 @@ from tcusim.machine import (
     canonical_nan,
     format_of,
     from_values,
-    mma_values,
     round_values,
     split_values,
 )
 from tcusim.machine.formats import unwritten_values
 from tcusim.machine.sequential import round_to_odd, two_sum
+from tcusim.machine.values import multiplier_of
 from tcusim.markup import shown, table
 from tcusim.program.bind import require_inputs, rule_of
 from tcusim.program.checks.verifier import verify
@@ -216,6 +216,7 @@ class State:
         self.records_writers = not left.isdisjoint(("one_writer", "outputs_written"))
         self.arch = arch
         self.rule = rule_of(program, arch)
+        self._multiplier = None if self.rule is None else multiplier_of(self.rule)
         arrays = {name: _flat(name, array) for name, array in inputs.items()}
         self._prepared = prepared(program, tuple([(name, a.size) for name, a in arrays.items()]))
         self.scalars = self._prepared.scalars
@@ -498,8 +499,8 @@ class State:
                 self._put(dst, as_values(values, "tf32") if dst.dtype == "tf32" else values)
             case Mma(d, a, b, c):
                 left, right, addend = (self._tiles(frag) for frag in (a, b, c))
-                assert self.rule is not None
-                self._put(d, mma_values(left, right, addend, self.rule))
+                assert self._multiplier is not None
+                self._put(d, self._multiplier.tiles(left, right, addend))
             case Add(d, a, b):
                 one, two = self._tiles(a), self._tiles(b)
                 self._put(d, add_values(one, two, d.dtype))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,8 @@ from hypothesis import strategies as st
 
 from adversary import NARROW, PATTERNS, operand, pattern_of
 from tcusim.errors import BackendUnavailable, InputError
+from tcusim.machine import Fused, mma_values, rule_for
 from tcusim.machine import core as module
-from tcusim.machine import mma_values, rule_for
 from tcusim.machine.core import fields_of
 from tcusim.machine.formats import format_of
 from tcusim.machine.native import why_no_compiler
@@ -86,20 +88,69 @@ def test_ten_million_outputs_of_each_rule(monkeypatch: pytest.MonkeyPatch, rule:
 
 
 @needs_compiler
-def test_it_is_compiled_when_that_is_worth_it(
+def test_it_is_compiled_when_that_is_worth_it_and_used_at_once_from_then_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv("TCUSIM_CORE", raising=False)
-    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(tmp_path))
-    rng = np.random.default_rng(2)
-    a, b = (rng.standard_normal((64, 16, 16)).astype(np.float16) for _ in "ab")
-    mma_values(a, b, None, HOPPER)
-    assert module._STATE.found is None
-    monkeypatch.setattr(module, "_WORTH", 1)
-    mma_values(a, b, None, HOPPER)
-    assert module._STATE.found is not None
-    suffixes = {path.suffix for path in (tmp_path / "native").iterdir()}
-    assert suffixes == {".so", ".tested"}
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(folder))
+    a = np.random.default_rng(2).standard_normal((1, 16, 16)).astype(np.float16)
+
+    def found(choice: str = "auto") -> bool:
+        """Return whether a process has a library after its first product."""
+        monkeypatch.setattr(module, "_STATE", module._State())
+        monkeypatch.setenv("TCUSIM_CORE", choice)
+        mma_values(a, a, None, HOPPER)
+        return module._STATE.found is not None
+
+    def files() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+    # To look for it makes nothing.
+    assert not found()
+    assert not folder.exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_WORTH", 1)
+        assert found()
+    made = files()
+    assert {path.suffix for path in made if path.is_file()} == {".so", ".tested"}
+    # Another process runs no compiler, and makes nothing.
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "run", None)
+        assert found()
+        assert not found("numpy")
+    assert files() == made
+    # What was not tested to the end is tested first, when that is worth it.
+    next(path for path in made if path.suffix == ".tested").unlink()
+    assert not found()
+    assert found("compiled")
+    assert files().keys() == made.keys()
+
+
+@needs_compiler
+def test_few_tiles_of_many_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A desk is found by all that it depends on, and those that are too many go."""
+    monkeypatch.setattr(module, "_MOST_DESKS", 3)
+    rng = np.random.default_rng(4)
+    for rule in (HOPPER, rule_for("volta", "f16", "f16"), rule_for("ampere", "bf16", "f32")):
+        for m, n, k, tiles in ((16, 16, 16, 1), (16, 8, 16, 2), (3, 13, 5, 1), (16, 16, 16, 2)):
+            for left, right in ((1, tiles), (tiles, 1), (tiles, tiles), (1, 1)):
+                a, b = operand(rng, (left, m, k), rule.ab), operand(rng, (right, k, n), rule.ab)
+                for c in (operand(rng, (1, m, n), rule.acc), operand(rng, (tiles, m, n), rule.acc)):
+                    assert same(*both(monkeypatch, a, b, c, rule))
+                    turned = (np.asfortranarray(x) for x in (a, b, c))
+                    assert same(*both(monkeypatch, *turned, rule))
+    assert len(module._DESKS.known) <= 3
+
+
+@needs_compiler
+def test_threads_have_desks_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCUSIM_CORE", "compiled")
+    rng = np.random.default_rng(5)
+    tiles = rng.standard_normal((300, 16, 16)).astype(np.float16)
+    expected = [mma_values(one, one, None, HOPPER).tobytes() for one in tiles]
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda one: mma_values(one, one, None, HOPPER).tobytes(), tiles)
+        assert list(found) == expected
 
 
 def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,8 +171,10 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("shape", [(1, 1, 1), (16, 16, 16), (48, 3, 32), (37, 5, 3), (4096, 4, 4)])
 def test_halves_are_widened(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int]) -> None:
     monkeypatch.setenv("TCUSIM_CORE", "compiled")
-    how = format_of("f16"), format_of("f32"), HOPPER.how
-    compiled = module.core(*how, 0, lambda core: None, pattern=False)  # type: ignore[arg-type]
+    assert isinstance(HOPPER.how, Fused)
+    fields = fields_of(format_of("f16"), format_of("f32"), HOPPER.how, pattern=False)
+    assert fields is not None
+    compiled = module.core(fields, 0, lambda core: None)
     assert compiled is not None
     bits = np.resize(np.arange(2**16, dtype=np.uint16), shape)
     bits[np.isnan(bits.view(np.float16))] = 0x7E00

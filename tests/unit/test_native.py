@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tcusim.machine.disk_cache import find_code
 from tcusim.machine.native import (
     CompileError,
     cache_folder,
+    kept_library,
     library_path,
     shared_library,
     why_no_compiler,
@@ -37,7 +39,10 @@ def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("TCUSIM_CACHE_DIR", str(tmp_path / "cache"))
     source = tmp_path / "two.cpp"
     source.write_text('extern "C" int two() { return 2; }\n')
+    assert kept_library(source, ("-O0",)) is None
+    assert not (tmp_path / "cache").exists()
     path = shared_library(source, ("-O0",))
+    assert kept_library(source, ("-O0",)) == path
     assert ctypes.CDLL(str(path)).two() == 2
     before = path.stat().st_mtime_ns
     assert shared_library(source, ("-O0",)) == path
@@ -46,6 +51,22 @@ def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert [one.suffix for one in path.parent.iterdir()] == [".so"]
     path.write_bytes(path.read_bytes()[:-1])
     assert find_code(shared_library(source, ("-O0",))) == path
+
+
+@needs_compiler
+def test_another_compiler_makes_another_library(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(tmp_path / "cache"))
+    source, compiler = tmp_path / "two.cpp", tmp_path / "compiler"
+    source.write_text('extern "C" int two() { return 2; }\n')
+    compiler.write_text('#!/bin/sh\nexec g++ "$@"\n')
+    compiler.chmod(0o700)
+    usual = library_path(source, ())
+    monkeypatch.setenv("CXX", str(compiler))
+    first = library_path(source, ())
+    os.utime(compiler, (1, 1))
+    assert len({usual, first, library_path(source, ())}) == 3
 
 
 @needs_compiler
