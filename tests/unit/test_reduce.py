@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from numbers_of_types import uneven_halves
 from tcusim.algorithms import build
 from tcusim.machine import mma
+from tcusim.machine.shapes import MmaShape
 from tcusim.simulate.interpreter import run_numpy
 
 M = K = 16
@@ -92,3 +93,17 @@ def test_a_block_shares_a_segment_of_any_tiles(warps: int, tiles: int) -> None:
         given = x if combine == "add" else np.where(np.arange(x.size) % 9, 0, x)
         result = sums("reduction_tn_block", given, size, warps=warps, combine=combine)
         np.testing.assert_array_equal(result, given.reshape(2, -1).sum(1, dtype=np.float32))
+
+
+@pytest.mark.parametrize("m", [1, 2, 5])
+@pytest.mark.parametrize("warps", [4, 5])
+def test_more_warps_than_an_operand_has_columns(warps: int, m: int) -> None:
+    """The first warp takes their values as several operands, of which the first row is used."""
+    tile = MmaShape(m, 3, 2)
+    size = warps * m * tile.k
+    x = np.random.default_rng(m).integers(-3, 4, 3 * size).astype(np.float16)
+    rows = x.astype(np.float32).reshape(3, size)
+    for name, expected in (("reduction_tn_block", rows.sum(1)), ("scan_tn_block", rows.cumsum(1))):
+        program = build(name, segment_size=size, tile=tile, warps=warps, side="a", combine="mma")
+        found = run_numpy(program, {"in": x})["out"]
+        np.testing.assert_array_equal(found, expected.ravel(), name)
