@@ -28,7 +28,7 @@ from tcusim.arrays.partial import (
     type_of_work,
 )
 from tcusim.arrays.problem import Shape
-from tcusim.arrays.spec import Call, count_of
+from tcusim.arrays.spec import Call, size_of
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.machine.formats import array_name_of
 
@@ -536,7 +536,7 @@ def _by_segments(
         raise InputError("give one of segment_size, offsets and segment_ids")
     length = a.shape[axis]
     if offsets is None:
-        size = count_of("segment_size", size)
+        size = size_of(size, length)
         borders = np.append(np.arange(0, length, size), length)
     else:
         borders, _ = edges_of(offsets, length)

@@ -11,7 +11,7 @@ import torch
 from torch.compiler import is_compiling
 
 from tcusim.arrays.offsets import require_number
-from tcusim.arrays.spec import count_of
+from tcusim.arrays.spec import size_of
 from tcusim.errors import InputError
 from tcusim.torch.functions import (
     Bits,
@@ -427,7 +427,7 @@ def _segments(
         if not is_integer(segment_size) or segment_size < 1:
             raise InputError(f"segment_size must be an integer from 1 on, got {segment_size!r}")
         if isinstance(segment_size, Integral):
-            segment_size = count_of("segment_size", int(segment_size))
+            segment_size = size_of(int(segment_size), input.shape[axis])
         return _Segments(input, axis, size=int(segment_size))
     if offsets is not None:
         return _Segments(input, axis, offsets=_integers("offsets", offsets, input))

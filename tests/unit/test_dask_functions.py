@@ -84,6 +84,8 @@ def test_nothing_to_add() -> None:
         (lambda x: functions.segmented_sum(x), "give one of segment_size, offsets and"),
         (lambda x: functions.segmented_sum(x, 0), "segment_size must be at least 1, got 0"),
         (lambda x: functions.segmented_sum(x, 2**70), "segment_size must be at most"),
+        (lambda x: functions.segmented_sum(x, 5000), "segment_size 5000 is longer than the axis"),
+        (lambda x: functions.segmented_cumsum(x, 5000), "segment_size 5000 is longer than the"),
         (lambda x: functions.segmented_sum(x, offsets=[False, True]), "got shape .* dtype bool"),
         (lambda x: functions.segmented_sum(x, offsets=[0, 2]), "end with the axis' length, 6"),
         (lambda x: functions.segmented_sum(x, offsets=[0, 4, 2, 6]), "must not decrease"),

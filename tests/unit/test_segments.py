@@ -48,6 +48,12 @@ def test_ids() -> None:
     assert none.tolist() == [0.0, 0.0]
 
 
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_size_beyond_the_axis(name: str) -> None:
+    with pytest.raises(InputError, match="segment_size 5 is longer than the axis, which has 3"):
+        FUNCTIONS[name](torch.arange(3.0), 5)
+
+
 def test_offsets_and_ids_may_be_lists() -> None:
     x = torch.arange(6.0)
     assert tct.segment_sum(x, offsets=[0, 2, 6]).tolist() == [1, 14]
