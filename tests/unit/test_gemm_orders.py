@@ -150,6 +150,10 @@ def test_an_order_and_the_unit_are_found_again(order: GemmOrder) -> None:
     assert found.best.equal == found.best.count == got.size
     assert next(str(one.order) for one in found.exact if one.arch == "a100") == str(order)
     assert f"all 1,200 equal: a100, {order}" in str(found)
+    alone = explain_matmul(got, *few, arch="a100", orders=[order])
+    for one in (found, alone):
+        assert ("do not tell it from" in str(one)) == (len(one.exact) > 1)
+    assert len(alone.exact) == 1
     assert found.to_dict()["tried"][0] == {
         "arch": "a100",
         "family": "",
@@ -354,6 +358,13 @@ def test_orders_that_add_alike_come_once() -> None:
     ("call", "text"),
     [
         (lambda: GemmOrder(parts=0), "GemmOrder.parts must be an integer of at least 1, got 0"),
+        *(
+            (
+                lambda name=name, least=least: GemmOrder(**{name: least - 1}),
+                f"GemmOrder.{name} must be an integer of at least {least}, got {least - 1}",
+            )
+            for name, least in (("slab", 0), ("every", 0), ("share", 1), ("step", 0), ("tile", 0))
+        ),
         (lambda: GemmOrder(2, combine="at once"), "GemmOrder.combine must be 'in turn' or 'in pai"),  # type: ignore[arg-type]
         (lambda: GemmOrder(slab=32), "GemmOrder of one part has nothing to combine"),
         (lambda: GemmOrder(share=32), "GemmOrder.share is of contiguous parts; leave it out"),
