@@ -15,18 +15,15 @@ import json
 import os
 import re
 import shutil
-import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from tcusim.errors import BackendUnavailable, TcusimError, Unsupported
-from tcusim.machine.native import cache_folder
+from tcusim.machine.disk_cache import keep_code, locked, part_of_cache, read_code, workshop
 from tcusim.program.grammar import walk
 from tcusim.program.printer import line
 from tcusim_cuda.cubin import Usage, read_usage
@@ -43,16 +40,6 @@ _OPTIONS: Final = ("-std=c++17", "-default-device", "--fmad=false")
 _HEADERS: Final = ("mma.h", "cuda_fp16.h", "cuda_bf16.h", "cuda_runtime_api.h", "crt/mma.h")
 
 _DEFAULT_TOOLKIT: Final = Path("/usr/local/cuda")
-
-_CACHE_MAGIC: Final = b"tcusim cubin 1\n"
-# With more than this on disk, what was not used for longest is deleted. A cubin has 5 to 60 KB.
-_MOST_CACHED_BYTES: Final = 256 * 2**20
-_DIGEST_BYTES: Final = hashlib.sha256().digest_size
-# The names of files that are written; how long they stay, and locks, whose process was ended.
-_WRITTEN: Final = "new-"
-_STALE_SECONDS: Final = 3600.0
-# How long a process waits for another one that compiles the same kernel, before it does so itself.
-_MOST_SECONDS_WAITED: Final = 120.0
 
 # What threads are compiling now, by keys of the cache.
 _COMPILING: Final[dict[str, Future[tuple[bytes, str]]]] = {}
@@ -179,20 +166,32 @@ def compile_kernel(kernel: AnyKernel, sm: int, *, options: Iterable[str] = ()) -
     return Cubin(kernel.name, sm, code, log, toolkit.title, read_usage(code, kernel.name))
 
 
+def _key(kernel: AnyKernel, toolkit: Toolkit, options: Sequence[str]) -> str:
+    """Return a name for everything on which the machine code depends."""
+    own_headers = {path.name: path.read_text() for path in sorted(INCLUDE.glob("*.cuh"))}
+    parts = [kernel.text, own_headers, list(options), toolkit.version, toolkit.headers]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
 def _found_or_compiled(
     kernel: AnyKernel, sm: int, toolkit: Toolkit, options: Sequence[str], key: str
 ) -> tuple[bytes, str]:
     """Return machine code and log: from the cache, also if another process is now compiling."""
-    path = cache_folder() / f"{key}.cubin"
-    kept = _read_cache(path, key)
-    if kept is not None:
-        return kept
-    with _locked(path):
-        kept = _read_cache(path, key)
-        if kept is None:
-            kept = _compile(kernel, sm, toolkit, options)
-            _write_cache(path, key, *kept)
-    return kept
+    path = part_of_cache("cuda") / f"{key}.cubin"
+    kept = read_code(path)
+    if kept is None:
+        with locked(path):
+            kept = read_code(path)
+            if kept is None:
+                code, log = _compile(kernel, sm, toolkit, options)
+                kept = log.replace("\0", "").encode() + b"\0" + code
+                # A cache that cannot be written is no error.
+                with contextlib.suppress(BackendUnavailable), workshop(path.parent) as folder:
+                    made = folder / path.name
+                    made.write_bytes(kept)
+                    keep_code(made, [path])
+    said, _, code = kept.partition(b"\0")
+    return code, said.decode()
 
 
 def _one_at_a_time(key: str, make: Callable[[], tuple[bytes, str]]) -> tuple[bytes, str]:
@@ -421,132 +420,6 @@ def _headers_version(folders: tuple[Path, ...]) -> int | None:
     text = next(path for path in paths if path.is_file()).read_text(errors="replace")
     version = re.search(r"#define\s+CUDART_VERSION\s+(\d+)", text)
     return int(version[1]) if version else 0
-
-
-# --- The cache on disk ------------------------------------------------------------------------
-
-
-def _key(kernel: AnyKernel, toolkit: Toolkit, options: Sequence[str]) -> str:
-    """Return a name for everything on which the machine code depends."""
-    own_headers = {path.name: path.read_text() for path in sorted(INCLUDE.glob("*.cuh"))}
-    parts = [kernel.text, own_headers, list(options), toolkit.version, toolkit.headers]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _read_cache(path: Path, key: str) -> tuple[bytes, str] | None:
-    """Return machine code and log, or None if they are not there or not whole."""
-    try:
-        data = path.read_bytes()
-        # The time of change is that of the last use: many systems do not keep that of reading.
-        os.utime(path)
-    except OSError:
-        return None
-    start = len(_CACHE_MAGIC) + _DIGEST_BYTES
-    digest, body = data[len(_CACHE_MAGIC) : start], data[start:]
-    if not data.startswith(_CACHE_MAGIC) or digest != _digest(key, body):
-        return None
-    log, _, code = body.partition(b"\0")
-    return code, log.decode()
-
-
-def _write_cache(path: Path, key: str, code: bytes, log: str) -> None:
-    """Keep machine code and log. A cache that cannot be written is no error."""
-    body = log.replace("\0", "").encode() + b"\0" + code
-    data = _CACHE_MAGIC + _digest(key, body) + body
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=_WRITTEN)
-    except OSError:
-        return
-    # Whoever reads sees the old file or the new one, whole, however many processes write.
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.replace(name, path)
-        _keep_small(path.parent, len(data))
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Let one process at a time compile for a file of the cache.
-
-    The system takes the lock from a process that ends, however it ends. Where there can be no lock,
-    several processes do the same work.
-    """
-    lock, file = path.with_suffix(".lock"), None
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = lock.open("ab")
-    if file is None:
-        yield
-        return
-    with file:
-        _wait_for_lock(file.fileno())
-        try:
-            yield
-        finally:
-            # Who has opened it before will lock what is no longer there, beside who opens a new
-            # one: both look into the cache, where the kernel is.
-            with contextlib.suppress(OSError):
-                lock.unlink()
-
-
-def _wait_for_lock(descriptor: int) -> None:
-    """Lock a file for this process, or give up after a while."""
-    try:
-        fcntl = importlib.import_module("fcntl")
-    except ImportError:
-        # Not on Windows.
-        return
-    end = time.monotonic() + _MOST_SECONDS_WAITED
-    while time.monotonic() < end:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.02)
-        except OSError:
-            # Not on every file system.
-            return
-        else:
-            return
-
-
-# Bytes that this process has written since it last looked at all files.
-_written = [_MOST_CACHED_BYTES]
-
-
-def _keep_small(folder: Path, nbytes: int) -> None:
-    """Delete the cubins that were not used for longest, if all together are too large.
-
-    And what processes left that were ended. nbytes: written now. To look at all files takes time:
-    a process does so at first, and then for each sixteenth of what there may be.
-    """
-    _written[0] += nbytes
-    if _written[0] < _MOST_CACHED_BYTES // 16:
-        return
-    _written[0] = 0
-    old = time.time() - _STALE_SECONDS
-    for path in (*folder.glob(f"{_WRITTEN}*"), *folder.glob("*.lock")):
-        with contextlib.suppress(OSError):
-            if path.stat().st_mtime < old:
-                path.unlink()
-    facts = []
-    for path in folder.glob("*.cubin"):
-        # Another process may have deleted it.
-        with contextlib.suppress(OSError):
-            facts.append((path.stat(), path))
-    excess = sum(fact.st_size for fact, _ in facts) - _MOST_CACHED_BYTES
-    for fact, path in sorted(facts, key=lambda pair: pair[0].st_mtime_ns):
-        if excess <= 0:
-            return
-        path.unlink(missing_ok=True)
-        excess -= fact.st_size
-
-
-def _digest(key: str, body: bytes) -> bytes:
-    return hashlib.sha256(key.encode() + body).digest()
 
 
 # --- Errors -----------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ Kernels that were compiled together share one library, which has a name for each
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import functools
 import hashlib
 import os
@@ -24,7 +23,7 @@ from typing import Final
 
 from tcusim.errors import BackendUnavailable, TcusimError
 from tcusim.machine import native
-from tcusim.machine.disk_cache import find_code, keep_code, part_of_cache, workshop
+from tcusim.machine.disk_cache import find_code, keep_code, locked, part_of_cache, workshop
 from tcusim.machine.native import compiler_command, compiler_version
 from tcusim_cuda import kernel as cuda_kernel
 from tcusim_cuda.kernel import SHARED_POOL, Kernel
@@ -238,11 +237,9 @@ def _entry_text(kernel: Kernel, source: str) -> str:
 def _finish(batch: Sequence[tuple[Path, Kernel]], *, wait: bool) -> bool:
     """Compile what is missing of a batch; if not `wait`, leave it to a process that is about to."""
     names = "".join(path.name for path, _ in batch)
-    lock = _cache() / f"{hashlib.sha256(names.encode()).hexdigest()[:24]}.lock"
-    with lock.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
+    together = _cache() / hashlib.sha256(names.encode()).hexdigest()[:24]
+    with locked(together, wait=wait) as ours:
+        if not ours:
             return False
         missing = [kernel for path, kernel in batch if find_code(path) is None]
         try:
@@ -252,7 +249,6 @@ def _finish(batch: Sequence[tuple[Path, Kernel]], *, wait: bool) -> bool:
             # An error names one kernel.
             for kernel in missing:
                 _compile([kernel], debug=False)
-        lock.unlink(missing_ok=True)
     return True
 
 

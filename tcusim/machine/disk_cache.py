@@ -1,8 +1,8 @@
-"""Machine code that is kept on disk: where, that it is whole and ours, and how much of it.
+"""Machine code that is kept on disk: where, whether it is whole and ours, who makes it, how much.
 
-A damaged library gives wrong numbers, and a library that another user can write runs that user's
-code. So each file ends in a seal (its names and a digest). A file counts as missing unless the seal
-is right, the file belongs to this user or the administrator, and nobody else can write it.
+Damaged code gives wrong numbers, and code that another user can write is that user's program. So
+each file ends in a seal (its names and a digest). A file counts as missing unless the seal is
+right, the file belongs to this user or the administrator, and nobody else can write it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import hashlib
+import importlib
 import os
 import shutil
 import stat
@@ -22,7 +23,16 @@ from typing import Final
 
 from tcusim.errors import BackendUnavailable
 
-__all__ = ["cache_folder", "find_code", "keep_code", "part_of_cache", "usable_part", "workshop"]
+__all__ = [
+    "cache_folder",
+    "find_code",
+    "keep_code",
+    "locked",
+    "part_of_cache",
+    "read_code",
+    "usable_part",
+    "workshop",
+]
 
 _MAGIC: Final = b"tcusim code 1\n"
 _DIGEST_BYTES: Final = hashlib.sha256().digest_size
@@ -35,7 +45,15 @@ _MOST_BYTES: Final = 256 * 2**20
 # reading. No run of a compiler takes as long: what is older than this was left by a killed one.
 _HOUR: Final = 3600.0
 _MAKING: Final = "making-"
-_OTHERS_CAN_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+# How long a process waits for another one that makes the same file, before it does so itself.
+_MOST_SECONDS_WAITED: Final = 120.0
+# Not through links, and without waiting for the writer of a pipe.
+_READING: Final = os.O_RDONLY | sum(
+    getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
+)
+# Windows has permissions of another kind, and no such locks.
+_POSIX: Final = hasattr(os, "geteuid")
+_OTHERS_CAN_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH if _POSIX else 0
 
 
 # --- Where --------------------------------------------------------------------------------------
@@ -125,7 +143,7 @@ def _remove(folder: Path, process: int) -> None:
 
 def _is_ours(owner: int) -> bool:
     """Return whether a file of this owner may be run: ours, or the administrator's."""
-    return not hasattr(os, "geteuid") or owner in (os.geteuid(), 0)
+    return not _POSIX or owner in (os.geteuid(), 0)
 
 
 # --- What ---------------------------------------------------------------------------------------
@@ -136,15 +154,23 @@ _read: Final[dict[tuple[int, int, int, int], frozenset[str]]] = {}
 
 def find_code(path: Path) -> Path | None:
     """Return a path that `keep_code` gave a file, or None unless that file is there, as it was."""
-    try:
-        # Not through links, and without waiting for the writer of a pipe.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return path if path.name in _names_of(descriptor) else None
-    finally:
-        os.close(descriptor)
+    with _opened(path) as descriptor:
+        if descriptor is None:
+            return None
+        facts = os.fstat(descriptor)
+        key = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+        if key not in _read:
+            _read[key] = _unsealed(descriptor)[1]
+        return path if path.name in _read[key] else None
+
+
+def read_code(path: Path) -> bytes | None:
+    """Return the bytes that `keep_code` sealed at a path, or None unless they are there."""
+    with _opened(path) as descriptor:
+        if descriptor is None:
+            return None
+        code, names = _unsealed(descriptor)
+        return code if path.name in names else None
 
 
 def keep_code(made: Path, paths: Sequence[Path]) -> None:
@@ -162,19 +188,17 @@ def keep_code(made: Path, paths: Sequence[Path]) -> None:
     made.chmod(0o700)
     for number, path in enumerate(paths):
         os.replace(_another_name(made, made.with_name(f"{number}.kept")), path)
-    _keep_small(paths[0].parent)
+    _keep_small(paths[0].parent, paths[0].lstat().st_size)
 
 
 @contextlib.contextmanager
 def workshop(folder: Path) -> Iterator[Path]:
     """Make a folder in one of the cache, to make files in; it goes at the end.
 
-    Those that killed processes left go, too. Raises BackendUnavailable where files cannot be
-    written.
+    Raises BackendUnavailable where files cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(folder)
         with tempfile.TemporaryDirectory(dir=folder, prefix=_MAKING) as made:
             yield Path(made)
     except OSError as error:
@@ -184,32 +208,41 @@ def workshop(folder: Path) -> Iterator[Path]:
         ) from error
 
 
-def _names_of(descriptor: int) -> frozenset[str]:
-    """Return the names that an open file may have; none if it may not be run."""
-    facts = os.fstat(descriptor)
-    if (
-        not stat.S_ISREG(facts.st_mode)
-        or not _is_ours(facts.st_uid)
-        or facts.st_mode & _OTHERS_CAN_WRITE
-    ):
-        return frozenset()
-    key = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
-    if key not in _read:
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int | None]:
+    """Open a file for reading, and note that it is used; None if it is not there, or not ours."""
+    try:
+        descriptor = os.open(path, _READING)
+    except OSError:
+        yield None
+        return
+    try:
+        facts = os.fstat(descriptor)
+        ours = _is_ours(facts.st_uid) and not facts.st_mode & _OTHERS_CAN_WRITE
+        if not (ours and stat.S_ISREG(facts.st_mode)):
+            yield None
+            return
+        if time.time() - facts.st_mtime > _HOUR:
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _unsealed(descriptor: int) -> tuple[bytes, frozenset[str]]:
+    """Return the code in an open file and its names; none if its seal is missing or wrong."""
+    try:
         with open(descriptor, "rb", closefd=False) as file:
-            _read[key] = _sealed_names(file.read())
-    if time.time() - facts.st_mtime > _HOUR:
-        with contextlib.suppress(OSError):
-            os.utime(descriptor)
-    return _read[key]
-
-
-def _sealed_names(data: bytes) -> frozenset[str]:
-    """Return the names in a file's seal; none if it has no seal, or is not as it was."""
+            data = file.read()
+    except OSError:
+        data = b""
     body, digest = data[: -_DIGEST_BYTES - len(_MAGIC)], data[-_DIGEST_BYTES - len(_MAGIC) :]
     if len(data) < _END_BYTES or digest != hashlib.sha256(body).digest() + _MAGIC:
-        return frozenset()
-    length = int.from_bytes(body[-_LENGTH_BYTES:], "little")
-    return frozenset(body[-_LENGTH_BYTES - length : -_LENGTH_BYTES].decode().split("\n"))
+        return b"", frozenset()
+    end = len(body) - _LENGTH_BYTES
+    start = end - int.from_bytes(body[end:], "little")
+    return body[:start], frozenset(body[start:end].decode().split("\n"))
 
 
 def _another_name(path: Path, name: Path) -> Path:
@@ -221,7 +254,62 @@ def _another_name(path: Path, name: Path) -> Path:
     return name
 
 
+# --- Who makes it -------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Let one process at a time make the file of this path; tell whether it is this one.
+
+    The system takes the lock from a process that ends, however it ends. Where there can be no lock,
+    and after a wait of two minutes, several processes do the same work.
+    """
+    lock, file = path.with_suffix(".lock"), None
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("ab")
+    if file is None:
+        yield True
+        return
+    with file:
+        if not _take_lock(file.fileno(), _MOST_SECONDS_WAITED if wait else 0.0) and not wait:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            # Who has opened it before will lock what is no longer there, beside who opens a new
+            # one: both look into the cache, where the file is.
+            with contextlib.suppress(OSError):
+                lock.unlink()
+
+
+def _take_lock(descriptor: int, seconds: float) -> bool:
+    """Lock a file for this process; False if another one has it, and keeps it for so long."""
+    try:
+        fcntl = importlib.import_module("fcntl")
+    except ImportError:
+        # Not on Windows.
+        return True
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.02)
+        except OSError:
+            # Not on every file system.
+            return True
+        else:
+            return True
+
+
 # --- How much -----------------------------------------------------------------------------------
+
+# Bytes that this process has written to each folder since it last looked at all files there.
+_written: Final[dict[Path, int]] = {}
 
 
 def _remove_leftovers(folder: Path) -> None:
@@ -232,8 +320,17 @@ def _remove_leftovers(folder: Path) -> None:
                 _delete([path])
 
 
-def _keep_small(folder: Path) -> None:
-    """Delete what was not used for longest, if all together is too large."""
+def _keep_small(folder: Path, nbytes: int) -> None:
+    """Delete what was not used for longest, if all together is too large; and leftovers.
+
+    nbytes: written now. To look at all files takes time: a process does so at first, and then for
+    each sixteenth of what there may be.
+    """
+    _written[folder] = _written.get(folder, _MOST_BYTES) + nbytes
+    if _written[folder] < _MOST_BYTES // 16:
+        return
+    _written[folder] = 0
+    _remove_leftovers(folder)
     # Several names of one file take its room once, and go together.
     entries: dict[int, list[Path]] = {}
     for path in folder.iterdir():

@@ -26,10 +26,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Have compiled kernels kept in an empty folder; return it."""
+    """Have compiled kernels kept in a cache that is empty; return the folder of those for GPUs."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("TCUSIM_CACHE_DIR", str(folder))
-    return folder
+    return folder / "cuda"
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from kernels import kernel, spoiled
 from some import marked
 from tcusim.algorithms import Algorithm, algorithms, build, segmented_algorithms
 from tcusim.errors import BackendUnavailable, Unsupported
+from tcusim.machine import disk_cache
 from tcusim_cuda import compile as compiler
 from tcusim_cuda.compile import (
     CompileError,
@@ -306,16 +307,16 @@ def test_a_full_cache_lets_go_of_what_was_not_used_for_longest(
     cache: Path, compilations: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels = [emit(build(name)) for name in ("reduction_k", "scan_k", "reduction_tn")]
-    for age, one in zip((300, 200, 100), kernels, strict=True):
+    for hours, one in zip((4, 3, 2), kernels, strict=True):
         before = set(cache.glob("*")) if cache.exists() else set()
         compile_kernel(one, target(80))
         (new,) = set(cache.glob("*")) - before
-        os.utime(new, (new.stat().st_mtime - age,) * 2)
+        os.utime(new, (new.stat().st_mtime - 3600 * hours,) * 2)
     # The first is used again, so that the second is the one used longest ago.
     compile_kernel(kernels[0], 80)
     sizes = [path.stat().st_size for path in cache.iterdir()]
     # All but a few bytes of another one would fit.
-    monkeypatch.setattr(compiler, "_MOST_CACHED_BYTES", sum(sizes) + min(sizes) - 100)
+    monkeypatch.setattr(disk_cache, "_MOST_BYTES", sum(sizes) + min(sizes) - 100)
     new_kernel = dataclasses.replace(kernels[0], text=kernels[0].text + "// new\n")
     compile_kernel(new_kernel, 80)
     compilations.clear()
@@ -367,7 +368,7 @@ def compile_often(folder: str, harm: bool) -> list[bytes]:
     for _ in range(5):
         codes.append(compile_kernel(kernel(), 80).code)
         if harm:
-            for path in Path(folder).glob("*.cubin"):
+            for path in Path(folder, "cuda").glob("*.cubin"):
                 path.unlink(missing_ok=True)
     return codes
 
@@ -377,10 +378,13 @@ def test_several_processes_may_share_a_cache(cache: Path) -> None:
     target(80)
     spawn = multiprocessing.get_context("spawn")
     with spawn.Pool(3) as pool:
-        jobs = [pool.apply_async(compile_often, (str(cache), harm)) for harm in (True, False, True)]
+        jobs = [
+            pool.apply_async(compile_often, (str(cache.parent), harm))
+            for harm in (True, False, True)
+        ]
         codes = [code for job in jobs for code in job.get(120)]
     assert len(set(codes)) == 1
-    assert not list(cache.glob("new-*"))
+    assert not list(cache.glob("making-*"))
 
 
 # --- Who compiles ----------------------------------------------------------------------------
@@ -416,7 +420,7 @@ def test_threads_that_want_one_kernel_compile_it_once(
 ) -> None:
     seen, go_on = slow
     # Where there are locks between processes, they are for threads as well.
-    monkeypatch.setattr(compiler, "_wait_for_lock", lambda descriptor: None)
+    monkeypatch.setattr(disk_cache, "_take_lock", lambda *given: True)
     target(80)
     with ThreadPoolExecutor(3) as pool:
         one = [pool.submit(compile_kernel, kernel(), 80) for _ in range(2)]
@@ -516,38 +520,10 @@ def test_a_lock_that_nobody_gives_back_is_not_waited_for_forever(
     compile_kernel(kernel(), target(80))
     (path,) = cache.iterdir()
     path.unlink()
-    monkeypatch.setattr(compiler, "_MOST_SECONDS_WAITED", 0.05)
+    monkeypatch.setattr(disk_cache, "_MOST_SECONDS_WAITED", 0.05)
     begun = time.monotonic()
     with path.with_suffix(".lock").open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         compile_kernel(kernel(), 80)
     assert len(compilations) == 2
     assert time.monotonic() - begun < 15
-
-
-@needs_nvrtc
-def test_what_killed_processes_left_is_deleted_now_and_then(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, slow: tuple[list[str], threading.Event]
-) -> None:
-    slow[1].set()
-    target(80)
-    monkeypatch.setattr(compiler, "_written", [compiler._MOST_CACHED_BYTES])
-    cache.mkdir()
-
-    def left() -> list[str]:
-        return sorted(path.name for path in cache.iterdir() if path.suffix != ".cubin")
-
-    def leave() -> None:
-        for name in ("new-old", "old.lock", "new-young"):
-            (cache / name).touch()
-        for name in ("new-old", "old.lock"):
-            os.utime(cache / name, (time.time() - 7200,) * 2)
-
-    leave()
-    compile_kernel(kernel(), 80)
-    assert left() == ["new-young"]
-    # The next files are not worth a look at all of them.
-    leave()
-    for number in range(3):
-        compile_kernel(dataclasses.replace(kernel(), text=f"// {number}"), 80)
-    assert left() == ["new-old", "new-young", "old.lock"]

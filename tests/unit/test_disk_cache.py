@@ -14,7 +14,15 @@ import pytest
 
 from tcusim.errors import BackendUnavailable
 from tcusim.machine import disk_cache
-from tcusim.machine.disk_cache import cache_folder, find_code, keep_code, part_of_cache, workshop
+from tcusim.machine.disk_cache import (
+    cache_folder,
+    find_code,
+    keep_code,
+    locked,
+    part_of_cache,
+    read_code,
+    workshop,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="code is kept on POSIX systems")
 
@@ -136,7 +144,8 @@ def test_what_was_not_used_for_longest_goes(monkeypatch: pytest.MonkeyPatch) -> 
     assert {path.name for path in old[0].parent.iterdir()} == {"old", "last", "larger"}
 
 
-def test_folders_of_killed_processes_go(tmp_path: Path) -> None:
+def test_what_killed_processes_left_goes_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_cache, "_MOST_BYTES", 160_000)
     code = (
         "import os; from tcusim.machine.disk_cache import part_of_cache, workshop\n"
         "with workshop(part_of_cache('part')) as folder:\n"
@@ -146,14 +155,43 @@ def test_folders_of_killed_processes_go(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode
     (left,) = part_of_cache("part").iterdir()
+    lock = left.with_name("lost.lock")
+    lock.touch()
     kept("one")
     # It might be at work still.
     assert left.exists()
-    os.utime(left, (time.time() - 7200,) * 2)
-    (left.parent / "lost.lock").touch()
-    os.utime(left.parent / "lost.lock", (time.time() - 7200,) * 2)
+    for path in (left, lock):
+        os.utime(path, (time.time() - 7200,) * 2)
+    # The next files are not worth a look at all of them.
     kept("two")
-    assert {path.name for path in left.parent.iterdir()} == {"one", "two"}
+    assert left.exists()
+    kept("three", code=bytes(10_000))
+    assert {path.name for path in left.parent.iterdir()} == {"one", "two", "three"}
+
+
+def test_code_is_read_as_it_was_sealed() -> None:
+    (path,) = kept("code")
+    assert read_code(path) == CODE
+    flip(path)
+    assert read_code(path) is None
+    assert read_code(path.with_name("nothing")) is None
+    (path,) = kept("code")
+    assert read_code(path.rename(path.with_name("another"))) is None
+
+
+def test_one_at_a_time_makes_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = part_of_cache("part") / "code"
+    with locked(path) as ours:
+        assert ours
+        with locked(path, wait=False) as twice:
+            assert not twice
+        # Nobody is waited for forever.
+        monkeypatch.setattr(disk_cache, "_MOST_SECONDS_WAITED", 0.05)
+        with locked(path) as after_all:
+            assert after_all
+    with locked(path, wait=False) as again:
+        assert again
+    assert not list(path.parent.iterdir())
 
 
 @pytest.mark.parametrize("variable", ["TCUSIM_CACHE_DIR", "XDG_CACHE_HOME", "HOME"])
