@@ -138,18 +138,23 @@ def subject_of(
         made = Subject(name, unit, tiles, ab, acc, left_out)
     else:
         unit = _registered(unit_of(named))
-        if tile is not None:
+        if not unit.shapes:
+            unit = replace(unit, shapes=(_any_types(shape_of(tile or USUAL_TILE), ab, acc),))
+        elif tile is not None:
             only = unit.tile(shape_of(tile).name)
             times = tuple(one for one in unit.instructions if one.tile == only.name)
             unit = replace(unit, shapes=(only,), instructions=times)
-        elif not unit.shapes:
-            unit = replace(unit, shapes=(shape_of(USUAL_TILE),))
         tiles, left_out = _tiles_of(unit, ab, acc)
         made = Subject(unit.name, unit, tiles, ab, acc, left_out)
     # It raises what an architecture says of types that it does not take.
     for one in made.tiles:
         made.rule_of(one)
     return made
+
+
+def _any_types(tile: MmaShape, ab: str, acc: str) -> MmaShape:
+    """Return a tile of arithmetic that has none of its own: no instruction limits its types."""
+    return tile if tile.supports(ab, acc) else MmaShape(tile.m, tile.n, tile.k)
 
 
 def lender_of(named: Named, ab: str, acc: str) -> Subject:
