@@ -24,7 +24,7 @@ from tcusim.cli.output import examples, print_json, show
 from tcusim.machine import FORMATS, Unit, format_of, unit_of, usual_types
 
 if TYPE_CHECKING:
-    from tcusim.arrays.plans import ProductPlan
+    from tcusim.arrays.plan_functions import ProductPlan
     from tcusim.timing.cost import Cost
     from tcusim.timing.model import LaunchCost
 
@@ -197,7 +197,9 @@ def _products(found: Cost, where: Unit, plan: ProductPlan) -> str:
     if not found.seconds:
         return f"matrix units: at most {most} {said}"
     rate = sum(one.multiply_adds for one in found.launches) / found.seconds
-    return f"matrix units: {2 * rate / 1e12:.3g} {word}, {rate / peak:.0%} of the {most} {said}"
+    return (
+        f"matrix units: {2 * rate / 1e12:.3g} {word}, {100 * rate / peak:.3g}% of the {most} {said}"
+    )
 
 
 def _show(found: Cost, products: str) -> None:
@@ -256,12 +258,9 @@ def _conflicts(launch: LaunchCost) -> float:
 
 
 def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return "unknown"
-    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * factor >= 1:
-            return f"{seconds * factor:.4g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
+    from tcusim.timing.cost import time_text
+
+    return "unknown" if seconds is None else time_text(seconds)
 
 
 # --- Sizes of segments --------------------------------------------------------------------------

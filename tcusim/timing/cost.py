@@ -16,7 +16,7 @@ from tcusim.program.launches import LaunchPlan
 from tcusim.timing.fitted import FITTED, Fitted
 from tcusim.timing.model import RESOURCES, LaunchCost, launch_cost
 
-__all__ = ["Cost", "cost"]
+__all__ = ["Cost", "cost", "time_text"]
 
 # What can be asked the time of.
 Target: TypeAlias = Program | Plan | ProductPlan | LaunchPlan
@@ -161,6 +161,14 @@ def cost(
         for launch in plan.launches
     )
     return Cost(plan.title, where.name, costs, tuple(unknown), sum(given))
+
+
+def time_text(seconds: float) -> str:
+    """Return a time in the largest unit of which it is at least one, such as "12.5 us"."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.4g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
 
 
 def _launches(target: Target, length: int | None, sizes: Mapping[str, int] | None) -> LaunchPlan:

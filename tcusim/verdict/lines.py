@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tcusim.check.report import ShapeRow
+from tcusim.timing.cost import time_text
 from tcusim.verdict.consistency import IMPOSSIBLE, USELESS
 from tcusim.verdict.found import SECTIONS, Reference, UnitVerdict
 from tcusim.verdict.tasks import TASKS, Candidate, Task
@@ -159,7 +160,7 @@ def _time_of(task: Task, one: Candidate, reference: Reference | None) -> str:
 
 def seconds_text(seconds: float | None) -> str:
     """Return a time in words; "not known" where it is not."""
-    return "not known" if seconds is None else f"{1e6 * seconds:,.4g} us"
+    return "not known" if seconds is None else time_text(seconds)
 
 
 # --- What may be promised ---------------------------------------------------------------------

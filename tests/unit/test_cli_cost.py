@@ -13,6 +13,7 @@ from command_line import runner, succeeds
 from tcusim.cli.cost import cost_command
 from tcusim.cli.main import main
 from tcusim.timing import model
+from tcusim.timing.cost import time_text
 
 
 def run(*arguments: str) -> Result:
@@ -112,12 +113,19 @@ def test_products_are_told_beside_the_peak_and_its_clock() -> None:
     known = "125.3 TFLOP/s of f16 to f32 at 1,530 MHz (NVIDIA V100 data sheet, boost clock)"
     assert f"matrix units: at most {known}" in succeeds("cost", *words, "v100")
     text = succeeds("cost", *words, "h200")
-    found = re.search(r"matrix units: (\S+) TFLOP/s, (\d+)% of the (\S+) TFLOP/s of f16 to f", text)
+    found = re.search(r"matrix units: (\S+) TFLOP/s, (\S+)% of the (\S+) TFLOP/s of f16 to f", text)
     assert found is not None
     rate, share, peak = (float(one.replace(",", "")) for one in found.groups())
-    assert share == pytest.approx(100 * rate / peak, abs=0.6)
+    assert share == pytest.approx(100 * rate / peak, rel=0.01)
     time = re.search(r" on h200: (\S+) ms, ", text)
     assert time is not None
     assert rate == pytest.approx(2 * 8192**3 / float(time[1]) / 1e9, rel=0.01)
     whole = ("matmul", "--rows", "64", "--inner", "64", "--cols", "64", "--input-type", "s8")
     assert "TOP/s of s8 to s32 at" in succeeds("cost", *whole, "--unit", "h200")
+
+
+def test_times_are_told_in_a_unit_that_suits_them() -> None:
+    times = (1.5, 2.166e-2, 5e-4, 3.156e-6, 2.22e-9, 0.0)
+    assert [time_text(one) for one in times] == [
+        *("1.5 s", "21.66 ms", "500 us", "3.156 us", "2.22 ns", "0 ns")
+    ]
