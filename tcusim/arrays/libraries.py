@@ -248,6 +248,8 @@ def compressed_rows(a: Any, axis: int) -> tuple[Any, Any] | None:
 
 def as_numpy(name: str, a: Any) -> Array:
     """Return an array, or what NumPy makes one of, as a NumPy array of real numbers."""
+    if type(a) is np.ndarray and a.dtype.kind in "biuf":
+        return a
     require_plain(name, a)
     array = _of_dlpack(name, a) if is_foreign(a) else _of_numpy(name, a)
     require_real(name, array.dtype)

@@ -233,15 +233,17 @@ def _require_sorted(name: str, facts: IntegerFacts, remedy: str = "") -> None:
 
 
 def _facts_of(values: NDArray[Any]) -> IntegerFacts:
-    """Return what integers are, of which there is at least one."""
-    first, last = int(values[0]), int(values[-1])
-    down = np.flatnonzero(values[1:] < values[:-1])
-    if down.size:
-        at = int(down[0])
+    """Return the facts about integers, of which there is at least one."""
+    first, last, before, after = int(values[0]), int(values[-1]), values[:-1], values[1:]
+    falls = after < before
+    if falls.any():
+        at = int(falls.argmax())
         return IntegerFacts(first, last, (at, int(values[at]), int(values[at + 1])), 0, 0)
-    lengths = np.diff(values)
-    place = int(lengths.argmax()) if lengths.size else 0
-    return IntegerFacts(first, last, None, int(lengths.max(initial=0)), place)
+    if not falls.size:
+        return IntegerFacts(first, last, None, 0, 0)
+    lengths = after - before
+    place = int(lengths.argmax())
+    return IntegerFacts(first, last, None, int(lengths[place]), place)
 
 
 def edges_of(offsets: Any, length: int) -> tuple[Ints, IntegerFacts]:
@@ -254,7 +256,7 @@ def edges_of(offsets: Any, length: int) -> tuple[Ints, IntegerFacts]:
         )
     facts = _facts_of(edges)
     _require_offsets(facts, length)
-    return edges.astype(np.int64), facts
+    return edges.astype(np.int64, copy=False), facts
 
 
 def edges_of_ids(ids: Any, num_segments: Any, length: int) -> Ints:
@@ -265,8 +267,9 @@ def edges_of_ids(ids: Any, num_segments: Any, length: int) -> Ints:
         number = _segments_of(_facts_of(ids), num_segments, length)
     else:
         number = 0 if num_segments is None else count_of("num_segments", num_segments)
-    counts = np.bincount(ids.astype(np.int64), minlength=number)
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    edges = np.zeros(number + 1, np.int64)
+    edges[1:] = np.bincount(ids.astype(np.int64, copy=False), minlength=number).cumsum()
+    return edges
 
 
 class Sorted(NamedTuple):
@@ -320,6 +323,8 @@ def sorted_by_ids(a: Any, ids: Any, axis: Any) -> Sorted:
 
 def edges_of_rows(edges: Ints, rows: int) -> Ints:
     """Return the edges of all segments of `rows` rows that lie end to end and are cut alike."""
+    if rows == 1:
+        return edges
     starts = np.arange(rows)[:, None] * edges[-1] + edges[:-1]
     return np.append(starts, rows * edges[-1])
 
