@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tcusim.algorithms import Level, algorithm_of, build
+from tcusim.algorithms.rows import ACCUMULATION_LENGTH
 from tcusim.arrays.dtypes import Bits, types_on_device
 from tcusim.arrays.planner import choose
 from tcusim.arrays.problem import (
@@ -200,7 +201,7 @@ def _plan_of(recipe: Recipe, length: int) -> LaunchPlan:
         names = ("segment_size", "items_per_warp", "combine", "masked")
         options |= {name: getattr(recipe, name) for name in names}
         if recipe.kind == "sum":
-            limit = None if recipe.is_printed else DEFAULT.accumulation_length
+            limit = None if recipe.is_printed else ACCUMULATION_LENGTH
             options["accumulation_length"] = limit
         sizes = {"in": length}
     tile = recipe.shape or "16x16x16"
@@ -221,7 +222,7 @@ def _three_launches(
     """Return a scan of an array: the sums of its parts, their scan, and scans that go on there."""
     draft = PlanBuilder(Memory("in", "f16", length))
     first = options | {"segment_size": parts, "result": "f32"}
-    first["accumulation_length"] = DEFAULT.accumulation_length
+    first["accumulation_length"] = ACCUMULATION_LENGTH
     sums = draft.add(build("reduction_256n", tile=tile, **first), {"in": "in"}, "sums")
     middle: dict[str, Any] = {"source": "f32", "exclusive": True}
     middle["segment_size"] = length // parts

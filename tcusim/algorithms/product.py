@@ -47,6 +47,22 @@ from tcusim.program.grammar import (
 
 _FIRST_WARP = [Bound(WARP, Index.of(1))]
 
+# Parts of the order of additions, which no measurement may change.
+# Tiles that accumulate before a rounded addition if the result has half precision: Volta truncates
+# four times in a tile of 16, at 2**-23 of the sum, so that after 256 of them the drift is an eighth
+# of float16's last bit.
+NARROW_CHAIN = 256
+# Bytes that each warp takes in turn of a row of a matrix that the warps of a block share, and how
+# many warps do: the usual number first, then those for GPUs with too little shared memory. A row
+# that is too short for all of the usual warps has one warp.
+SHARED_ROW_BYTES = 128
+SHARING_WARPS = (4, 2, 1)
+# Bytes of each row that a warp takes at a time if it has rows to itself, and many of them.
+OWN_ROW_BYTES = 256
+# Bytes of each row of a factor that a block takes at a time, two sectors of memory, and the most
+# tiles in k: a chain ends with a step of the block.
+FACTOR_ROW_BYTES, MOST_DEPTH = 64, 8
+
 
 # --- Matrices ---------------------------------------------------------------------------------
 

@@ -326,6 +326,10 @@ CHUNK_PANELS = 8
 # Chunks of a group, whose sums are added in pairs.
 GROUP_CHUNKS = 512
 
+# Products that accumulate before a rounded addition, in programs whose rows are longer than the
+# grid's: each truncates, so that sums drift with the length of the chain. Part of the order, too.
+ACCUMULATION_LENGTH = 16
+
 # Elements that a warp takes at a time if no options say it, chosen on an H200 for f16.
 SCANNED = 1024
 SUMMED = 2048

@@ -20,7 +20,14 @@ from tcusim.algorithms.builder import Options, parts_of
 from tcusim.algorithms.grid import BLOCK_CHUNKS, fills_chunks
 from tcusim.algorithms.order import FORWARD
 from tcusim.algorithms.parts import find_rounds, join_parts
-from tcusim.algorithms.rows import CHUNK_PANELS, GROUP_CHUNKS, PANEL_ROWS, Chunks
+from tcusim.algorithms.product import NARROW_CHAIN
+from tcusim.algorithms.rows import (
+    ACCUMULATION_LENGTH,
+    CHUNK_PANELS,
+    GROUP_CHUNKS,
+    PANEL_ROWS,
+    Chunks,
+)
 from tcusim.algorithms.short import fits_fused_steps
 from tcusim.arrays.problem import (
     MOST_FLOAT16,
@@ -145,7 +152,7 @@ class Draft(PlanBuilder, Generic[P]):
             "part": t.part,
             "masked": True,
             "combine": "mma" if p.as_printed else "add",
-            "accumulation_length": None if p.as_printed else self.tuning.accumulation_length,
+            "accumulation_length": None if p.as_printed else ACCUMULATION_LENGTH,
         }
         return built(name, **usual | options)
 
@@ -181,7 +188,7 @@ def choose(problem: AnyProblem, title: str, tuning: Tuning | None = None) -> Cho
             refused[strategy.name] = error
             continue
         why = [f"not {name!r}, which refuses this tile: {each}" for name, each in refused.items()]
-        rationale = (*why, *draft.reasons, *draft.notes, *_precision(problem, tuning))
+        rationale = (*why, *draft.reasons, *draft.notes, *_precision(problem))
         return Choice(strategy.name, draft.finish(title), rationale)
     raise next(iter(refused.values()))
 
@@ -330,14 +337,14 @@ def _strategies_for(problem: AnyProblem, tuning: Tuning) -> Sequence[Strategy[An
     return [strategy]
 
 
-def _precision(problem: AnyProblem, tuning: Tuning) -> Iterator[str]:
+def _precision(problem: AnyProblem) -> Iterator[str]:
     """Yield how a named algorithm's sums are kept precise, if it is not a scan that adds."""
     if not isinstance(problem, SegmentProblem) or problem.algorithm is None:
         return
     if problem.as_printed:
         yield "as the paper prints it: partial sums are rounded, and chains have no limit"
     elif problem.kind == "reduction":
-        yield f"at most {tuning.accumulation_length} products accumulate before a rounded addition"
+        yield f"at most {ACCUMULATION_LENGTH} products accumulate before a rounded addition"
 
 
 # --- Sums and scans of segments of one size ---------------------------------------------------
@@ -745,7 +752,7 @@ def _add_product(draft: Draft[ProductProblem], name: str) -> None:
     p, tuning = draft.problem, draft.tuning.product
     usual: dict[str, Any] = {} if name.startswith("gemv") else {"cols": p.cols or 1}
     usual |= {"inner": p.inner, "add_c": p.add_c}
-    usual["accumulation_length"] = _chain(p.types, draft.tuning)
+    usual["accumulation_length"] = _chain(p.types)
     choices: list[dict[str, Any]] = [{}]
     if name == "gemm":
         choices = product_blocks(p, tuning, usual["accumulation_length"])
@@ -763,11 +770,11 @@ _launch_gemv = partial(_add_product, name="gemv_reduction")
 _launch_gemm = partial(_add_product, name="gemm")
 
 
-def _chain(types: Types, tuning: Tuning) -> int | None:
+def _chain(types: Types) -> int | None:
     """Return how many tiles may accumulate: s32 and f64 do not drift, and f16 is the paper's."""
     if types.acc != "f32":
         return None
-    return tuning.accumulation_length if types.result == "f32" else tuning.product.narrow_chain
+    return ACCUMULATION_LENGTH if types.result == "f32" else NARROW_CHAIN
 
 
 # --- The tables -------------------------------------------------------------------------------

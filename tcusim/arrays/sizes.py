@@ -13,6 +13,13 @@ from typing import Any
 from tcusim.algorithms.builder import parts_of
 from tcusim.algorithms.grid import BLOCK_CHUNKS, fills_chunks, whole_panels
 from tcusim.algorithms.panel import together_aligned
+from tcusim.algorithms.product import (
+    FACTOR_ROW_BYTES,
+    MOST_DEPTH,
+    OWN_ROW_BYTES,
+    SHARED_ROW_BYTES,
+    SHARING_WARPS,
+)
 from tcusim.algorithms.rows import (
     CHUNK_PANELS,
     GROUP_CHUNKS,
@@ -266,7 +273,7 @@ def product_blocks(
             "warps_down": block.warps_down,
             "down": min(max(1, block.height // p.tile.m), tuning.most_tiles, down),
             "across": min(max(1, block.width // p.tile.n), tuning.most_tiles, across),
-            "depth": min(max(1, tuning.row_bytes // (p.tile.k * itemsize)), tuning.most_tiles),
+            "depth": min(max(1, FACTOR_ROW_BYTES // (p.tile.k * itemsize)), MOST_DEPTH),
             # Parts are not copied while others are multiplied, but made when they are there.
             "stages": block.stages if p.types.source == p.types.ab else tuning.split_stages,
         }
@@ -301,16 +308,16 @@ def vector_readings(p: ProductProblem, tuning: ProductTuning) -> list[dict[str, 
     first options are those that suit; then come fewer warps.
     """
     itemsize = format_of(p.types.source).itemsize
-    width = max(1, tuning.shared_row_bytes // (p.tile.k * itemsize))
-    if p.inner >= tuning.vector_warps[0] * width * p.tile.k:
+    width = max(1, SHARED_ROW_BYTES // (p.tile.k * itemsize))
+    if p.inner >= SHARING_WARPS[0] * width * p.tile.k:
         stages = tuning.vector_stages if p.types.source == p.types.ab else tuning.split_stages
         return [
             {"warps": warps, "width": width, "share_rows": True, "stages": stages}
-            for warps in tuning.vector_warps
+            for warps in SHARING_WARPS
         ]
     if p.rows < tuning.many_rows or p.types.source != p.types.ab:
         return [{"width": width}]
-    width = max(1, tuning.own_row_bytes // (p.tile.k * itemsize))
+    width = max(1, OWN_ROW_BYTES // (p.tile.k * itemsize))
     return [
         {"warps": warps, "down": tuning.own_down, "width": width} for warps in tuning.vector_warps
     ]

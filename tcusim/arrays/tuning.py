@@ -1,6 +1,9 @@
 """The numbers by which the planner chooses: one row for each architecture.
 
-They decide how fast a plan is, and few of them in which order it adds, never whether it is right.
+They decide how fast a plan is, never in which order it adds: a test changes them all, and finds the
+same bits. What is part of the order stands with the algorithms, in `tcusim.algorithms.rows` and
+`tcusim.algorithms.product`.
+
 The values here were measured on an H200 in 2026, with arrays of float16, unless a line says
 otherwise. For another GPU, measure, and add to `TUNINGS` a row with what differs; what a user
 measured is in `tcusim.arrays.tuned`.
@@ -153,10 +156,6 @@ class Block:
 class ProductTuning:
     """Sizes for products."""
 
-    # Tiles that accumulate before a rounded addition if the result has half precision. Arithmetic,
-    # not speed: Volta truncates four times in a tile of 16, at 2**-23 of the sum, so that after 256
-    # of them the drift is an eighth of float16's last bit.
-    narrow_chain: int = 256
     # Blocks of a product of matrices, the largest first. A larger one reads less, but has to be one
     # of so many: about one for each multiprocessor.
     blocks: tuple[Block, ...] = (
@@ -178,20 +177,16 @@ class ProductTuning:
     # and another one where chains are shorter than so many k tiles: both are used all the time.
     sum_bytes: int = 2**14
     short_chain: int = 64
-    # Bytes of each row of a factor that a block takes at a time: two sectors of memory.
-    row_bytes: int = 64
-    # Tiles of a warp, one below the other, side by side, and in k. Those of GPUs are no more in any
-    # case; with more of tiny ones, programs take minutes to build.
+    # Tiles of a warp, one below the other and side by side. Those of GPUs are no more in any case;
+    # with more of tiny ones, programs take minutes to build.
     most_tiles: int = 8
     # Short rows of a matrix from which on the warps that multiply it by a vector have more of them:
-    # the bytes of each that such a warp takes at a time, and of how many tiles of rows.
+    # so many tiles of rows.
     many_rows: int = 2**14
-    own_row_bytes: int = 256
     own_down: int = 2
-    # Bytes that warps take in turn of rows that they share. Part of the order of the additions.
-    shared_row_bytes: int = 128
-    # Warps of a block, the usual number first, and its stages where warps share rows.
+    # Warps of such a block, the usual number first.
     vector_warps: tuple[int, ...] = (4, 2, 1)
+    # Stages of blocks whose warps share rows.
     vector_stages: int = 8
 
 
@@ -199,9 +194,6 @@ class ProductTuning:
 class Tuning:
     """All numbers for one architecture."""
 
-    # Products that accumulate before a rounded addition. Arithmetic, not speed: each truncates, so
-    # that sums drift with the length of the chain.
-    accumulation_length: int = 16
     # Segments from which on a warp takes longer ones alone.
     many_segments: int = 2**13
     # Elements from which on blocks have several warps, and how many: all multiprocessors have some.

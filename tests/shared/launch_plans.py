@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from hypothesis import strategies as st
+import numpy as np
 
 from tcusim.arrays.calls import forget
 from tcusim.arrays.planner import choose
 from tcusim.arrays.plans import launches_for
-from tcusim.arrays.problem import MOST_FLOAT16, Problem, RaggedProblem, Types, tile_for
-from tcusim.arrays.tuned import TUNED, with_numbers
-from tcusim.arrays.tuning import DEFAULT, RaggedTuning, Tuning
+from tcusim.arrays.problem import (
+    MOST_FLOAT16,
+    Problem,
+    ProductProblem,
+    RaggedProblem,
+    Types,
+    tile_for,
+)
+from tcusim.arrays.tuning import DEFAULT, Block, Tuning
 from tcusim.machine.shapes import shape_of
 from tcusim.program.launches import LaunchPlan
 
@@ -22,9 +28,10 @@ __all__ = [
     "LONGEST_LIST",
     "MOST_FLOAT16",
     "Types",
+    "drawn_tuning",
     "forget_plans",
     "launch_plan",
-    "tunings",
+    "product_plan",
 ]
 
 # Operands, accumulator, elements of the array and of the result.
@@ -66,26 +73,52 @@ def launch_plan(
     return choose(Problem(segment_size=size or length, **common), "a plan", tuning).plan
 
 
-def powers(least: int, most: int) -> st.SearchStrategy[int]:
-    return st.integers(least.bit_length() - 1, most.bit_length() - 1).map(lambda i: 1 << i)
-
-
-@st.composite
-def tunings(draw: st.DrawFn) -> Tuning:
-    """Draw all numbers by which plans choose, except those that are arithmetic."""
-    tuning = DEFAULT
-    for kind in ("reduction", "scan"):
-        drawn = [(name, draw(powers(*limits))) for name, limits in TUNED.items()]
-        tuning = with_numbers(tuning, kind, drawn)
-    cut = draw(powers(2, 128))
-    ragged = RaggedTuning(
-        least_cut=cut,
-        simt_values=draw(powers(cut, 512)),
-        few_values=draw(powers(1, 2**20)),
-        held_values=draw(powers(64, 2048)),
-        rows=draw(powers(1, 32)),
-        warps=draw(powers(1, 8)),
-        items=draw(powers(1, 8)),
-        simt_items=draw(powers(1, 8)),
+def product_plan(
+    rows: int, inner: int, cols: int | None, *, types: Any, tuning: Tuning | None = None
+) -> LaunchPlan:
+    """Return the launch of a product on Hopper, by a vector if there are no columns."""
+    chosen = Types(*types)
+    problem = ProductProblem(
+        types=chosen, tile=tile_for(chosen, None), arch="hopper", rows=rows, inner=inner, cols=cols
     )
-    return replace(tuning, ragged=ragged)
+    return choose(problem, "a plan", tuning).plan
+
+
+# Places in a table of blocks, not sizes.
+_PLACES = ("for_few_lines", "for_few_results")
+
+
+def drawn_tuning(rng: np.random.Generator) -> Tuning:
+    """Return a tuning with all numbers drawn around the usual ones, each a legal one."""
+    drawn: Tuning = _drawn(DEFAULT, rng)
+    return drawn
+
+
+def _drawn(value: Any, rng: np.random.Generator, name: str = "") -> Any:
+    if isinstance(value, Block):
+        return _block(rng)
+    if is_dataclass(value) and not isinstance(value, type):
+        names = [one.name for one in fields(value) if one.name not in _PLACES]
+        return replace(value, **{one: _drawn(getattr(value, one), rng, one) for one in names})
+    if isinstance(value, dict):
+        return {key: _drawn(one, rng, name) for key, one in value.items()}
+    if isinstance(value, tuple) and isinstance(value[0], tuple):
+        # A table by rows, of which the first one begins at 1.
+        kept = [row for row in value if row[0] == 1 or rng.random() < 0.7]
+        return tuple((first, *(_drawn(one, rng, name) for one in row)) for first, *row in kept)
+    if isinstance(value, tuple):
+        return tuple(_drawn(one, rng, name) for one in value)
+    if isinstance(value, float):
+        return float(rng.choice([0.25, 0.5, 0.75, 1]))
+    if name.endswith("stages"):
+        return int(rng.integers(2, 9))
+    if value & (value - 1) == 0:
+        return int(value * 2.0 ** rng.integers(-2, 3)) or value
+    return max(1, int(value * rng.uniform(0.5, 2)))
+
+
+def _block(rng: np.random.Generator) -> Block:
+    warps = 1 << int(rng.integers(0, 4))
+    height, width = (16 << int(rng.integers(0, 3)) for _ in range(2))
+    down = 1 << int(rng.integers(0, warps.bit_length()))
+    return Block(warps, down, height, width, stages=int(rng.integers(2, 5)))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tcusim
-from launch_plans import IN_ROUNDS, launch_plan, tunings
+from launch_plans import HALVES, IN_ROUNDS, drawn_tuning, launch_plan, product_plan
 from segment_oracle import Oracle
 from some import marked
 from tcusim.algorithms.order import Order
@@ -387,7 +387,6 @@ def test_one_set_of_bits_in_batches_of_any_size(length: int, order: Any, seed: i
 
 @settings(examples, max_examples=CASES // 4 or 20)
 @given(
-    tunings(),
     st.sampled_from(["reduction", "scan"]),
     st.sampled_from(ORDERS),
     st.one_of(LENGTHS, st.integers(1, 30_000)),
@@ -395,9 +394,10 @@ def test_one_set_of_bits_in_batches_of_any_size(length: int, order: Any, seed: i
     st.integers(0, 2**32 - 1),
 )
 def test_whatever_the_numbers_by_which_plans_choose(
-    tuning: Any, kind: str, order: dict[str, Any], length: int, ragged: bool, seed: int
+    kind: str, order: dict[str, Any], length: int, ragged: bool, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
+    tuning = drawn_tuning(rng)
     x = numbers(rng, int(rng.integers(1, 4)) * length + int(rng.integers(0, length))).astype("f2")
     edges = np.append(np.arange(0, x.size, length), x.size)
     plan = launch_plan(
@@ -411,6 +411,59 @@ def test_whatever_the_numbers_by_which_plans_choose(
             assert bits(out[begin:end]) == bits(Oracle().scan(x[begin:end], **order))
         else:
             assert out[number] == Oracle().sum(x[begin:end])
+
+
+# The types of launches, and of the elements of their arrays.
+TYPES: dict[str, tuple[tuple[str, ...], str]] = {
+    "f16": (HALVES, "f2"),
+    "f32": (("f32", "f32", "f32", "f32"), "f4"),
+    "f32 in parts": (("bf16", "f32", "f32", "f32"), "f4"),
+    "f64": (("f16", "f64", "f16", "f64"), "f2"),
+    "s8": (("s8", "s32", "s8", "s32"), "i1"),
+}
+
+
+def drawn_for(rng: np.random.Generator, count: int, name: str) -> Array:
+    return numbers(rng, count).clip(-100, 100).astype(TYPES[name][1])
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_no_number_of_a_tuning_decides_a_bit_of_a_sum_or_a_scan(name: str) -> None:
+    for seed in range(CASES or 3):
+        rng = np.random.default_rng([seed, *name.encode()])
+        size = int(2 ** rng.uniform(0, 15))
+        count, rest = rng.integers(1, max(2, 30_000 // size)), rng.integers(0, size)
+        x = drawn_for(rng, size * int(count) + int(rest), name)
+        edges = np.append(np.arange(0, x.size, size), x.size)
+        by_offsets = bool(rng.integers(2))
+        options: dict[str, Any] = {"types": TYPES[name][0], "arch": "hopper"}
+        options |= {"segments": edges.size - 1} if by_offsets else {"size": size}
+        kind = "reduction"
+        if rng.integers(2):
+            kind, options["order"] = "scan", Order(**ORDERS[int(rng.integers(4))])
+        arrays = {"in": x, "offsets": edges} if by_offsets else {"in": x}
+        usual, other = (
+            get_backend("numpy").run(launch_plan(kind, x.size, tuning=one, **options), arrays)
+            for one in (None, drawn_tuning(rng))
+        )
+        assert bits(usual["out"]) == bits(other["out"]), (seed, kind, size, options)
+
+
+@pytest.mark.parametrize(("name", "longest"), [("f16", 2048), ("f32 in parts", 256)])
+def test_no_number_of_a_tuning_decides_a_bit_of_a_product(name: str, longest: int) -> None:
+    for seed in range(CASES or 2):
+        rng = np.random.default_rng([seed, *name.encode()])
+        rows, inner = int(rng.integers(1, 60)), int(longest ** rng.uniform(0, 1))
+        cols = int(rng.integers(1, 40)) if rng.integers(2) else None
+        arrays = {"in": drawn_for(rng, rows * inner, name)}
+        arrays["b" if cols else "x"] = drawn_for(rng, inner * (cols or 1), name)
+        usual, other = (
+            get_backend("numpy").run(
+                product_plan(rows, inner, cols, types=TYPES[name][0], tuning=one), arrays
+            )
+            for one in (None, drawn_tuning(rng))
+        )
+        assert bits(usual["out"]) == bits(other["out"]), (seed, rows, inner, cols)
 
 
 # Of integers, whose products are exact, the narrow ones will do.
