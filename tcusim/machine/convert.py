@@ -17,6 +17,7 @@ from tcusim.machine.formats import (
     Format,
     Values,
     format_of,
+    format_of_dtype,
     round_values,
     to_memory,
 )
@@ -73,7 +74,7 @@ def as_values(array: ArrayLike, fmt: str | Format, *, name: str = "array") -> Va
     require_unmasked(name, array)
     target = format_of(fmt)
     given = _as_numbers(array, name)
-    source = BY_ARRAY_NAME.get(given.dtype.name)
+    source = format_of_dtype(given.dtype)
     if source is not None and source.in_ml_dtypes:
         # ml_dtypes reports signalling NaN, which are nothing to report here.
         with np.errstate(invalid="ignore"):
@@ -98,7 +99,7 @@ def nearest_values(
     require_unmasked(name, array)
     target = format_of(fmt)
     given = _as_numbers(array, name)
-    if not target.is_float or BY_ARRAY_NAME.get(given.dtype.name) == target:
+    if not target.is_float or format_of_dtype(given.dtype) == target:
         values = as_values(given, target, name=name)
         return values, values
     if given.dtype.kind == "f":
@@ -170,6 +171,8 @@ def bits_of_tensor(a: Any) -> Values | None:
 
     It is on the same memory. None for anything else. Raises InputError without ml_dtypes.
     """
+    if isinstance(a, np.ndarray):
+        return None
     library, _, name = str(getattr(a, "dtype", "")).partition(".")
     fmt = BY_ARRAY_NAME.get(name)
     if library != "torch" or fmt is None or not fmt.in_ml_dtypes:
@@ -187,7 +190,7 @@ def bits_of_tensor(a: Any) -> Values | None:
 def _as_numbers(array: ArrayLike, name: str) -> Values:
     """Return an array of real numbers, or say why this is none."""
     given = as_array(array, name)
-    if given.dtype.name in BY_ARRAY_NAME or given.dtype.kind in "biuf":
+    if given.dtype.kind in "biuf" or format_of_dtype(given.dtype) is not None:
         return given
     if given.dtype.kind == "O" and not isinstance(array, np.ndarray):
         return _from_objects(given, name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -26,6 +27,7 @@ __all__ = [
     "array_name_of",
     "canonical_nan",
     "format_of",
+    "format_of_dtype",
     "from_memory",
     "leading_power",
     "lowest_power",
@@ -102,7 +104,7 @@ class Format:
     @property
     def in_ml_dtypes(self) -> bool:
         """Whether the array type comes from the package ml_dtypes, since NumPy has none."""
-        return self.is_float and self.dtype.name != self.array_name
+        return self.is_float and self.dtype.itemsize != self.itemsize
 
     @property
     def array_type(self) -> str:
@@ -209,6 +211,15 @@ def format_of(name: str | Format) -> Format:
     if isinstance(name, str) and name in FORMATS:
         return FORMATS[name]
     raise unknown_name("type", name, FORMATS)
+
+
+@lru_cache(maxsize=256)
+def format_of_dtype(dtype: np.dtype[Any]) -> Format | None:
+    """Return the element type of arrays of this type, None if there is none.
+
+    NumPy puts the name of a type together whenever it is asked, which takes longer than a sum.
+    """
+    return BY_ARRAY_NAME.get(dtype.name)
 
 
 def array_name_of(dtype: Any) -> str:

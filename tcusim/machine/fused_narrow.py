@@ -122,9 +122,10 @@ class NarrowUnit:
         d = np.empty((count, rows, tiles), self.acc.dtype)
         odd = np.zeros(tiles, bool)
         size = max(1, _OUTPUTS // (rows * max(count, 4)))
-        compiled = self._core(tiles * rows * count * len(pattern), pattern=True)
-        # A product of zeros is no smaller than can be told, other than `multiply` takes it.
-        few = 0 < tiles * rows * count * length <= _FEW and not self._is_wide
+        # Of so few products it is known that NumPy is to do them: see `compiled`. `multiply` takes
+        # a sum of zeros for one of too small products, if operands have a float32's exponents.
+        few = count > 0 and tiles * rows * marks.size <= _FEW and not self._is_wide
+        compiled = None if few else self._core(tiles * rows * count * len(pattern), pattern=True)
         # Without the marks of a column, (k, columns, 1).
         computed = np.ascontiguousarray(pattern[:, list(columns.numbers), None], np.float32)
         last, addend = x.transpose(2, 1, 0), c.transpose(2, 1, 0)
@@ -221,12 +222,16 @@ class NarrowUnit:
         d = np.empty((m, n, tiles), self.acc.dtype)
         odd = np.zeros(tiles, bool)
         size = max(1, _OUTPUTS // (m * n))
-        compiled = self._core(tiles * m * k * n, pattern=False)
+        work = tiles * m * k * n
+        # Of few tiles it is known that NumPy is to do them.
+        compiled = None if work <= _FEW else self._core(work, pattern=False)
         if compiled is not None and _are_in_turn(a, b, c):
             return self._in_turn(compiled, a, b, c)
         for first in range(0, tiles, size):
             part = slice(first, first + size)
-            left, right, addend = (x if len(x) == 1 else x[part] for x in (a, b, c))
+            left, right, addend = a, b, c
+            if tiles > size:
+                left, right, addend = (x if len(x) == 1 else x[part] for x in (a, b, c))
             rows = np.ascontiguousarray(left.transpose(2, 1, 0), np.float32)
             columns = np.ascontiguousarray(right.transpose(1, 2, 0), np.float32)
             sums = np.empty(d[:, :, part].shape, np.float32)
@@ -312,7 +317,7 @@ class NarrowUnit:
 
     # --- What both do -----------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def _is_wide(self) -> bool:
         """Whether operands have the exponents of a float32."""
         return self.ab.emin <= 1 - _BIAS
@@ -444,7 +449,7 @@ def _powers(x: Float32, fmt: Format) -> Float32:
 
     A subnormal float32 counts as zero: whoever can meet one looks for it.
     """
-    powers = _field_of(x)
+    powers = (x.view(np.int32) & _EXPONENT_FIELD).view(np.float32)
     if fmt.emin > 1 - _BIAS:
         np.maximum(powers, np.float32(2.0**fmt.emin), out=powers)
         np.copyto(powers, 0.0, where=x == 0.0)

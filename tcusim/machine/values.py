@@ -123,10 +123,13 @@ def _may_be_whole(a: Values, b: Values, c: Values) -> bool:
 
     Where one operand is a constant of zeros and ones, that pays for few tiles alone.
     """
+    if not (_is_whole(a.item(0)) and _is_whole(b.item(0)) and _is_whole(c.item(0))):
+        return False
     few = max(len(a), len(b), len(c)) * c.shape[1] * c.shape[2] <= _BATCH_OUTPUTS
-    return (few or not (has_pattern(a, b) or has_pattern(b, a))) and all(
-        float(x[0, 0, 0]).is_integer() for x in (a, b, c)
-    )
+    return few or not (has_pattern(a, b) or has_pattern(b, a))
+
+
+_is_whole: Final = float.is_integer
 
 
 def _fill(

@@ -72,7 +72,7 @@ from tcusim.program.grammar import (
     walk,
 )
 from tcusim.program.printer import line
-from tcusim.program.walk import Ints, Mask, order_of_blocks
+from tcusim.program.walk import Ints, Mask, Placement, order_of_blocks
 from tcusim.simulate.schedule import Fork, Leaf, Schedule, prepared
 from tcusim.simulate.windows import Elements, OutOfBounds, memory_of_warps, pitch_of_warps
 
@@ -267,7 +267,7 @@ class State:
     def read(self, view: View, warps: Ints | None = None) -> Values:
         """Return what these warps see in a view: (W, rows, cols), zeros where out of bounds."""
         elements = self._find(view, self._places(warps))
-        return np.broadcast_to(self._read(view, elements), elements.shape)
+        return np.broadcast_to(self._gather(view, elements), elements.shape)
 
     def valid(self, view: View, warps: Ints | None = None) -> Mask:
         """Return where the view's bounds hold: (W, rows, cols)."""
@@ -308,7 +308,7 @@ class State:
 
         Of a view of the step that has just run they are known.
         """
-        elements = self._found.get(id(view))
+        elements = self._leaf.found.get(id(view))
         if elements is not None:
             places = elements.places
             at = 0 if places.size == 1 else int(np.searchsorted(places, place[0]))
@@ -351,17 +351,19 @@ class State:
         self, warps_at_once: int, block_order: str = "ascending", seed: int = 0
     ) -> Iterator[Event]:
         """Run every block of the grid, in batches; see `interpret`."""
-        for leaf in self._leaves_of_all(warps_at_once, block_order, seed):
-            with np.errstate(all="ignore"):
-                self._step(leaf)
-            yield Event(leaf.path, leaf.step, leaf.loops, leaf.warps, self)
+        for leaves in self._batches_of_leaves(warps_at_once, block_order, seed):
+            for leaf in leaves:
+                with np.errstate(all="ignore"):
+                    self._step(leaf)
+                yield Event(leaf.path, leaf.step, leaf.loops, leaf.warps, self)
         self._require_written()
 
     def finish(self, block_order: str = "ascending", seed: int = 0) -> None:
         """Run every block of the grid, as `run` does; nobody watches."""
         with np.errstate(all="ignore"):
-            for leaf in self._leaves_of_all(WARPS_AT_ONCE, block_order, seed):
-                self._step(leaf)
+            for leaves in self._batches_of_leaves(WARPS_AT_ONCE, block_order, seed):
+                for leaf in leaves:
+                    self._step(leaf)
         self._require_written()
 
     def _require_written(self) -> None:
@@ -397,7 +399,9 @@ class State:
             batch = program.columns if self._publish_first() else 1
         return [order[first : first + batch] for first in range(0, order.size, batch)]
 
-    def _leaves_of_all(self, warps_at_once: int, block_order: str, seed: int) -> Iterator[Leaf]:
+    def _batches_of_leaves(
+        self, warps_at_once: int, block_order: str, seed: int
+    ) -> Iterator[Iterable[Leaf]]:
         """Begin one batch after the other, and yield the steps that it is to run."""
         batches = self.batches(warps_at_once, block_order, seed)
         # Blocks in another order are not met again.
@@ -408,7 +412,7 @@ class State:
                 self._begin(self._prepared.schedule(warps, len(batches)))
             else:
                 self._begin(self._prepared.schedule_of(self.program.steps, warps))
-            yield from self._leaves(self._schedule.nodes())
+            yield self._leaves()
 
     def _publish_first(self) -> bool:
         """Whether the blocks of each row publish before they wait for each other.
@@ -421,10 +425,9 @@ class State:
             warps = self._warps_of(np.arange(first, first + columns))
             self._begin(self._prepared.schedule_of(steps, warps))
             awaited = {name: known < 0 for name, known in self._publishers.items()}
-            for leaf in self._leaves(self._schedule.nodes()):
-                step = leaf.step
+            for leaf in self._leaves():
+                step, self._leaf = leaf.step, leaf
                 assert isinstance(step, Publish | Await)
-                self._enter(leaf)
                 view = step.src if isinstance(step, Await) else step.dst
                 used = self._elements(view).kept
                 if isinstance(step, Await):
@@ -441,10 +444,10 @@ class State:
         """Set up a batch of warps, with fresh registers and poisoned shared memory."""
         self._schedule = schedule
         self.warps = schedule.warps
-        self._loops: Mapping[str, int] = {}
-        self._placement = schedule.placement(self._loops)
-        # Elements of the views of the step that runs, by identity: to hash a view takes longer.
-        self._found: dict[int, Elements] = {}
+        # The step that runs, or has just run.
+        self._leaf = schedule.start
+        self._loops = self._leaf.loops
+        self._places_of_warps = schedule.placement(self._loops)
         self._fragments = {}
         self._pending = []
         self._unshared = []
@@ -455,17 +458,20 @@ class State:
                 self.warps.size, size, buffer.dtype
             )
 
-    def _leaves(self, nodes: Iterable[Leaf | Fork]) -> Iterator[Leaf]:
-        """Yield the leaf steps as they come, in the branches that the data choose."""
+    def _leaves(self) -> Iterable[Leaf]:
+        """Return the leaf steps of the batch as they come, in the branches that the data choose."""
+        return self._schedule.leaves or self._chosen(self._schedule.nodes())
+
+    def _chosen(self, nodes: Iterable[Leaf | Fork]) -> Iterator[Leaf]:
         for node in nodes:
             if not isinstance(node, Fork):
                 yield node
                 continue
-            self._enter(node)
+            self._leaf = node
             holds = self._taken(node)
             for taken, there in ((True, node.places[holds]), (False, node.places[~holds])):
                 if there.size:
-                    yield from self._leaves(node.branch(there, taken=taken))
+                    yield from self._chosen(node.branch(there, taken=taken))
 
     def _taken(self, fork: Fork) -> Mask:
         """Return which of its warps run the body of the branch that has been entered."""
@@ -478,17 +484,17 @@ class State:
             holds = holds & (end - begin > 1).any(1)
         return holds
 
-    def _enter(self, leaf: Leaf) -> None:
-        """Take up a step: the others ask for its warps, and for the elements of its views."""
-        self._leaf = leaf
-        self._found = {} if leaf.found is None else leaf.found
-        if leaf.loops is not self._loops:
-            self._loops = leaf.loops
-            self._placement.symbols = {**self._schedule.symbols, **leaf.loops}
+    @property
+    def _placement(self) -> Placement:
+        """The places of the warps of the batch, in the loops of the step that runs."""
+        if self._leaf.loops is not self._loops:
+            self._loops = self._leaf.loops
+            self._places_of_warps.symbols = {**self._schedule.symbols, **self._loops}
+        return self._places_of_warps
 
     def _step(self, leaf: Leaf) -> None:  # noqa: C901 - one case for each step
         """Run one leaf step."""
-        self._enter(leaf)
+        self._leaf = leaf
         match step := leaf.step:
             case Const(dst, pattern):
                 self._put(dst, self._constant(pattern, dst))
@@ -498,7 +504,7 @@ class State:
                     values = _taken(values, only)
                 self._put(dst, as_values(values, "tf32") if dst.dtype == "tf32" else values)
             case Mma(d, a, b, c):
-                left, right, addend = (self._tiles(frag) for frag in (a, b, c))
+                left, right, addend = self._tiles(a), self._tiles(b), self._tiles(c)
                 assert self._multiplier is not None
                 self._put(d, self._multiplier.tiles(left, right, addend))
             case Add(d, a, b):
@@ -633,15 +639,11 @@ class State:
 
     def _elements(self, view: View) -> Elements:
         """Return the elements of a view of the step that runs, in its warps."""
-        known = self._found.get(id(view))
-        if known is not None:
-            return known
-        found = self._find(view, self._leaf.places)
-        if self._leaf.found is None:
-            self._found[id(view)] = found
-        else:
-            self._schedule.keep(self._leaf, view, found)
-        return found
+        known = self._leaf.found.get(id(view))
+        if known is None:
+            known = self._find(view, self._leaf.places)
+            self._schedule.keep(self._leaf, view, known)
+        return known
 
     def _find(self, view: View, places: Ints) -> Elements:
         """Return the elements of a view in the warps at these places; none may go astray."""
@@ -658,11 +660,12 @@ class State:
                 f"{size} (scalars: {self.scalars}). Bound the view, or make the buffer larger.",
             )
 
-    def _gather(self, view: View) -> Values:
-        """Return a view's elements, (W or 1, rows, cols), zeros where out of bounds."""
-        return self._read(view, self._elements(view))
+    def _gather(self, view: View, elements: Elements | None = None) -> Values:
+        """Return a view's elements, (W or 1, rows, cols), zeros where out of bounds.
 
-    def _read(self, view: View, elements: Elements) -> Values:
+        `elements` are by default those in the warps of the step that runs.
+        """
+        elements = elements or self._elements(view)
         if elements.reads is None:
             return self._at(view, elements.places, elements.index, elements.mask)
         # As they lie in memory, and so that later writes do not change them.

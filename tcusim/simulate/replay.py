@@ -79,7 +79,7 @@ class Replay(State):
                 self._refuse_order(warp, f"went on with step {record.path}", "ends")
 
     def _events(self) -> Iterator[Event]:
-        for leaf in self._leaves(self._schedule.nodes()):
+        for leaf in self._leaves():
             path, step, loops = leaf.path, leaf.step, leaf.loops
             there = np.array([one for one in leaf.places if self._takes(path, loops, one)], int)
             if there.size:
@@ -135,8 +135,7 @@ class Replay(State):
 
     def _step(self, leaf: Leaf) -> None:
         """Change what a step changes to what it left."""
-        self._enter(leaf)
-        places = leaf.places
+        self._leaf, places = leaf, leaf.places
         match step := leaf.step:
             case Sync(scope):
                 self._sync(scope)

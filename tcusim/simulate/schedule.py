@@ -18,7 +18,9 @@ from tcusim.program.grammar import (
     Loop,
     Numbered,
     Program,
+    Scope,
     Step,
+    Sync,
     View,
     When,
     accesses,
@@ -56,12 +58,14 @@ class Leaf:
         Their numbers in the grid.
     loops : mapping of str to int
         The loop variables. Leaves in the same round of all loops have the same mapping.
-    found : dict of int to Elements, or None
-        The elements of the step's views, by identity, as far as an earlier run has found them; None
-        if they may be others in the next run, or there is none.
+    found : dict of int to Elements
+        The elements of the step's views as far as they are known, by identity: to hash a view takes
+        longer.
+    is_found_once : bool
+        Whether they are the same whenever the leaf runs.
     """
 
-    __slots__ = ("found", "loops", "path", "places", "step", "warps", "whole")
+    __slots__ = ("found", "is_found_once", "loops", "path", "places", "step", "warps", "whole")
 
     def __init__(
         self,
@@ -80,8 +84,10 @@ class Leaf:
         self.whole = places.size == batch.size
         self.warps = batch if self.whole else batch[places]
         self.loops = loops
-        is_found_once = keep and all(view.ranges is None for view in accesses(step).views)
-        self.found: dict[int, Elements] | None = {} if is_found_once else None
+        # A leaf of one run runs once.
+        gathered = keep and any(view.ranges is not None for view in accesses(step).views)
+        self.is_found_once = not gathered
+        self.found: dict[int, Elements] = {}
 
 
 class Fork(Leaf):
@@ -144,6 +150,14 @@ class Schedule:
         self.is_kept = keep
         self._owner = owner
         self._steps = steps
+        # Before the first step: nothing runs.
+        self.start = Leaf("", Sync(Scope.WARP), np.arange(warps.size), warps, {})
+
+    @cached_property
+    def leaves(self) -> list[Leaf]:
+        """The leaves, if they are kept and the data decide nothing; else none."""
+        leaves = self._kept if self.is_kept else []
+        return [] if any(isinstance(node, Fork) for node in leaves) else list(leaves)
 
     def nodes(self) -> Iterable[Leaf | Fork]:
         """Return the leaves and forks of all steps, in order."""
@@ -182,8 +196,8 @@ class Schedule:
                     yield Leaf(path, step, places, self.warps, loops, keep=self.is_kept)
 
     def keep(self, leaf: Leaf, view: View, elements: Elements) -> None:
-        """Keep the elements of a leaf's view for later runs, if they are the same and not many."""
-        if leaf.found is not None and self._owner.has_room(elements.nbytes):
+        """Keep the elements of a leaf's view, for later runs if they are the same and not many."""
+        if leaf.is_found_once and (not self.is_kept or self._owner.has_room(elements.nbytes)):
             leaf.found[id(view)] = elements
 
 
