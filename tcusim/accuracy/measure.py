@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tcusim.accuracy.families import FAMILIES, Float64, terms_of
 from tcusim.machine import Fused, Rule, Values, format_of, mma_values
 
-__all__ = ["BLOCK", "blocked_sums", "measured_errors"]
+__all__ = ["BLOCK", "blocked_sums", "errors_of_sums", "measured_errors"]
 
 # Mma of a block of a blocked sum.
 BLOCK: Final = 16
@@ -55,7 +55,24 @@ def measured_errors(
     dict of str to list of float
         The root mean square of |computed - exact| / (sum of |terms|), for each length.
     """
-    found: dict[str, list[float]] = {}
+    every = errors_of_sums(rule, lengths, k=k, blocked=blocked, families=families, rows=rows)
+    return {name: [_root(errors) for errors in found] for name, found in every.items()}
+
+
+def errors_of_sums(
+    rule: Rule,
+    lengths: Sequence[int],
+    *,
+    k: int = 16,
+    blocked: int | None = None,
+    families: Sequence[str] = tuple(FAMILIES),
+    rows: int = 48,
+) -> dict[str, list[NDArray[_Long]]]:
+    """Return the error of each sum, by family and length, of what `measured_errors` takes.
+
+    Each is (computed - exact) / (sum of |terms|); infinite, or NaN, where the sum is.
+    """
+    found: dict[str, list[NDArray[_Long]]] = {}
     drawn = []
     for name in families:
         rng = np.random.default_rng((_SEED, *name.encode()))
@@ -69,16 +86,19 @@ def measured_errors(
     for place, name in enumerate(families):
         part = slice(place * rows, (place + 1) * rows)
         found[name] = [
-            _root(values[part], exact[part, length - 1], sizes[part, length - 1])
+            _relative(values[part], exact[part, length - 1], sizes[part, length - 1])
             for values, length in zip(computed, lengths, strict=True)
         ]
     return found
 
 
-def _root(computed: Values, exact: NDArray[_Long], sizes: NDArray[_Long]) -> float:
-    if not np.isfinite(computed).all():
+def _relative(computed: Values, exact: NDArray[_Long], sizes: NDArray[_Long]) -> NDArray[_Long]:
+    return np.asarray((computed.astype(_Long) - exact) / np.where(sizes == 0.0, 1.0, sizes))
+
+
+def _root(errors: NDArray[_Long]) -> float:
+    if not np.isfinite(errors).all():
         return math.inf
-    errors = (computed.astype(_Long) - exact) / np.where(sizes == 0.0, 1.0, sizes)
     return math.sqrt(float(np.mean(errors**2)))
 
 

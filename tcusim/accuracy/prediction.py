@@ -18,6 +18,7 @@ with n.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -64,6 +65,10 @@ _LEAST_STEPS: Final = 8
 _LEAST_SAMPLES: Final = 64
 # The most bits of a result that are followed in float64, which has room for a sum's growth.
 _MOST_BITS: Final = 40
+# Bits that fewer steps than this change are followed by themselves, so many from the last one that
+# a step keeps while c is small.
+_FEW: Final = 0.2
+_PLACES: Final = 14
 # The exponent of a sum that is zero.
 _NOTHING: Final = -40
 
@@ -261,12 +266,14 @@ class _Moments:
         self.terms = terms
         self.sums = terms.sum(axis=1)
         self.mean = step.length * float(drawn.mean()) if drawn.size else float(self.sums.mean())
-        self.variance = float(self.sums.var())
+        self.variance = step.length * float(drawn.var()) if drawn.size else float(self.sums.var())
         # The place of the last bit of each term, ascending: half of the terms have more.
         self.last = np.sort(_last_bits(terms.ravel()))
         self.drawn = drawn
         self.top = int(_exponents(np.abs(drawn).max(keepdims=True))[0])
         self._known: dict[tuple[int, int], tuple[float, float, float]] = {}
+        # By the place of the last bit of c: the exponent of the first row, and the rows.
+        self._tables: dict[int, tuple[int, Float64]] = {}
 
     def at(self, exponents: NDArray[np.intp], terms: float) -> Float64:
         """Return bias, slope and spread for each exponent of c, the sum of so many terms.
@@ -276,9 +283,13 @@ class _Moments:
         """
         # c has no bit that none of its terms has.
         last = int(self.last[min(len(self.last) - 1, int(0.7 * len(self.last) / terms))])
-        low = int(exponents.min())
-        table = np.array([self._one(e, last) for e in range(low, int(exponents.max()) + 1)])
-        found: Float64 = table[exponents - low].T
+        low, high = int(exponents.min()), int(exponents.max()) + 1
+        start, table = self._tables.get(last, (low, np.zeros((0, 3))))
+        if low < start or high > start + len(table):
+            start, high = min(low, start), max(high, start + len(table))
+            table = np.array([self._one(e, last) for e in range(start, high)])
+            self._tables[last] = start, table
+        found: Float64 = table[exponents - start].T
         return found
 
     def _one(self, exponent: int, last: int) -> tuple[float, float, float]:
@@ -304,15 +315,36 @@ class _Moments:
         errors = step.take(c, self.terms) - c - self.sums
         if not np.isfinite(errors).all():
             return 0.0, 0.0, 0.0
-        slope = 0.0
-        if self.variance:
+        beside = self._cut_beside(exponent)
+        if beside is not None:
+            return beside
+        slope, variance = 0.0, float(self.sums.var())
+        if variance:
             slope = float(np.mean((errors - errors.mean()) * (self.sums - self.sums.mean())))
-            slope /= self.variance
+            slope /= variance
         rest = errors - slope * self.sums
         bias = self._bias_beside(exponent, last)
         if bias is None:
             bias = float(rest.mean()) + slope * self.mean
         return bias, slope, float(rest.std())
+
+    def _cut_beside(self, exponent: int) -> tuple[float, float, float] | None:
+        """Return the moments where c has the largest exponent and the alignment alone errs.
+
+        They follow from those of one term: of what few terms lose, few steps would tell little.
+        """
+        step = self.step
+        variance = float(self.drawn.var())
+        if not _rounds_nothing(step) or exponent < self.top or not variance:
+            return None
+        assert step.fraction_bits is not None, "what rounds nothing cuts"
+        floor = exponent if step.floor is None else step.floor
+        unit = 2.0 ** (max(exponent, floor) - step.fraction_bits)
+        cut = (np.rint if step.nearest_terms else np.trunc)(self.drawn / unit) * unit
+        errors = cut - self.drawn
+        slope = float(np.mean(errors * (self.drawn - self.drawn.mean()))) / variance
+        rest = float(np.var(errors - slope * self.drawn))
+        return step.length * float(errors.mean()), slope, math.sqrt(step.length * rest)
 
     def _bias_beside(self, exponent: int, last: int) -> float | None:
         """Return the bias beside a c so large that its exponent is E and the sum's; None if not so.
@@ -353,6 +385,57 @@ class _Moments:
             # grow pass one too seldom for this to count.
             bias -= self.mean / 2.0**exponent * quantum / 2.0
         return bias
+
+
+class _LowBits:
+    """Bits of c that few steps change: small sums gain them, and lose them as they grow.
+
+    The alignment cuts off what c has below 2^(E - F) when E has grown. Where most steps have bits
+    there, they lose more themselves, which their moments tell.
+
+    places are the exponents of these bits, and shares (sums, places) how probable each is.
+    """
+
+    def __init__(self, moments: _Moments, computed: Float64) -> None:
+        step = moments.step
+        self.step = step
+        # What a step aligns to where c is small.
+        self.usual = int(np.median(_exponents(np.abs(moments.terms).max(axis=1))))
+        if step.floor is not None:
+            self.usual = max(self.usual, step.floor)
+        self.places = np.arange(0)
+        self.rates = np.zeros(0)
+        if _rounds_nothing(step):
+            assert step.fraction_bits is not None, "what rounds nothing cuts"
+            least = self.usual - step.fraction_bits
+            places = np.arange(max(least, int(moments.last[0])), least + _PLACES)
+            odd = _bits_at(moments.drawn, places).mean(axis=0)
+            rates = 0.5 - 0.5 * (1.0 - 2.0 * odd) ** step.length
+            few = (rates > 0.0) & (rates < _FEW)
+            self.places, self.rates = places[few], rates[few]
+        self.shares = _bits_at(computed, self.places)
+
+    def lost(self, near: Sequence[tuple[float, Float64]], steps: float) -> tuple[Float64, Float64]:
+        """Return the mean and the variance of what sums lose in a stride, as magnitudes.
+
+        near: places where they are in it, with their probabilities.
+        """
+        cleared = np.zeros_like(self.shares)
+        for share, values in near:
+            exponents = np.maximum(_exponents(values), self.usual)
+            cleared += share * (exponents[:, None] - self.step.fraction_bits > self.places)
+        gone = self.shares * cleared
+        left = self.shares - gone
+        gained = (1.0 - cleared) * (1.0 - (1.0 - 2.0 * self.rates) ** steps)
+        self.shares = left + (0.5 - left) * gained
+        sizes = 2.0**self.places
+        return gone @ sizes, (gone * (1.0 - gone)) @ np.square(sizes)
+
+
+def _bits_at(values: Float64, places: NDArray[np.intp]) -> Float64:
+    """Return the bits of numbers at some places: (numbers, places)."""
+    found: Float64 = np.floor(np.abs(values)[:, None] * 2.0**-places) % 2.0
+    return found
 
 
 def _last_bits(values: Float64) -> NDArray[np.intp]:
@@ -474,6 +557,7 @@ def _stride(
     turn = 2 ** math.floor(math.log2(steps * length) + 1) / length
     cuts = np.zeros_like(exact)
     shared = _SHARED if _only_cuts(step) else 0.0
+    low_bits = _LowBits(moments, computed)
     while steps * length < LONGEST:
         stride = min(max(1.0, steps // _STRIDE), turn - steps)
         for part in _parts(stride, step, family, moments, computed, steps * length):
@@ -489,9 +573,12 @@ def _stride(
             cuts = cuts + noise[0]
             drift = _moved(part, family, moments, computed, moved, steps * length)
             if part.followed:
-                drift += _spread(moments, computed, steps * length) * (
+                near = _near(computed, part, moments, steps * length)
+                drift += _spread(moments, near, steps * length) * (
                     math.sqrt(shared) * noise[0] + math.sqrt(1.0 - shared) * noise[1]
                 )
+                if low_bits.places.size:
+                    drift += _of_low_bits(low_bits, near, part.followed, rng)
             computed = computed + drift
             computed = np.where(np.abs(computed) > step.largest, np.inf, computed)
             steps += part.taken
@@ -544,9 +631,49 @@ def _only_cuts(step: Step) -> bool:
     return step.fraction_bits is not None and step.fraction_bits <= step.output_bits
 
 
-def _spread(moments: _Moments, computed: Float64, terms: float) -> Float64:
+def _rounds_nothing(step: Step) -> bool:
+    """Return whether what the alignment leaves always fits the result."""
+    if step.c_after or step.fraction_bits is None:
+        return False
+    return step.fraction_bits + math.ceil(math.log2(step.length + 1)) <= step.output_bits
+
+
+def _near(
+    computed: Float64, part: _Part, moments: _Moments, terms: float
+) -> tuple[tuple[float, Float64], ...]:
+    """Return where sums are during a stride, with probabilities: Gauss-Hermite, of three points.
+
+    Few sums get far: those that may get there count by how probable it is.
+    """
+    # The variance is on average half of that at the end. What is cut away moves nothing.
+    moving = np.clip(1.0 + moments.at(_exponents(computed), terms)[1], 0.0, 1.0)
+    off = math.sqrt(1.5 * part.taken * moments.variance) * moving
+    return (4 / 6, computed), (1 / 6, computed - off), (1 / 6, computed + off)
+
+
+def _spread(moments: _Moments, near: Sequence[tuple[float, Float64]], terms: float) -> Float64:
+    (_, computed), *_ = near
     found: Float64 = moments.at(_exponents(computed), terms)[2]
-    return found
+    if found.all():
+        return found
+    # Some sums err only where they may get in this stride.
+    every = [share * moments.at(_exponents(values), terms)[2] ** 2 for share, values in near]
+    return np.asarray(np.sqrt(sum(every)))
+
+
+def _of_low_bits(
+    low_bits: _LowBits,
+    near: Sequence[tuple[float, Float64]],
+    steps: float,
+    rng: np.random.Generator,
+) -> Float64:
+    """Return by how much computed sums move as they lose bits that few terms have."""
+    (_, computed), *_ = near
+    mean, variance = low_bits.lost(near, steps)
+    if low_bits.step.nearest_terms:
+        mean, variance = np.zeros_like(mean), variance + np.square(mean)
+    pull = -np.sign(computed) * np.minimum(mean, np.abs(computed))
+    return np.asarray(pull + np.sqrt(variance) * rng.standard_normal(len(computed)))
 
 
 def _moved(
