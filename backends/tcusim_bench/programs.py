@@ -24,7 +24,7 @@ from tcusim.arrays.problem import (
     tile_for,
 )
 from tcusim.arrays.sizes import longest_scanned
-from tcusim.arrays.tuning import DEFAULT
+from tcusim.arrays.tuning import tuning_of
 from tcusim.errors import InputError, TcusimError
 from tcusim.machine import Values, format_of
 from tcusim.program.launches import LaunchPlan, Memory, PlanBuilder
@@ -298,7 +298,7 @@ def _sums(size: int) -> Iterator[Recipe]:
             yield Recipe("sum", size, "reduction_packed", shape, warps=warps)
     if 16 < size <= 256:
         yield Recipe("sum", size, "reduction_kn", warps=4)
-    if size <= DEFAULT.reduction.longest_in_panels:
+    if size <= tuning_of("hopper").reduction.longest_in_panels:
         for warps, tiles in ((8, 1), (4, 8)):
             yield Recipe("sum", size, "reduction_panel", warps=warps, items_per_warp=tiles)
     if 256 <= size <= _LONGEST_ALONE:
@@ -329,7 +329,7 @@ def _scans_of(size: int, acc: str, result: str) -> Iterator[Recipe]:
                 yield replace(one, algorithm="scan_kn")
             elif size <= _LONGEST_ALONE:
                 yield replace(one, algorithm="scan_t" if size == 256 else "scan_tn")
-    if size <= DEFAULT.scan.longest_in_panels:
+    if size <= tuning_of("hopper").scan.longest_in_panels:
         for tiles in (1, 8):
             yield replace(start, algorithm="scan_panel", warps=8, items_per_warp=tiles)
     if size >= _SHORTEST_SHARED:

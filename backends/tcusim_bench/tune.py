@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tcusim.arrays.planner import choose, tuning_of
+from tcusim.arrays.planner import choose
 from tcusim.arrays.problem import Problem as SegmentsOfOneSize
 from tcusim.arrays.tuned import TUNED, TunedRow, row_for, with_numbers
+from tcusim.arrays.tuning import tuning_of
 from tcusim.errors import AgreementError, InputError, TcusimError
 from tcusim.program.launches import LaunchPlan
 from tcusim_bench.device import Device

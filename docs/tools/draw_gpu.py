@@ -9,7 +9,7 @@ import numpy as np
 from drawing import WIDEST, Drawing, figure, hue
 
 import tcusim
-from tcusim.arrays.tuning import DEFAULT
+from tcusim.arrays.tuning import tuning_of
 from tcusim.machine.layouts.maps import LANES
 from tcusim.program.grammar import Const, Scope, Step, Sync
 from tcusim.simulate.frames import default_inputs
@@ -273,7 +273,7 @@ def _totals(drawn: Drawing, y: float, values: np.ndarray, kind: str) -> None:
 
 def tiling() -> str:
     """Draw what a block of a matrix product reads, and how its warps share the result."""
-    block = DEFAULT.product.blocks[0]
+    block = tuning_of("hopper").product.blocks[0]
     size = 4 * max(block.rows, block.cols)
     return figure(
         _matrices(block.rows, block.cols, size),

@@ -50,14 +50,14 @@ from tcusim.arrays.sizes import (
     vector_readings,
 )
 from tcusim.arrays.tuned import tuned
-from tcusim.arrays.tuning import DEFAULT, TUNINGS, Tuning
+from tcusim.arrays.tuning import Tuning, tuning_of
 from tcusim.errors import InputError, Unsupported, VerifyError, unknown_name
 from tcusim.machine import arch_of, rule_for
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan, PlanBuilder
 from tcusim.program.resources import SharedMemory
 
-__all__ = ["STRATEGIES", "Choice", "Draft", "Strategy", "built", "choose", "tuning_of"]
+__all__ = ["STRATEGIES", "Choice", "Draft", "Strategy", "built", "choose"]
 
 P = TypeVar("P", bound=AnyProblem)
 Choices = TypeVar("Choices")
@@ -306,11 +306,6 @@ def _add_plan(
         found = made.add_several(launch.program, inputs, wanted)
         names |= {name: found[b] for b, name in launch.outputs.items()}
     return names["out"], choice
-
-
-def tuning_of(arch: str | None) -> Tuning:
-    """Return the numbers to choose by for an architecture."""
-    return TUNINGS.get(arch or "", DEFAULT)
 
 
 def _strategies_for(problem: AnyProblem, tuning: Tuning) -> Sequence[Strategy[Any]]:

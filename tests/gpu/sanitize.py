@@ -47,7 +47,7 @@ from tcusim.algorithms.order import Order  # noqa: E402
 from tcusim.algorithms.rows import CHUNK_PANELS, PANEL_ROWS  # noqa: E402
 from tcusim.arrays.planner import choose  # noqa: E402
 from tcusim.arrays.problem import Problem, RaggedProblem, Types  # noqa: E402
-from tcusim.arrays.tuning import DEFAULT  # noqa: E402
+from tcusim.arrays.tuning import tuning_of  # noqa: E402
 from tcusim.check.testing import random_inputs  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
 from tcusim.machine.formats import format_of  # noqa: E402
@@ -183,7 +183,8 @@ SUMMED = (
 @cache
 def plans() -> list[tuple[LaunchPlan, str]]:
     """Return plans for segments of these lengths, cut as those of long arrays are."""
-    tuning = replace(DEFAULT, many_elements=1, ragged=replace(DEFAULT.ragged, few_values=1))
+    usual = tuning_of("hopper")
+    tuning = replace(usual, many_elements=1, ragged=replace(usual.ragged, few_values=1))
     found = []
     for (ab, source, acc, result), (name, lengths), order in product(
         SUMMED, LENGTHS.items(), (None, Order(), Order(exclusive=True, reverse=True))

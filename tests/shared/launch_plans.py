@@ -18,7 +18,7 @@ from tcusim.arrays.problem import (
     Types,
     tile_for,
 )
-from tcusim.arrays.tuning import DEFAULT, Block, Tuning
+from tcusim.arrays.tuning import Block, Tuning, tuning_of
 from tcusim.machine.shapes import shape_of
 from tcusim.program.launches import LaunchPlan
 
@@ -37,9 +37,10 @@ __all__ = [
 # Operands, accumulator, elements of the array and of the result.
 HALVES = ("f16", "f32", "f16", "f32")
 # Values that a warp adds up without tensor cores.
-LONGEST_LIST = DEFAULT.ragged.simt_values
+USUAL = tuning_of("hopper")
+LONGEST_LIST = USUAL.ragged.simt_values
 # Any segment by offsets is cut into rounds of a tree.
-IN_ROUNDS = replace(DEFAULT, ragged=replace(DEFAULT.ragged, few_values=1))
+IN_ROUNDS = replace(USUAL, ragged=replace(USUAL.ragged, few_values=1))
 
 
 def forget_plans() -> None:
@@ -90,7 +91,7 @@ _PLACES = ("for_few_lines", "for_few_results")
 
 def drawn_tuning(rng: np.random.Generator) -> Tuning:
     """Return a tuning with all numbers drawn around the usual ones, each a legal one."""
-    drawn: Tuning = _drawn(DEFAULT, rng)
+    drawn: Tuning = _drawn(USUAL, rng)
     return drawn
 
 
