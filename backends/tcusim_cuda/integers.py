@@ -19,7 +19,7 @@ from tcusim_cuda.arrays import DeviceArray
 from tcusim_cuda.driver import Driver
 from tcusim_cuda.kernel import PlainKernel
 from tcusim_cuda.libraries import arranged, library_of, on_gpu
-from tcusim_cuda.runtime import Call, Place, Runtime, Stream
+from tcusim_cuda.runtime import Call, Place, Runtime
 from tcusim_cuda.session import new_array, ordered, place_of
 
 _THREADS: Final = 256
@@ -149,10 +149,9 @@ def facts_of(runtime: Runtime, array: DeviceArray) -> IntegerFacts:
                 "with check_offsets=False, best to a plan of tcusim.plan(..., segments=, longest=)"
             )
         memory = runtime.allocated(given, rows.nbytes, stream)
-        with ordered({given.stream}, stream.handle):
-            words = (given.address, memory[1], given.size)
-            _launch(runtime, kernel_of("integer_facts", given.dtype), blocks, words, place, stream)
-            driver.copy_back(memory[1], rows, stream.handle)
+        words = (given.address, memory[1], given.size)
+        _launch(runtime, kernel_of("integer_facts", given.dtype), blocks, words, place, stream)
+        driver.copy_back(memory[1], rows, stream)
     down = rows[rows[:, _DOWN].argmin()]
     longest = rows[:, _LONGEST].max()
     return IntegerFacts(
@@ -184,11 +183,11 @@ def _made(
     given = _without_gaps(array)
     with _opened(runtime, given, f"an array of {size} offsets") as (place, stream):
         made = new_array(runtime, given, "offsets", (size,), "s64", stream)
-        with ordered({given.stream, made.stream}, stream.handle):
+        with ordered({given.stream, made.stream}, stream):
             blocks, words = -(-size // _THREADS), (given.address, made.address, *sizes)
             _launch(runtime, kernel_of(name, given.dtype), blocks, words, place, stream)
         if library_of(given).must_wait:
-            Driver.open().wait(stream.handle)
+            Driver.open().wait(stream)
     return made.owner
 
 
@@ -200,12 +199,12 @@ def _without_gaps(array: DeviceArray) -> DeviceArray:
 
 
 @contextmanager
-def _opened(runtime: Runtime, array: DeviceArray, what: str) -> Iterator[tuple[Place, Stream]]:
+def _opened(runtime: Runtime, array: DeviceArray, what: str) -> Iterator[tuple[Place, int]]:
     """Give the place of an array, and the stream to launch on, in its context."""
     place = place_of([array])
     configured = f"It was for {array.size} values of {array.dtype}."
     with runtime.explained(what, lambda: configured), runtime.active(place):
-        yield place, runtime.open_stream(array.stream, None, place)
+        yield place, array.stream
 
 
 def _launch(
@@ -214,9 +213,10 @@ def _launch(
     blocks: int,
     arguments: tuple[int, ...],
     place: Place,
-    stream: Stream,
+    stream: int,
 ) -> None:
     """Launch a kernel in the active context."""
     (loaded,) = runtime.loaded([kernel], place)
     words = words_array("q", arguments)
-    runtime.launch(Call(loaded, kernel, blocks, words, tuple(range(len(words)))), stream)
+    call = Call(loaded, kernel, blocks, words, tuple(range(len(words))))
+    runtime.ready(call, stream)()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -40,7 +39,6 @@ class Launcher(Runtime):
 
     def __init__(self) -> None:
         super().__init__()
-        self._sessions: weakref.WeakSet[DeviceSession] = weakref.WeakSet()
         self._kept: dict[tuple[Any, ...], DeviceSession] = {}
 
     # --- Backend -----------------------------------------------------------------------------
@@ -159,9 +157,7 @@ class Launcher(Runtime):
 
     def prepare(self, plan: LaunchPlan, arch: str | None = None) -> DeviceSession:
         """Return what runs a plan on arrays in GPU memory."""
-        session = DeviceSession(self, plan, arch)
-        self._sessions.add(session)
-        return session
+        return DeviceSession(self, plan, arch)
 
     def describe(self, array: Any) -> DeviceArray:
         """Return what an array in GPU memory is."""
@@ -183,8 +179,7 @@ class Launcher(Runtime):
             self.explained("an array of zeros", lambda: f"It was to have shape {shape}."),
             self.active(place),
         ):
-            stream = self.open_stream(given.stream, None, place)
-            made = new_array(self, given, "zeros", shape, short, stream)
+            made = new_array(self, given, "zeros", shape, short, given.stream)
             if made.size:
                 Driver.open().clear(made.address, made.nbytes, made.stream)
         return self.delivered(made.owner, given, short)
@@ -209,8 +204,7 @@ class Launcher(Runtime):
             self.explained("a copy to the GPU", lambda: f"It was of {values.size} elements."),
             self.active(place),
         ):
-            stream = self.open_stream(given.stream, None, place)
-            made = new_array(self, given, "a copy", values.shape, short, stream)
+            made = new_array(self, given, "a copy", values.shape, short, given.stream)
             # The caller may change the values afterwards.
             Driver.open().copy_there(np.array(values, order="C"), made.address, made.stream)
         return made.owner

@@ -1,10 +1,9 @@
-"""The backend "cuda": kernels launched by the driver itself, for arrays of any library."""
+"""The backend "cuda": kernels in GPUs' primary contexts, for arrays of any library."""
 
 from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -14,10 +13,9 @@ from tcusim.errors import BackendUnavailable, InputError
 from tcusim.machine import format_of
 from tcusim_cuda.arrays import DeviceArray
 from tcusim_cuda.driver import Driver, DriverMemory
-from tcusim_cuda.kernel import AnyKernel
 from tcusim_cuda.launch import Launcher
 from tcusim_cuda.libraries import library_of
-from tcusim_cuda.runtime import Call, Place, Stream, advice_on_contexts
+from tcusim_cuda.runtime import Place, advice_on_contexts
 
 _DLPACK_CUDA = 2
 
@@ -74,7 +72,7 @@ class CudaArray:
 
 
 class CudaLauncher(Launcher):
-    """Launches by NVIDIA's driver, in each GPU's primary context."""
+    """Launches in each GPU's primary context."""
 
     name = "cuda"
     title = "an NVIDIA GPU, for arrays of torch, JAX, CuPy and others"
@@ -92,43 +90,22 @@ class CudaLauncher(Launcher):
             )
         return driver.in_primary_context(place.device)
 
-    def open_stream(self, handle: int, given: Any, place: Place) -> Stream:
-        """Return the stream of this handle, whoever made it."""
-        return Stream(handle, Driver.open().stream(handle))
-
     def default_stream(self, place: Place) -> int:
         """Return the default stream."""
         return 0
 
-    def load(self, cubin: bytes, kernel: AnyKernel) -> Any:
-        """Return a function of a cubin."""
-        driver = Driver.open()
-        function = driver.load(cubin, kernel.name)
-        if kernel.dynamic_shared_bytes:
-            driver.allow_shared(function, kernel.dynamic_shared_bytes)
-        return function
-
-    def launch(self, call: Call, stream: Stream) -> None:
-        """Launch in the active context."""
-        self.ready(call, stream)()
-
-    def ready(self, call: Call, stream: Stream) -> Callable[[], None]:
-        """Return what launches in the active context, again and again."""
-        arguments = call.pointers_address
-        return Driver.open().launcher(call.function, call.sizes, stream.owner, arguments)
-
-    def memory(self, like: DeviceArray | None, nbytes: int, stream: Stream) -> tuple[Any, int]:
+    def memory(self, like: DeviceArray | None, nbytes: int, stream: int) -> tuple[Any, int]:
         """Return memory from torch for its tensors, so that one allocator has it all."""
         if like is not None and like.kind == "torch":
-            owner = library_of(like).memory(like, nbytes, stream.handle)
+            owner = library_of(like).memory(like, nbytes, stream)
             return owner, int(owner.data_ptr())
         return super().memory(like, nbytes, stream)
 
-    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str, stream: Stream) -> Any:
+    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str, stream: int) -> Any:
         """Return an array of no library."""
         driver = Driver.open()
         place = Place(driver.current_device())
-        return CudaArray(shape, format_of(dtype).memory_dtype, place, stream.handle)
+        return CudaArray(shape, format_of(dtype).memory_dtype, place, stream)
 
     def delivered(self, made: Any, like: DeviceArray, dtype: str) -> Any:
         """Return a JAX array for JAX's."""

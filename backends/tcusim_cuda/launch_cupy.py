@@ -11,7 +11,7 @@ from tcusim.machine import format_of
 from tcusim_cuda.arrays import DeviceArray
 from tcusim_cuda.driver import Driver
 from tcusim_cuda.launch_cuda import CudaLauncher
-from tcusim_cuda.runtime import Place, Stream
+from tcusim_cuda.runtime import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +39,27 @@ class CupyLauncher(CudaLauncher):
         return int(self.library().cuda.get_current_stream(place.device).ptr)
 
     @contextmanager
-    def _current(self, stream: Stream) -> Iterator[None]:
+    def _current(self, stream: int) -> Iterator[None]:
         """Let CuPy work on a stream, on the device of the active context."""
         cuda, device = self.library().cuda, Driver.open().current_device()
         with cuda.Device(device):
-            if stream.handle == 0:
+            if stream == 0:
                 owner = cuda.Stream.null
             elif hasattr(cuda.Stream, "from_external"):
-                owner = cuda.Stream.from_external(_Handle(stream.handle))
+                owner = cuda.Stream.from_external(_Handle(stream))
             else:
                 # Before CuPy 14; since then it is deprecated.
-                owner = cuda.ExternalStream(stream.handle, device)
+                owner = cuda.ExternalStream(stream, device)
             with owner:
                 yield
 
-    def memory(self, like: DeviceArray | None, nbytes: int, stream: Stream) -> tuple[Any, int]:
+    def memory(self, like: DeviceArray | None, nbytes: int, stream: int) -> tuple[Any, int]:
         """Return memory from CuPy's pool."""
         with self._current(stream):
             owner = self.library().cuda.alloc(nbytes)
         return owner, int(owner.ptr)
 
-    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str, stream: Stream) -> Any:
+    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str, stream: int) -> Any:
         """Return a CuPy array."""
         with self._current(stream):
             return self.library().empty(shape, format_of(dtype).memory_dtype)

@@ -1,4 +1,4 @@
-"""Through what kernels are loaded and launched: the driver, or a GPU library on top of it."""
+"""Where kernels are loaded and launched: in whose contexts, on which streams, in whose memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 from tcusim.errors import BackendUnavailable, InputError, TcusimError, Unsupported
@@ -38,16 +37,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """A stream as the driver knows it, and the object with which the runtime launches on it."""
-
-    handle: int
-    owner: Any = None
-
-
-@dataclass(frozen=True, slots=True)
 class Loaded:
-    """A kernel in a GPU's memory, ready to launch. function: the runtime's own object."""
+    """A kernel in a GPU's memory, ready to launch. function: the driver's."""
 
     function: Any
     usage: Usage
@@ -82,7 +73,10 @@ class Call:
 
 
 class Runtime(ABC):
-    """A library's contexts, streams, memory and launches. It is imported when first used."""
+    """A library's contexts, streams and memory, in which the driver launches.
+
+    The library is imported when first used. Streams are the driver's handles.
+    """
 
     name: str
     title: str
@@ -98,33 +92,17 @@ class Runtime(ABC):
         # One for each context: a GPU that is busy may let a kernel wait that is loaded.
         self._loading: dict[int, threading.Lock] = {}
 
-    # --- What the library does ---------------------------------------------------------------
+    # --- The library's own -------------------------------------------------------------------
 
     @abstractmethod
     def active(self, place: Place) -> AbstractContextManager[None]:
         """Make the place's context this thread's, and give the thread back its own afterwards."""
 
     @abstractmethod
-    def open_stream(self, handle: int, given: Any, place: Place) -> Stream:
-        """Return the stream to launch on: that of the handle, or one that stands in for it."""
-
-    @abstractmethod
     def default_stream(self, place: Place) -> int:
         """Return the handle of the stream on which the library now works."""
 
-    @abstractmethod
-    def load(self, cubin: bytes, kernel: AnyKernel) -> Any:
-        """Return a kernel's function, which may use the dynamic shared memory that it needs."""
-
-    @abstractmethod
-    def launch(self, call: Call, stream: Stream) -> None:
-        """Launch in the active context."""
-
-    def ready(self, call: Call, stream: Stream) -> Callable[[], None]:
-        """Return what launches in the active context, again and again."""
-        return partial(self.launch, call, stream)
-
-    def memory(self, like: DeviceArray | None, nbytes: int, stream: Stream) -> tuple[Any, int]:
+    def memory(self, like: DeviceArray | None, nbytes: int, stream: int) -> tuple[Any, int]:
         """Return memory for use on a stream, as an object that frees it, and its address.
 
         It may be freed in any thread. `like`, if any, is an array beside which it is used.
@@ -132,13 +110,13 @@ class Runtime(ABC):
         owner = DriverMemory(Driver.open(), nbytes)
         return owner, owner.address
 
-    def allocated(self, like: DeviceArray | None, nbytes: int, stream: Stream) -> tuple[Any, int]:
+    def allocated(self, like: DeviceArray | None, nbytes: int, stream: int) -> tuple[Any, int]:
         """Return memory as `memory` does, and keep the active context current."""
         with Driver.open().restored_context():
             return self.memory(like, nbytes, stream)
 
     @abstractmethod
-    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str, stream: Stream) -> Any:
+    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str, stream: int) -> Any:
         """Return an array in place of one of a library that makes none: of the runtime's own kind.
 
         It is written on the stream. `dtype` is a short name, such as "f16".
@@ -162,6 +140,23 @@ class Runtime(ABC):
             raise BackendUnavailable(
                 f"{self.module} cannot be imported ({error}). {self.remedy}"
             ) from error
+
+    # --- Launches ----------------------------------------------------------------------------
+
+    def load(self, cubin: bytes, kernel: AnyKernel) -> Any:
+        """Return a kernel's function, which may use the dynamic shared memory that it needs."""
+        driver = Driver.open()
+        function = driver.load(cubin, kernel.name)
+        if kernel.dynamic_shared_bytes:
+            driver.allow_shared(function, kernel.dynamic_shared_bytes)
+        return function
+
+    def ready(self, call: Call, stream: int) -> Callable[[], None]:
+        """Return what launches a call, which must be kept, on a stream, in the active context."""
+        driver = Driver.open()
+        return driver.launcher(
+            call.function, call.sizes, driver.stream(stream), call.pointers_address
+        )
 
     def loaded(self, kernels: Sequence[AnyKernel], place: Place) -> tuple[Loaded, ...]:
         """Return kernels on the device of the active context, compiled side by side if need be."""

@@ -28,7 +28,6 @@ from tcusim_cuda.runtime import (
     Loaded,
     Place,
     Runtime,
-    Stream,
     Words,
     advice_on_contexts,
     handle_of,
@@ -84,7 +83,7 @@ class _Known:
 
 
 # What gives rounds of launches for arrays by name, on a stream.
-_Works: TypeAlias = Callable[[Mapping[str, DeviceArray], Stream], list[_Work]]
+_Works: TypeAlias = Callable[[Mapping[str, DeviceArray], int], list[_Work]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ class _Queue:
     ready while the stream was captured.
     """
 
-    stream: Stream
+    stream: int
     words: Words
     calls: tuple[tuple[Call, Callable[[], None]], ...]
     memory: Any
@@ -139,10 +138,6 @@ class DeviceSession:
         self._input_bytes = tuple(plan.memory[name].nbytes for name in plan.inputs)
         self._output_bytes = plan.memory[self._last].nbytes
         self._result = format_of(plan.memory[self._last].dtype).array_name
-
-    def forget(self) -> None:
-        """Let go of kernels and memory."""
-        self._queues.clear()
 
     # --- Plans of one result -----------------------------------------------------------------
 
@@ -362,8 +357,7 @@ class DeviceSession:
         self.prepared.require_gpu(place.device, self.runtime.name)
         like = given[self._first]
         handle = handle_of(stream)
-        handle = like.stream if handle is None else handle
-        with self._active(place, stream, handle) as opened:
+        with self._active(place, stream, like.stream if handle is None else handle) as opened:
             made = {
                 name: wanted.get(name)
                 or new_array(runtime, like, "the result", shape, memory[name].dtype, opened)
@@ -376,10 +370,10 @@ class DeviceSession:
             works = [_Work(arrays)] if works_of is None else works_of(arrays, opened)
             queue = self._queue(place, opened, aliased, like)
             used = [*made.values(), *(array for work in works for array in work.arrays.values())]
-            with ordered({handle, *(array.stream for array in used)}, opened.handle):
+            with ordered({array.stream for array in used}, opened):
                 self._launch_rounds(queue, works, poison=poison)
             if any(library_of(array).must_wait for array in given.values()):
-                Driver.open().wait(opened.handle)
+                Driver.open().wait(opened)
         return {
             name: array.owner
             if name in wanted
@@ -404,24 +398,22 @@ class DeviceSession:
         self.prepared.require_gpu(place.device, self.runtime.name)
         results = {}
         with self._active(place, stream, given) as opened:
-            handle = opened.handle
-            with ordered(set() if given is None else {given}, handle):
-                work = _Work({name: self._room(name, opened) for name in (*bits, *plan.outputs)})
-                for name, values in bits.items():
-                    driver.copy_there(values, work.arrays[name].address, handle)
-                queue = self._queue(place, opened, False, None)
-                self._launch_rounds(queue, [work], poison=poison)
-                for name in plan.outputs:
-                    memory = plan.memory[name]
-                    values = np.empty(memory.size, format_of(memory.dtype).memory_dtype)
-                    driver.copy_back(work.arrays[name].address, values, handle)
-                    results[name] = from_bits(values, memory.dtype)
-                    if name in out:
-                        out[name][...] = results[name]
-                        results[name] = out[name]
+            work = _Work({name: self._room(name, opened) for name in (*bits, *plan.outputs)})
+            for name, values in bits.items():
+                driver.copy_there(values, work.arrays[name].address, opened)
+            queue = self._queue(place, opened, False, None)
+            self._launch_rounds(queue, [work], poison=poison)
+            for name in plan.outputs:
+                memory = plan.memory[name]
+                values = np.empty(memory.size, format_of(memory.dtype).memory_dtype)
+                driver.copy_back(work.arrays[name].address, values, opened)
+                results[name] = from_bits(values, memory.dtype)
+                if name in out:
+                    out[name][...] = results[name]
+                    results[name] = out[name]
         return results
 
-    def _room(self, name: str, stream: Stream) -> DeviceArray:
+    def _room(self, name: str, stream: int) -> DeviceArray:
         """Return memory for one of the plan's arrays."""
         memory = self.plan.memory[name]
         owner, address = self.runtime.allocated(None, max(memory.nbytes, 1), stream)
@@ -430,9 +422,7 @@ class DeviceSession:
 
     # --- Parts of arrays, and longer rows ----------------------------------------------------
 
-    def _longer(
-        self, initial: Edge, arrays: Mapping[str, DeviceArray], stream: Stream
-    ) -> list[_Work]:
+    def _longer(self, initial: Edge, arrays: Mapping[str, DeviceArray], stream: int) -> list[_Work]:
         """Return the launches for rows with one element more than those of the scan: a zero."""
         whole, memory = arrays[self._last], self.plan.memory[self._last]
         *lead, length = whole.shape
@@ -455,7 +445,7 @@ class DeviceSession:
         return [_Work({**arrays, self._last: scan}, after=[finish])]
 
     def _stacked(
-        self, starts: Sequence[Mapping[str, int]], arrays: Mapping[str, DeviceArray], stream: Stream
+        self, starts: Sequence[Mapping[str, int]], arrays: Mapping[str, DeviceArray], stream: int
     ) -> list[_Work]:
         """Return a round of launches for each part of the arrays.
 
@@ -487,8 +477,8 @@ class DeviceSession:
     # --- Launching ---------------------------------------------------------------------------
 
     @contextmanager
-    def _active(self, place: Place, stream: Any, handle: int | None) -> Iterator[Stream]:
-        """Give the stream of a handle, or the library's own, in the context of the place."""
+    def _active(self, place: Place, stream: Any, handle: int | None) -> Iterator[int]:
+        """Give the handle, or that of the library's stream, in the context of the place."""
         runtime = self.runtime
         self._now = None
         with runtime.explained(self.plan.title, self._configured), runtime.active(place):
@@ -496,14 +486,12 @@ class DeviceSession:
                 handle = runtime.default_stream(place)
             elif stream is not None:
                 Driver.open().require_own_stream(handle, place.device)
-            yield runtime.open_stream(handle, stream, place)
+            yield handle
 
-    def _queue(
-        self, place: Place, stream: Stream, aliased: bool, like: DeviceArray | None
-    ) -> _Queue:
+    def _queue(self, place: Place, stream: int, aliased: bool, like: DeviceArray | None) -> _Queue:
         """Return the launches on a stream, in the active context."""
         driver = Driver.open()
-        key = (driver.context_id(driver.current_context()), stream.handle, aliased)
+        key = (driver.context_id(driver.current_context()), stream, aliased)
         known = self._queues.get(key)
         if known is not None:
             return known
@@ -528,7 +516,7 @@ class DeviceSession:
         self,
         launched: Sequence[Step],
         loaded: Sequence[Loaded],
-        stream: Stream,
+        stream: int,
         like: DeviceArray | None,
     ) -> _Queue:
         plan = self.plan
@@ -543,8 +531,8 @@ class DeviceSession:
             # Launches with status words go on from what those before them left: see `take_ticket`.
             # Of carries by number those of numbers that no chunk has are read, and nobody writes
             # them. Nothing comes of it, but it is to be the same each time.
-            driver.clear(status, total, stream.handle)
-        if status_bytes and not driver.is_capturing(stream.handle):
+            driver.clear(status, total, stream)
+        if status_bytes and not driver.is_capturing(stream):
             # A captured stream clears nothing until a replay, and a graph's memory may serve other
             # nodes as well: there, each round clears.
             status_bytes = 0
@@ -574,7 +562,7 @@ class DeviceSession:
         self, queue: _Queue, works: Sequence[_Work], *, poison: bool = False
     ) -> None:
         """Queue rounds of launches, in the active context."""
-        plan, driver, handle = self.plan, Driver.open(), queue.stream.handle
+        plan, driver, handle = self.plan, Driver.open(), queue.stream
         # What no block writes is what the simulator has there.
         poison = poison or len(queue.calls) < len(self.prepared.steps)
         for work in works:
@@ -599,7 +587,7 @@ class DeviceSession:
             for place, address in enumerate(addresses):
                 queue.words[place] = address
             if queue.status_bytes:
-                Driver.open().clear(queue.status, queue.status_bytes, queue.stream.handle)
+                Driver.open().clear(queue.status, queue.status_bytes, queue.stream)
             for self._now, launch in queue.calls:
                 launch()
 
@@ -657,7 +645,7 @@ def new_array(
     name: str,
     shape: tuple[int, ...],
     dtype: str,
-    stream: Stream,
+    stream: int,
 ) -> DeviceArray:
     """Return a new array of the kind of `like`, or of the runtime's kind, in the active context."""
     with Driver.open().restored_context():

@@ -201,11 +201,10 @@ def test_a_graph_on_the_second(torch: Any, name: str) -> None:
 def test_memory_that_goes_while_a_graph_is_captured(torch: Any, mode: str) -> None:
     """What the garbage collector frees then ends no capture."""
     from tcusim_cuda import CUDA
-    from tcusim_cuda.runtime import Stream
 
     x = torch.from_numpy(X).to("cuda:1")
     with torch.cuda.device(1):
-        memory = CUDA.memory(None, 2**20, Stream(0))
+        memory = CUDA.memory(None, 2**20, 0)
         graph, out = torch.cuda.CUDAGraph(), tcusim.cumsum(x)
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -31,7 +32,7 @@ from tcusim_cuda.arrays import (
 from tcusim_cuda.cubin import Usage
 from tcusim_cuda.kernel import PlainKernel
 from tcusim_cuda.launch import Launcher
-from tcusim_cuda.runtime import Call, Loaded, Place, Stream
+from tcusim_cuda.runtime import Call, Loaded, Place
 
 PROGRAM = build("reduction_k")
 
@@ -229,9 +230,6 @@ class StandIn(Launcher):
     def active(self, place: Place) -> Iterator[None]:
         yield
 
-    def open_stream(self, handle: int, given: Any, place: Place) -> Stream:
-        return Stream(handle)
-
     def default_stream(self, place: Place) -> int:
         return 0
 
@@ -244,12 +242,15 @@ class StandIn(Launcher):
     def load(self, cubin: bytes, kernel: Any) -> Any:
         return kernel.name
 
-    def launch(self, call: Call, stream: Stream) -> None:
+    def ready(self, call: Call, stream: int) -> Callable[[], None]:
+        return functools.partial(self.launch, call, stream)
+
+    def launch(self, call: Call, stream: int) -> None:
         self.launches += 1
         if self.fails is not None:
             raise self.fails
         blocks, threads, _ = call.sizes
-        self.driver.notes.append(f"launch {blocks} x {threads} on {stream.handle}")
+        self.driver.notes.append(f"launch {blocks} x {threads} on {stream}")
         if isinstance(call.kernel, PlainKernel):
             launch_plain(call)
             return
@@ -258,12 +259,12 @@ class StandIn(Launcher):
     def computed(self, program: Program, inputs: dict[str, Any]) -> dict[str, Any]:
         return run_numpy(program, inputs)
 
-    def memory(self, like: Any, nbytes: int, stream: Stream) -> tuple[Any, int]:
+    def memory(self, like: Any, nbytes: int, stream: int) -> tuple[Any, int]:
         self.made += 1
         owner = aligned(np.zeros(nbytes, np.uint8))
         return owner, owner.ctypes.data
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str, stream: Stream) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str, stream: int) -> Any:
         self.made += 1
         return OnGpu(np.zeros(shape, format_of(dtype).memory_dtype))
 

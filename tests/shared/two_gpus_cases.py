@@ -280,7 +280,7 @@ def test_threads_on_both_gpus(gpus: Gpus) -> None:
 
 
 def test_memory_is_freed_while_a_graph_is_captured(gpus: Gpus) -> None:
-    memory = CUDA.memory(None, 100, runtime.Stream(0))
+    memory = CUDA.memory(None, 100, 0)
     with gpus.current(1):
         stream = int(Driver.open()._call("cuStreamCreate", 0))
     handle = ctypes.c_void_p(int(stream))
@@ -299,7 +299,7 @@ def test_a_forked_process_is_told(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -
     plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", backend="cuda")
     session: Any = plan.session_on(CUDA)
     session.run({"in": x}, shape=X.shape)
-    lane, memory = session.lane((x,), X.shape), CUDA.memory(None, 100, runtime.Stream(0))
+    lane, memory = session.lane((x,), X.shape), CUDA.memory(None, 100, 0)
     calls: list[Any] = [
         lambda: tcusim.sum(x),
         lambda: lane(x),

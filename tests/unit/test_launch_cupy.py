@@ -14,7 +14,7 @@ import pytest
 from gpu_standin import OnGpu, StandIn, X
 from tcusim_cuda import CUPY
 from tcusim_cuda.libraries import device_array
-from tcusim_cuda.runtime import Place, Stream
+from tcusim_cuda.runtime import Place
 
 
 class Cuda:
@@ -65,9 +65,9 @@ def cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cud
 @pytest.mark.usefixtures("gpu")
 def test_memory_is_the_pools_on_the_stream(cuda: Cuda) -> None:
     newer = hasattr(cuda.Stream, "from_external")
-    owner, address = CUPY.memory(None, 100, Stream(7))
+    owner, address = CUPY.memory(None, 100, 7)
     assert (owner.ptr, address) == (4096, 4096)
-    CUPY.memory(None, 50, Stream(0))
+    CUPY.memory(None, 50, 0)
     # Version 0 of the protocol, and the handle; or the handle and the device.
     stream = (0, 7) if newer else (7, 0)
     assert cuda.taken == [("device 0", stream, 100), ("device 0", "null", 50)]
@@ -78,7 +78,7 @@ def test_arrays_are_cupys_of_the_type_in_memory(gpu: StandIn, cuda: Cuda) -> Non
     like = device_array(OnGpu(X), "a")
     assert like is not None
     for dtype, name in (("f32", "float32"), ("bf16", "uint16")):
-        CUPY.empty(like, (3, 4), dtype, Stream(7))
+        CUPY.empty(like, (3, 4), dtype, 7)
         assert cuda.taken[-1][0] == "device 0"
         assert cuda.taken[-1][2:] == ((3, 4), name)
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gpu_standin import PROGRAM, StandInDriver
+from gpu_standin import StandInDriver
 from tcusim.errors import InputError
 from tcusim_cuda.driver import Driver
-from tcusim_cuda.emit import emit
 from tcusim_cuda.launch_pycuda import PycudaLauncher
-from tcusim_cuda.runtime import Place, Stream
+from tcusim_cuda.runtime import Place
 
 
 class Context:
@@ -44,13 +44,6 @@ class Pycuda(ModuleType):
 
     Context = Context
     Error = ZeroDivisionError
-    function_attribute = SimpleNamespace(MAX_DYNAMIC_SHARED_SIZE_BYTES="most")
-    made = 0
-
-    class Stream:
-        def __init__(self) -> None:
-            Pycuda.made += 1
-            self.handle = 100 + Pycuda.made
 
     def init(self) -> None:
         pass
@@ -102,43 +95,25 @@ def test_the_current_context_is_used_if_the_arrays_can_be_of_it(
     assert stack == [own]
 
 
-def test_one_stream_stands_in_for_those_of_other_libraries(stack: list[Context]) -> None:
-    PRIMARY.push()
+@pytest.mark.usefixtures("stack")
+def test_contexts_are_let_go_before_pycuda_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: list[Any] = []
+    monkeypatch.setattr("atexit.register", handlers.append)
     launcher = PycudaLauncher()
-    assert launcher.open_stream(0, None, Place(0)) == Stream(0)
-    given = Pycuda.Stream()
-    assert launcher.open_stream(given.handle, given, Place(0)).owner is given
-    first = launcher.open_stream(5, None, Place(0))
-    assert first.handle not in (5, given.handle)
-    assert launcher.open_stream(6, SimpleNamespace(), Place(0)) == first
-    assert stack == [PRIMARY]
 
+    def call() -> None:
+        with launcher.active(Place(0)):
+            pass
 
-def test_every_argument_is_a_word(stack: list[Context], monkeypatch: pytest.MonkeyPatch) -> None:
-    PRIMARY.push()
-    notes: list[Any] = []
-
-    class Function:
-        def set_attribute(self, name: str, value: int) -> None:
-            notes.append((name, value))
-
-        def prepare(self, words: str) -> Function:
-            notes.append(words)
-            return self
-
-        def prepared_async_call(self, *given: Any, shared_size: int) -> None:
-            notes.append((*given, shared_size))
-
-    module = SimpleNamespace(get_function=lambda name: Function())
-    monkeypatch.setattr(
-        sys.modules["pycuda.driver"], "module_from_buffer", lambda cubin: module, raising=False
-    )
-    launcher, kernel = PycudaLauncher(), emit(PROGRAM)
-    function = launcher.load(b"cubin", kernel)
-    assert notes == ["qqq"]
-    call: Any = SimpleNamespace(
-        function=function, sizes=(2, 32, 64), words=[10, 11, 12, 13], places=(3, 0, 1)
-    )
-    launcher.launch(call, Stream(9, "stream"))
-    assert notes[-1] == ((2, 1), (32, 1, 1), "stream", 13, 10, 11, 64)
+    # PyCUDA frees nothing of another thread: what that has retained goes with it.
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert not handlers
+    for _ in range(2):
+        call()
+    (handler,) = handlers
+    assert vars(launcher._retained) == {"0": PRIMARY}
+    handler()
+    assert not vars(launcher._retained)
     assert launcher.errors() == (ZeroDivisionError,)

@@ -57,9 +57,6 @@ def test_each_stream_has_temporaries_of_its_own(gpu: StandIn) -> None:
     session.run({"in": x}, out=out, shape=(LONG.size,), stream=9)
     session.run({"in": x}, out=out, shape=(LONG.size,), stream=1)
     assert gpu.made == 10
-    session.forget()
-    session.run({"in": x}, out=out, shape=(LONG.size,), stream=1)
-    assert gpu.made == 11
 
 
 def test_a_plan_waits_once_for_the_streams_of_its_arrays(gpu: StandIn) -> None:
@@ -458,5 +455,3 @@ def test_a_lane_launches_on_arrays_like_earlier_ones(
     quick.fails = ZeroDivisionError("no")
     with pytest.raises(LaunchError, match=r"scan_single_pass was to run as"):
         lane(first)
-    session.forget()
-    assert lane(first) is None
