@@ -15,9 +15,8 @@ import json
 import os
 import re
 import shutil
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -40,10 +39,6 @@ _OPTIONS: Final = ("-std=c++17", "-default-device", "--fmad=false")
 _HEADERS: Final = ("mma.h", "cuda_fp16.h", "cuda_bf16.h", "cuda_runtime_api.h", "crt/mma.h")
 
 _DEFAULT_TOOLKIT: Final = Path("/usr/local/cuda")
-
-# What threads are compiling now, by keys of the cache.
-_COMPILING: Final[dict[str, Future[tuple[bytes, str]]]] = {}
-_COMPILING_LOCK: Final = threading.Lock()
 
 
 class CompileError(TcusimError):
@@ -161,8 +156,7 @@ def compile_kernel(kernel: AnyKernel, sm: int, *, options: Iterable[str] = ()) -
     toolkit = Toolkit.find(sm)
     toolkit.require_target(kernel, sm)
     chosen = (f"--gpu-architecture=sm_{sm}", *_OPTIONS, *options)
-    key = _key(kernel, toolkit, chosen)
-    code, log = _one_at_a_time(key, lambda: _found_or_compiled(kernel, sm, toolkit, chosen, key))
+    code, log = _found_or_compiled(kernel, sm, toolkit, chosen)
     return Cubin(kernel.name, sm, code, log, toolkit.title, read_usage(code, kernel.name))
 
 
@@ -174,10 +168,10 @@ def _key(kernel: AnyKernel, toolkit: Toolkit, options: Sequence[str]) -> str:
 
 
 def _found_or_compiled(
-    kernel: AnyKernel, sm: int, toolkit: Toolkit, options: Sequence[str], key: str
+    kernel: AnyKernel, sm: int, toolkit: Toolkit, options: Sequence[str]
 ) -> tuple[bytes, str]:
-    """Return machine code and log: from the cache, also if another process is now compiling."""
-    path = part_of_cache("cuda") / f"{key}.cubin"
+    """Return machine code and log: from the cache, also if somebody else is now compiling."""
+    path = part_of_cache("cuda") / f"{_key(kernel, toolkit, options)}.cubin"
     kept = read_code(path)
     if kept is None:
         with locked(path):
@@ -192,25 +186,6 @@ def _found_or_compiled(
                     keep_code(made, [path])
     said, _, code = kept.partition(b"\0")
     return code, said.decode()
-
-
-def _one_at_a_time(key: str, make: Callable[[], tuple[bytes, str]]) -> tuple[bytes, str]:
-    """Return the value of a key, made by the first thread that asks."""
-    with _COMPILING_LOCK:
-        others = _COMPILING.get(key)
-        own: Future[tuple[bytes, str]] = Future()
-        if others is None:
-            _COMPILING[key] = own
-    if others is not None:
-        return others.result()
-    try:
-        own.set_result(make())
-    except BaseException as error:
-        own.set_exception(error)
-    finally:
-        with _COMPILING_LOCK:
-            del _COMPILING[key]
-    return own.result()
 
 
 def compile_kernels(kernels: Sequence[AnyKernel], sm: int) -> list[Cubin]:

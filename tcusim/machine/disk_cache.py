@@ -15,6 +15,7 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -257,44 +258,40 @@ def _another_name(path: Path, name: Path) -> Path:
 # --- Who makes it -------------------------------------------------------------------------------
 
 
+# Those of files that this process has made, or now makes.
+_locks: Final[dict[Path, threading.Lock]] = {}
+
+
 @contextlib.contextmanager
 def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Let one process at a time make the file of this path; tell whether it is this one.
+    """Let one thread of one process at a time make the file of this path; tell whether it is ours.
 
-    The system takes the lock from a process that ends, however it ends. Where there can be no lock,
-    and after a wait of two minutes, several processes do the same work.
+    The system takes the lock from a process that ends, however it ends. Where there can be no lock
+    between processes, and after a wait of two minutes, several do the same work.
     """
-    lock, file = path.with_suffix(".lock"), None
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = lock.open("ab")
-    if file is None:
-        yield True
-        return
-    with file:
-        if not _take_lock(file.fileno(), _MOST_SECONDS_WAITED if wait else 0.0) and not wait:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            # Who has opened it before will lock what is no longer there, beside who opens a new
-            # one: both look into the cache, where the file is.
-            with contextlib.suppress(OSError):
-                lock.unlink()
+    seconds = _MOST_SECONDS_WAITED if wait else 0.0
+    in_process = _locks.setdefault(path, threading.Lock())
+    with contextlib.ExitStack() as held:
+        ours = in_process.acquire(timeout=seconds)
+        if ours:
+            held.callback(in_process.release)
+            ours = _take_lock(path.with_suffix(".lock"), seconds, held)
+        yield ours or wait
 
 
-def _take_lock(descriptor: int, seconds: float) -> bool:
-    """Lock a file for this process; False if another one has it, and keeps it for so long."""
+def _take_lock(lock: Path, seconds: float, held: contextlib.ExitStack) -> bool:
+    """Lock a file until `held` ends; False if another process has it, and keeps it for so long."""
     try:
         fcntl = importlib.import_module("fcntl")
-    except ImportError:
-        # Not on Windows.
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = held.enter_context(lock.open("ab"))
+    except (ImportError, OSError):
+        # Windows has none.
         return True
     end = time.monotonic() + seconds
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= end:
                 return False
@@ -303,6 +300,9 @@ def _take_lock(descriptor: int, seconds: float) -> bool:
             # Not on every file system.
             return True
         else:
+            # Who has opened it before will lock what is no longer there, beside who opens a new
+            # one: both look into the cache, where the file is.
+            held.callback(_delete, [lock])
             return True
 
 

@@ -435,7 +435,7 @@ def test_threads_that_want_one_kernel_compile_it_once(
 
 
 @needs_nvrtc
-def test_a_failure_is_that_of_all_who_wait(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_leaves_no_lock(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target(80)
     attempts: list[str] = []
 
@@ -450,10 +450,10 @@ def test_a_failure_is_that_of_all_who_wait(cache: Path, monkeypatch: pytest.Monk
         for job in jobs:
             with pytest.raises(Unsupported, match="not today"):
                 job.result(20)
-    # It is no failure for ever, and leaves no lock.
     with pytest.raises(Unsupported):
         compile_kernel(kernel(), 80)
-    assert len(attempts) <= 3
+    # Each has its own: it is no failure for ever.
+    assert len(attempts) == 3
     assert not list(cache.glob("*.lock"))
 
 
