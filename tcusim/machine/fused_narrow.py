@@ -394,7 +394,7 @@ def _are_in_turn(*operands: Values) -> bool:
     return (
         bool(several)
         and operands[-1].shape[2] >= 8
-        and all(x.strides[0] >= x.strides[1] >= x.strides[2] for x in several)
+        and all(x.strides[0] >= max(x.strides[1:]) for x in several)
     )
 
 

@@ -670,7 +670,7 @@ class State:
             return self._at(view, elements.places, elements.index, elements.mask)
         # As they lie in memory, and so that later writes do not change them.
         lying = elements.reads.of(self._lying[view.buffer.name])
-        return lying.copy("C" if view.buffer.space is Space.GLOBAL else "K")
+        return lying.copy("K")
 
     def _at(self, view: View, places: Ints, index: Ints, mask: Mask | None) -> Values:
         """Return elements, by their places in the buffer, in the warps at these of the batch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,12 +11,15 @@ import numpy as np
 import pytest
 
 from tcusim.algorithms import algorithms, build
+from tcusim.machine.native import why_no_compiler
 from tcusim.program.grammar import Program
 from tcusim.simulate import schedule
 from tcusim.simulate.frames import default_inputs
 from tcusim.simulate.interpreter import interpret, run_numpy
 from tcusim.simulate.schedule import Fork, prepared
 from tcusim.simulate.windows import Elements
+
+needs_compiler = pytest.mark.skipif(why_no_compiler() is not None, reason="there is no compiler")
 
 # Options of algorithms whose blocks take many elements.
 FEWER: dict[str, dict[str, Any]] = {"scan_single_pass": {"warps": 8, "segment_size": 20_000}}
@@ -150,3 +154,28 @@ def test_threads_share_what_is_known() -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda inputs: bits(program, inputs), data * 3))
     assert found == expected * 3
+
+
+@needs_compiler
+def test_a_step_of_a_second_run_takes_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of Python functions tell what a step costs, on a busy machine too."""
+    # No other test builds it, so that what is known of it is found by identity.
+    program = build("reduction_panel", segment_size=384)
+    inputs = inputs_of(program, 9)
+    steps = len(events(program, inputs))
+    count, before = 0, sys.getprofile()
+
+    def tell(_frame: Any, event: str, _arg: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    for core, bound in (("numpy", 25), ("compiled", 17)):
+        monkeypatch.setenv("TCUSIM_CORE", core)
+        run_numpy(program, inputs)
+        count = 0
+        sys.setprofile(tell)
+        try:
+            run_numpy(program, inputs)
+        finally:
+            sys.setprofile(before)
+        assert count < bound * steps
