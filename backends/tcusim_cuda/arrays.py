@@ -1,4 +1,4 @@
-"""An array in GPU memory as a kernel sees it: where it is, what it holds, on which stream."""
+"""An array in GPU memory as a kernel sees it: address, elements and stream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tcusim.program.grammar import Buffer
 class DeviceArray:
     """One array in GPU memory, as its library describes it.
 
-    name: what messages call it, such as ``input 'in'``. owner: the user's object. kind: its
+    name: its name in messages, such as ``input 'in'``. owner: the user's object. kind: its
     library: "torch", "cupy", "gpuarray", "jax" or "other". address: of its first element. dtype:
     its library's name of the element type. contiguous: whether no other bytes lie between its
     elements, and the last axis is the fastest. writable: whether its library lets us write. device:
@@ -75,12 +75,12 @@ class DeviceArray:
 
 
 def _names_of(dtype: str) -> tuple[str, ...]:
-    """Return what libraries call arrays of these elements."""
+    """Return the libraries' names of these elements' type."""
     form = format_of(dtype)
     return (form.array_name, *form.bit_names)
 
 
-# --- What a kernel needs of an array ----------------------------------------------------------
+# --- Requirements of a kernel ----------------------------------------------------------------
 
 
 def require_fit(array: DeviceArray, buffer: Buffer, *, tiles: bool, flat: bool = True) -> None:
@@ -137,5 +137,5 @@ def host_bits(array: Any, dtype: str, name: str) -> NDArray[Any]:
 
 
 def from_bits(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """Return what a kernel wrote as the array that the simulator would return."""
+    """Return the bits that a kernel wrote as the array that the simulator would return."""
     return from_values(from_memory(bits, format_of(dtype)), dtype)

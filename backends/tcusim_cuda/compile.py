@@ -1,6 +1,6 @@
 """Compile an emitted kernel to machine code with NVRTC, through NVIDIA's own Python bindings.
 
-Neither a GPU nor its driver is needed, nor nvcc. What was compiled once is kept on disk.
+Neither a GPU nor its driver is needed, nor nvcc. Machine code is kept on disk.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DEFAULT_TOOLKIT: Final = Path("/usr/local/cuda")
 
 
 class CompileError(TcusimError):
-    """The compiler refused a kernel, which should not have been emitted; `log` is what it said."""
+    """The compiler refused a kernel that should not have been emitted; `log` is its log."""
 
     def __init__(self, kernel: AnyKernel, sm: int, compiler: str, log: str) -> None:
         self.kernel = kernel
@@ -93,10 +93,11 @@ class Toolkit:
 
     @staticmethod
     def find(sm: int | None = None) -> Toolkit:
-        """Return what is installed; found once in a process.
+        """Return the installed toolkit; found once in a process.
 
         It is the NVRTC that cuda.bindings chose, or NVRTC 12 beside it where that one alone
-        compiles for a compute capability, such as 70. BackendUnavailable says what to install.
+        compiles for a compute capability, such as 70. BackendUnavailable names the package that is
+        missing.
         """
         toolkit = _find_toolkit()
         if sm is None or sm in toolkit.targets or toolkit.version[0] <= 12:
@@ -203,7 +204,7 @@ def compile_text(name: str, text: str, sm: int) -> bytes:
     Parameters
     ----------
     name : str
-        What messages call it.
+        Its name in messages.
     text : str
         Every kernel that is asked for by its name is ``extern "C"``.
     sm : int
@@ -250,7 +251,7 @@ def _compile(
 def _compile_text(
     name: str, text: str, toolkit: Toolkit, options: Sequence[str]
 ) -> tuple[bytes | None, str]:
-    """Return the machine code, None if the compiler refuses the text, and what it says."""
+    """Return the machine code, None if the compiler refuses the text, and the log."""
     nvrtc = toolkit.nvrtc
     folders = [f"--include-path={folder}" for folder in (INCLUDE, *toolkit.include)]
     arguments = [option.encode() for option in (*options, *folders)]
@@ -267,7 +268,7 @@ def _compile_text(
 
 
 def _value(result: tuple[Any, ...]) -> Any:
-    """Return what a call of the bindings gives beside its status, which must be success."""
+    """Return the values of a call of the bindings, whose status must be success."""
     status, *values = result
     if int(status):
         raise BackendUnavailable(f"NVRTC failed: {status}. {REMEDY}")

@@ -43,8 +43,8 @@ _MOST_PITCH: Final = 2**31 - 1
 _DEFAULT_STREAMS: Final = (0, 1)
 _STREAMS_OF_ANY_CONTEXT: Final = (*_DEFAULT_STREAMS, 2)
 
-# A CUDA version that has cuPointerGetAttribute as it is called here, and what it is called with:
-# where the answer goes, which attribute, an address.
+# A CUDA version that has cuPointerGetAttribute as it is called here, and its arguments: where the
+# answer goes, the attribute, an address.
 _SINCE: Final = 11000
 _PointerQuestion = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64)
 
@@ -117,7 +117,7 @@ class Driver:
         return 10 * self._attribute(device, _MAJOR) + self._attribute(device, _MINOR)
 
     def shared_bytes(self, device: int) -> int:
-        """Return how much shared memory a block may have."""
+        """Return the bytes of shared memory that a block may have."""
         return self._attribute(device, _SHARED_BYTES)
 
     def title(self, device: int) -> str:
@@ -197,7 +197,7 @@ class Driver:
     def home_of(self, address: int, name: str) -> tuple[int, int]:
         """Return the device and the context (0 if of no one context) of an address.
 
-        InputError if it is not in GPU memory; `name` is what the message calls it.
+        InputError if it is not in GPU memory; the message calls it `name`.
         """
         device, context = ctypes.c_int(-1), ctypes.c_void_p()
         status = self._ask_pointer(ctypes.byref(device), _POINTER_DEVICE, address)
@@ -307,7 +307,7 @@ class Driver:
             self._call("cuMemcpyDtoDAsync", there, here, nbytes, stream)
 
     def poison(self, address: int, size: int, form: Format, stream: int) -> None:
-        """Fill `size` elements with what unwritten memory holds on the simulator."""
+        """Fill `size` elements with the value of unwritten memory on the simulator."""
         if not size:
             return
         value, itemsize = form.unwritten_bits, form.itemsize
@@ -323,7 +323,7 @@ class Driver:
     # --- Streams and kernels, in this thread's context ---------------------------------------
 
     def order(self, first: int, then: int) -> None:
-        """Let what comes next in stream `then` wait for what is in stream `first` by now."""
+        """Let later work in stream `then` wait for the work that is in stream `first` by now."""
         if same_stream(first, then):
             return
         event = self._call("cuEventCreate", _NO_TIMING)
@@ -355,7 +355,7 @@ class Driver:
             )
 
     def wait(self, stream: int) -> None:
-        """Wait for what is in a stream by now."""
+        """Wait for the work that is in a stream by now."""
         self._call("cuStreamSynchronize", stream)
 
     def is_capturing(self, stream: int) -> bool:
@@ -385,7 +385,7 @@ class Driver:
     def launcher(
         self, function: Any, sizes: tuple[int, int, int], stream: Any, arguments: int
     ) -> Callable[[], None]:
-        """Return what launches a function from `load` on a stream from `stream`.
+        """Return a launcher of a function from `load` on a stream from `stream`.
 
         sizes: blocks, threads of a block, and bytes of dynamic shared memory. arguments: the
         address of an array with the address of each argument, which are read at each launch.

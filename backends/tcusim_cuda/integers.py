@@ -1,4 +1,4 @@
-"""Offsets and ids in GPU memory: what they are, and offsets made of them, by kernels of our own.
+"""Offsets and ids in GPU memory: their facts, and offsets made of them, by kernels of our own.
 
 The kernels are written by hand. Nothing but a few numbers is copied to the computer's memory.
 """
@@ -120,7 +120,7 @@ offsets_of_rows(
 """
 
 
-# Texts by the names of their kernels, and what they take beside two pointers.
+# Texts by the names of their kernels, and their arguments beside two pointers.
 KERNELS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "integer_facts": (_FACTS, ("count",)),
     "offsets_of_ids": (_OF_IDS, ("count", "segments")),
@@ -137,7 +137,7 @@ def kernel_of(name: str, dtype: str) -> PlainKernel:
 
 
 def facts_of(runtime: Runtime, array: DeviceArray) -> IntegerFacts:
-    """Return what integers are; see `tcusim.backends.OffsetsBackend.facts_of_integers`."""
+    """Return the facts of integers; see `tcusim.backends.OffsetsBackend.facts_of_integers`."""
     given, driver = _without_gaps(array), Driver.open()
     blocks = min(-(-given.size // _PER_BLOCK), _MOST_BLOCKS)
     rows = np.empty((blocks, _WORDS), np.int64)

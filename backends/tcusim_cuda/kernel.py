@@ -1,4 +1,4 @@
-"""What the emitter hands to whoever compiles and launches: text, and how to call it."""
+"""Kernels, from the emitter to the compiler and the launcher: text, and how to call it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 from tcusim.machine import format_of
 from tcusim.program.grammar import Buffer, Program
 
-# The argument for memory that launches share: what `take_ticket` counts, then status words.
+# The argument for memory that launches share: the counter of `take_ticket`, then status words.
 WORKSPACE = "workspace"
 # 64-bit words before the first status word: the ticket has a cache line of its own.
 TICKET_WORDS = 16
@@ -52,7 +52,7 @@ class Kernel:
 
     @property
     def title(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return self.program.name
 
     @property
@@ -107,9 +107,9 @@ class PlainKernel:
 
     @property
     def title(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return self.name
 
 
-# What is compiled, loaded and launched.
+# A kernel that can be compiled, loaded and launched.
 AnyKernel: TypeAlias = Kernel | PlainKernel

@@ -1,4 +1,4 @@
-"""What the backends "cuda", "cupy" and "pycuda" have in common."""
+"""The common part of the backends "cuda", "cupy" and "pycuda"."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Launcher(Runtime):
     A subclass gives the library's calls. It imports the library when it is first used.
     """
 
-    # What there is to say of a program without a GPU; see `tcusim.backends.Emitter`.
+    # Facts of programs that need no GPU; see `tcusim.backends.Emitter`.
     emitter = CudaEmitter()
 
     def __init__(self) -> None:
@@ -143,24 +143,24 @@ class Launcher(Runtime):
         def launch(kernel: Kernel, given: dict[str, Any]) -> dict[str, Any]:
             sizes = {name: np.size(array) for name, array in given.items()}
             plan = LaunchPlan.of_program(kernel.program, sizes)
-            # What no block writes is what the simulator has there.
+            # Elements that no block writes hold the values that they have on the simulator.
             return DeviceSession(self, plan, arch, [kernel]).compute(given, {}, poison=True)
 
         return tap(program, inputs, warps, most, launch)
 
     def place(self) -> str:
-        """Return what a trace says of where it was made, such as "cupy on NVIDIA H200"."""
+        """Return the place that a trace names, such as "cupy on NVIDIA H200"."""
         driver = Driver.open()
         return f"{self.name} on {driver.title(driver.current_device())}"
 
     # --- DeviceBackend -----------------------------------------------------------------------
 
     def prepare(self, plan: LaunchPlan, arch: str | None = None) -> DeviceSession:
-        """Return what runs a plan on arrays in GPU memory."""
+        """Return a session that runs a plan on arrays in GPU memory."""
         return DeviceSession(self, plan, arch)
 
     def describe(self, array: Any) -> DeviceArray:
-        """Return what an array in GPU memory is."""
+        """Return the description of an array in GPU memory."""
         return on_gpu(array, "a")
 
     def arranged(self, array: Any, axes: tuple[int, ...], dtype: str) -> Any:
@@ -185,7 +185,7 @@ class Launcher(Runtime):
         return self.delivered(made.owner, given, short)
 
     def to_host(self, array: Any) -> NDArray[Any]:
-        """Return a copy of a flat array in GPU memory, once what its stream has queued is done."""
+        """Return a copy of a flat array in GPU memory, after the work in its stream."""
         given = on_gpu(array, "offsets")
         if not given.contiguous:
             return self.to_host(arranged(given, (0,), given.dtype))
@@ -212,7 +212,7 @@ class Launcher(Runtime):
     # --- OffsetsBackend ----------------------------------------------------------------------
 
     def facts_of_integers(self, array: Any) -> IntegerFacts:
-        """Return what integers in GPU memory are, once what their stream has queued is done."""
+        """Return the facts of integers in GPU memory, after the work in their stream."""
         return facts_of(self, on_gpu(array, "offsets"))
 
     def offsets_of_ids(self, ids: Any, segments: int) -> Any:

@@ -38,7 +38,7 @@ class CudaArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """What the CUDA array interface, version 3, tells."""
+        """The CUDA array interface, version 3."""
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
@@ -54,7 +54,7 @@ class CudaArray:
         return (_DLPACK_CUDA, self.device)
 
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
-        """Return a DLPack capsule; what comes next in `stream` waits for this array."""
+        """Return a DLPack capsule; later work in `stream` waits for this array."""
         try:
             core, utils = (importlib.import_module(f"cuda.core{x}") for x in ("", ".utils"))
         except ImportError as error:

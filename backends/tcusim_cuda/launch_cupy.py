@@ -65,6 +65,6 @@ class CupyLauncher(CudaLauncher):
             return self.library().empty(shape, format_of(dtype).memory_dtype)
 
     def errors(self) -> tuple[type[Exception], ...]:
-        """Return what CuPy raises when the GPU or its driver fails."""
+        """Return the exceptions that CuPy raises when the GPU or its driver fails."""
         cuda = self.library().cuda
         return (cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError)

@@ -77,7 +77,7 @@ class PycudaLauncher(Launcher):
             library = self.library()
             library.init()
             contexts[key] = library.Device(device).retain_primary_context()
-            # What was loaded there stays, whichever thread ends.
+            # Loaded kernels stay, whichever thread ends.
             Driver.open().primary_context(device)
             if threading.current_thread() is threading.main_thread():
                 # Handlers run last first: this one before that of a pycuda.autoinit imported
@@ -95,5 +95,5 @@ class PycudaLauncher(Launcher):
         return gpuarray.empty(shape, format_of(dtype).memory_dtype)
 
     def errors(self) -> tuple[type[Exception], ...]:
-        """Return what PyCUDA raises when the GPU or its driver fails."""
+        """Return the exceptions that PyCUDA raises when the GPU or its driver fails."""
         return (self.library().Error,)

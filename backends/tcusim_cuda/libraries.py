@@ -1,4 +1,4 @@
-"""The array libraries: what their arrays are, new arrays, and copies in another order or type.
+"""The array libraries: descriptions of arrays, new arrays, copies in another order or type.
 
 No GPU library is imported here: an array of a library proves that its library is there.
 """
@@ -32,7 +32,7 @@ _MOST_OF_PATTERN: Final = 2**23
 
 
 class Library:
-    """What tcusim does with arrays of one library; this one stands for every unknown library."""
+    """The arrays of one library; this class itself stands for every unknown library."""
 
     kind: ClassVar[str] = "other"
     # The module that defines the array type, and the type's name there.
@@ -52,7 +52,7 @@ class Library:
         return getattr(sys.modules.get(self.module), self.type_name, None)
 
     def describe(self, array: Any, name: str) -> DeviceArray | None:
-        """Return what an array is; None if it is in the computer's own memory."""
+        """Return the description of an array; None if it is in the computer's own memory."""
         interface = getattr(array, "__cuda_array_interface__", None)
         if interface is not None:
             return _of_interface(array, interface, name, self.kind)
@@ -85,10 +85,10 @@ class Library:
 
 
 class QuickLibrary(Library):
-    """A library whose arrays tell in well under a microsecond what a launch must know."""
+    """A library whose arrays tell their address and GPU in well under a microsecond."""
 
     # Whether it makes a new array on the device of another one, whatever the current one is, and
-    # may leave a third one current: torch goes back to what it takes for the current one.
+    # may leave a third one current: torch goes back to the one that it takes for current.
     may_switch: ClassVar[bool] = False
 
     @abstractmethod
@@ -108,7 +108,7 @@ class QuickLibrary(Library):
         """Return the handle of the library's current stream on a device."""
 
     def stream_reader(self, device: int) -> Callable[[], int]:
-        """Return what asks for the current stream on a device, again and again."""
+        """Return a function that asks for the current stream on a device."""
         return functools.partial(self.current_stream, device)
 
     def on(self, device: int) -> AbstractContextManager[Any]:
@@ -120,18 +120,18 @@ class QuickLibrary(Library):
         """Return a new array on the device of another, which is the current one."""
 
     def readers(self) -> tuple[Callable[[Any], int], Callable[[Any], bool]]:
-        """Return what tells an array's address, and whether it has no gaps, again and again.
+        """Return functions of an array: its address, and whether it has no gaps.
 
         The array is on a GPU, and nothing is recorded of it.
         """
         return self.address, self.is_plain
 
     def maker(self, like: Any, shape: tuple[int, ...], dtype: str) -> Callable[[], Any]:
-        """Return what makes such an array beside another, again and again; it does not keep it."""
+        """Return a function that makes such arrays beside another, which it does not keep."""
         return functools.partial(self.new, self.new(like, (), dtype), shape, dtype)
 
     def described(self, array: Any, name: str, *, contiguous: bool) -> DeviceArray:
-        """Return what an array in GPU memory is."""
+        """Return the description of an array in GPU memory."""
         device = self.device(array)
         return DeviceArray(
             name=name,
@@ -365,11 +365,11 @@ def quick_library(array_type: type) -> QuickLibrary | None:
     return None
 
 
-# --- What an array is -------------------------------------------------------------------------
+# --- Descriptions -----------------------------------------------------------------------------
 
 
 def on_gpu(array: Any, name: str) -> DeviceArray:
-    """Return what a GPU array is; refuse one that is not on a GPU."""
+    """Return the description of an array; refuse one that is not on a GPU."""
     found = device_array(array, name)
     if found is None:
         raise InputError(
@@ -380,7 +380,7 @@ def on_gpu(array: Any, name: str) -> DeviceArray:
 
 
 def device_array(array: Any, name: str) -> DeviceArray | None:
-    """Return what a GPU array is, or None if the array is in the computer's own memory.
+    """Return the description of an array, or None if it is in the computer's own memory.
 
     It is refused if neither a kernel nor NumPy can take it.
     """

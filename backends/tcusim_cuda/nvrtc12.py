@@ -11,7 +11,7 @@ from typing import Any
 class Nvrtc12:
     """The calls of `cuda.bindings.nvrtc` that the compiler uses, on a library of one's choice.
 
-    Each returns a status first, 0 if all is well, and then what it gives.
+    Each returns a status first, 0 if all is well, and then its values.
     """
 
     def __init__(self, path: Path) -> None:

@@ -44,7 +44,7 @@ class Step:
 
 
 class PreparedPlan:
-    """The launches of a plan, emitted, and the checks of what they are given.
+    """The launches of a plan, emitted, and the checks of their arrays.
 
     arch: the architecture whose numerics results must have, if any. first, last: the plan's names
     of its first input and of its first output. kernels: of the launches, emitted before; None emits
@@ -120,7 +120,7 @@ class PreparedPlan:
         require_writable(out)
 
     def is_aliased(self, outputs: Sequence[DeviceArray], given: Mapping[str, DeviceArray]) -> bool:
-        """Return whether the first output is the first input; refuse what else overlaps.
+        """Return whether the first output is the first input; refuse any other overlap.
 
         Where it is and the plan does not work in place, that is refused too.
         """

@@ -63,7 +63,7 @@ class Call:
 
     @property
     def configuration(self) -> str:
-        """What the launch asks of the GPU, in words."""
+        """The blocks, threads and memory of the launch, in words."""
         blocks, threads, shared = self.sizes
         return (
             f"{self.kernel.name} was to run as {blocks} blocks of {threads} threads, "
@@ -123,12 +123,12 @@ class Runtime(ABC):
         """
 
     def delivered(self, made: Any, like: DeviceArray, dtype: str) -> Any:
-        """Return what a user gets for an array from `empty`, once its launches are queued."""
+        """Return the user's form of an array from `empty`, once its launches are queued."""
         return made
 
     @abstractmethod
     def errors(self) -> tuple[type[Exception], ...]:
-        """Return what the library raises when the GPU or its driver fails."""
+        """Return the exceptions that the library raises when the GPU or its driver fails."""
 
     # --- Every runtime -----------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class Runtime(ABC):
         return function
 
     def ready(self, call: Call, stream: int) -> Callable[[], None]:
-        """Return what launches a call, which must be kept, on a stream, in the active context."""
+        """Return a launcher of a call on a stream, in the active context; keep the call."""
         driver = Driver.open()
         return driver.launcher(
             call.function, call.sizes, driver.stream(stream), call.pointers_address
@@ -163,7 +163,7 @@ class Runtime(ABC):
         driver = Driver.open()
         context = driver.context_id(driver.current_context())
         missing = {k.text: k for k in kernels if (context, k.text) not in self._loaded}
-        # Nobody waits for what is compiled here but who wants the same.
+        # Only threads that want the same kernel wait for its compilation.
         cubins = compile_kernels([*missing.values()], driver.sm(place.device)) if missing else []
         for kernel, cubin in zip(missing.values(), cubins, strict=True):
             needed = cubin.usage.shared_bytes + kernel.dynamic_shared_bytes
@@ -182,7 +182,7 @@ class Runtime(ABC):
 
     @contextmanager
     def explained(self, what: str, configured: Callable[[], str]) -> Iterator[None]:
-        """Turn a failure of the library into a LaunchError that says what was asked for."""
+        """Turn a failure of the library into a LaunchError with the configuration."""
         try:
             yield
         except Exception as error:

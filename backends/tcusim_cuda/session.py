@@ -1,4 +1,4 @@
-"""The engine: launches a plan on arrays in GPU memory, and does once what can be done once."""
+"""The engine: launches plans on arrays in GPU memory, and prepares each launch once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ALIGNMENT: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """One round of a plan's launches: the arrays by its names, and what is queued around them."""
+    """One round of a plan's launches: the arrays by its names, and copies before and after."""
 
     arrays: dict[str, DeviceArray]
     before: list[Callable[[Driver, int], None]] = field(default_factory=list)
@@ -82,16 +82,16 @@ class _Known:
     new: Callable[[], Any] | None = None
 
 
-# What gives rounds of launches for arrays by name, on a stream.
+# A function from arrays by name and a stream to rounds of launches.
 _Works: TypeAlias = Callable[[Mapping[str, DeviceArray], int], list[_Work]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Queue:
-    """The launches of a plan on one stream: ready but for the addresses of a call's arrays.
+    """The launches of a plan on one stream, prepared but for the addresses of a call's arrays.
 
     words: the arguments of all launches: addresses of the plan's inputs, of its outputs, of
-    temporaries, then scalars. calls: each with what makes it. memory: what frees the temporaries.
+    temporaries, then scalars. calls: each with its launcher. memory: frees the temporaries.
     status, status_bytes: the memory to clear before each round: none, unless the launches were made
     ready while the stream was captured.
     """
@@ -209,7 +209,7 @@ class DeviceSession:
         return out
 
     def _result_of(self, known: _Known, addresses: list[int], like: Any) -> Any:
-        """Return a new array for the result, whose address follows those of the inputs."""
+        """Return a new array for the result, and add its address to those of the inputs."""
         if known.new is None:
             known.new = known.library.maker(like, known.shape, self._result)
         made = known.new()
@@ -305,7 +305,7 @@ class DeviceSession:
     ) -> dict[str, Any]:
         """Run the plan on flat arrays, which are all NumPy's or all on a GPU; see `Launcher.run`.
 
-        poison: fill outputs with what unwritten memory holds on the simulator, first.
+        poison: fill outputs with the simulator's unwritten values first.
         """
         for name in out:
             if name not in self.plan.outputs:
@@ -528,7 +528,7 @@ class DeviceSession:
         owner, status = self.runtime.allocated(like, total, stream) if total else (None, 0)
         driver = Driver.open()
         if total:
-            # Launches with status words go on from what those before them left: see `take_ticket`.
+            # Launches with status words go on from the words of those before: see `take_ticket`.
             # Of carries by number those of numbers that no chunk has are read, and nobody writes
             # them. Nothing comes of it, but it is to be the same each time.
             driver.clear(status, total, stream)
@@ -563,7 +563,7 @@ class DeviceSession:
     ) -> None:
         """Queue rounds of launches, in the active context."""
         plan, driver, handle = self.plan, Driver.open(), queue.stream
-        # What no block writes is what the simulator has there.
+        # Elements that no block writes hold the values that they have on the simulator.
         poison = poison or len(queue.calls) < len(self.prepared.steps)
         for work in works:
             for do in work.before:
@@ -592,7 +592,7 @@ class DeviceSession:
                 launch()
 
     def _configured(self) -> str:
-        """Return what the launch that failed asked for."""
+        """Return the configuration of the launch that failed."""
         if self._now is not None:
             return self._now.configuration
         sizes = [*self._input_bytes, *(memory.nbytes for memory in self.plan.temporaries)]
@@ -613,7 +613,7 @@ def device_of(array: DeviceArray) -> int | None:
 
 
 def place_of(arrays: Sequence[DeviceArray]) -> Place:
-    """Return where arrays are; they must be on one GPU, and in one context."""
+    """Return the GPU and the context of arrays, of which all must have the same."""
     driver = Driver.open()
     homes = {one.name: driver.home_of(one.address, one.name) for one in arrays if one.size}
     devices = {

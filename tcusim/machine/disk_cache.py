@@ -40,10 +40,10 @@ _DIGEST_BYTES: Final = hashlib.sha256().digest_size
 _LENGTH_BYTES: Final = 4
 _END_BYTES: Final = _LENGTH_BYTES + _DIGEST_BYTES + len(_MAGIC)
 
-# With more than this in a folder, what was not used for longest is deleted.
+# With more than this in a folder, the files that were not used for longest are deleted.
 _MOST_BYTES: Final = 256 * 2**20
 # A file's time of change is that of its last use, to the hour: many systems do not keep that of
-# reading. No run of a compiler takes as long: what is older than this was left by a killed one.
+# reading. No run of a compiler takes as long: older workshops were left by killed ones.
 _HOUR: Final = 3600.0
 _MAKING: Final = "making-"
 # How long a process waits for another one that makes the same file, before it does so itself.
@@ -177,8 +177,8 @@ def read_code(path: Path) -> bytes | None:
 def keep_code(made: Path, paths: Sequence[Path]) -> None:
     """Seal a file and move it to its places, each at once, so that nobody sees half of it.
 
-    The places are in one folder, from which what was not used for longest goes if there is too
-    much. `made` is in its `workshop`.
+    The places are in one folder, from which the files that were not used for longest go if there is
+    too much. `made` is in its `workshop`.
     """
     names = "\n".join(path.name for path in paths).encode()
     with made.open("ab") as file:
@@ -321,7 +321,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _keep_small(folder: Path, nbytes: int) -> None:
-    """Delete what was not used for longest, if all together is too large; and leftovers.
+    """Delete leftovers, and the files that were not used for longest if all are too large.
 
     nbytes: written now. To look at all files takes time: a process does so at first, and then for
     each sixteenth of what there may be.

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from tcusim.errors import TcusimError
 from tcusim.machine.disk_cache import (
-    cache_folder,
     find_code,
     keep_code,
     part_of_cache,
@@ -24,7 +23,6 @@ from tcusim.machine.disk_cache import (
 
 __all__ = [
     "CompileError",
-    "cache_folder",
     "compiler_command",
     "compiler_version",
     "kept_library",

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tcusim.machine.disk_cache import find_code
+from tcusim.machine.disk_cache import cache_folder, find_code
 from tcusim.machine.native import (
     CompileError,
-    cache_folder,
     kept_library,
     library_path,
     shared_library,
