@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
+import weakref
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -386,6 +389,57 @@ def test_what_does_not_take_the_short_way(quick: StandIn, monkeypatch: pytest.Mo
     assert long_ways(inputs={"in": Cupy.ndarray(x.values.reshape(1, -1))}) == 1
     monkeypatch.setattr(Cupy, "stream", SimpleNamespace(ptr=5))
     assert [long_ways(), long_ways()] == [1, 0]
+    # A call that named a stream has prepared its launches.
+    monkeypatch.setattr(Cupy, "stream", SimpleNamespace(ptr=4))
+    assert long_ways() == 0
+
+
+def calls_of_ours(call: Callable[[], object]) -> int:
+    """Return the Python calls of functions of tcusim_cuda, comprehensions included."""
+    counted = 0
+
+    def count(frame: Any, event: str, given: object) -> None:
+        nonlocal counted
+        counted += event == "call" and "tcusim_cuda" in frame.f_code.co_filename
+
+    sys.setprofile(count)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+@pytest.mark.parametrize(
+    ("kind", "most", "most_into_out"), [(Cupy.ndarray, 18, 16), (OnGpu, 75, 80)]
+)
+def test_a_warm_call_takes_few_steps(
+    quick: StandIn, kind: Any, most: int, most_into_out: int
+) -> None:
+    session, x, out = few(quick), kind(aligned(FEW)), kind(aligned(np.zeros_like(FEW)))
+
+    def into_out() -> None:
+        session.run({"in": x}, out=out, shape=FEW.shape)
+
+    def into_a_new_array() -> None:
+        session.run({"in": x}, shape=FEW.shape)
+
+    for call, allowed in ((into_a_new_array, most), (into_out, most_into_out)):
+        call()
+        assert calls_of_ours(call) <= allowed
+
+
+def test_a_session_that_nobody_keeps_goes_at_once(quick: StandIn) -> None:
+    session = prepared(quick, result="float32", algorithm="scan_single_pass")
+    for _ in range(2):
+        session.run({"in": Cupy.ndarray(aligned(LONG))}, shape=LONG.shape)
+    gone = weakref.ref(session)
+    gc.disable()
+    try:
+        del session
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_another_current_context_is_no_reason_for_the_long_way(quick: StandIn) -> None:
