@@ -30,6 +30,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accuracy, "_LAST", 9)
 
 
+# What is predicted for a rule is kept, so that tests of anything else take one of these.
 def of_bits(bits: int) -> Accuracy:
     return accuracy_of(fused_unit(16, bits))
 
@@ -66,7 +67,11 @@ def test_the_model_holds_for_every_unit_and_type(arch: Arch, row: Rule) -> None:
     assert len(found.apart()) <= 3, found.apart()
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize(("claimed", "built"), marked([(24, 20), (20, 24), (25, 21), (12, 10)], 4))
+=======
+@pytest.mark.parametrize(("claimed", "built"), marked([(25, 20), (20, 25), (25, 24), (12, 10)], 4))
+>>>>>>> 2df668c (tests: round exact sums in 64-bit integers, cut fewer dask arrays; accuracy: look up a step's moments once)
 def test_where_the_model_does_not_hold_measured_errors_are_promised(
     claimed: int, built: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +96,7 @@ def test_where_the_model_does_not_hold_measured_errors_are_promised(
 
 
 def test_everything_is_json() -> None:
-    found = accuracy_of("volta", acc="f16")
+    found = of_bits(12)
     value = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert value["bits"]["chain"] == found.bits()
     assert value["caution"] == ""
@@ -107,5 +112,5 @@ def test_sums_of_integers_never_round() -> None:
 
 def test_the_share_that_is_done() -> None:
     shares: list[float] = []
-    accuracy_of(fused_unit(16, 20), share=shares.append)
+    accuracy_of(fused_unit(16, 12), share=shares.append)
     assert shares == [0.5, 1.0]

@@ -168,11 +168,12 @@ def assert_alone(
 def test_segments_of_several_groups_have_the_bits_of_each_alone(
     order: dict[str, Any], some: Some
 ) -> None:
-    for options, dtype in some(GROUPED, 4, ORDERS.index(order)):
+    turn = ORDERS.index(order)
+    for number, (options, dtype) in enumerate(some(GROUPED, 4, turn)):
         chunk = CHUNK // 16 * shape_of(options.get("tile", "16x16x16")).k
         # Full groups, groups that are not full, blocks that are not, and one element too many.
         for size, count, rest in some(
-            ((4, 2, 0), (3, 2, 0), (3, 2, 700), (5, 2, 1)), 2, ORDERS.index(order)
+            ((4, 2, 0), (3, 2, 0), (3, 2, 700), (5, 2, 1)), 4, turn + number
         ):
             assert_alone(size * chunk, count, rest, dtype, **order, **options)
             assert_alone(size * chunk - 1000, count, rest, dtype, **order, **options)
