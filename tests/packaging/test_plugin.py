@@ -111,8 +111,9 @@ from tcusim.cli.main import main
 for words in {words}:
     done = click.testing.CliRunner().invoke(main, words.split())
     assert done.exit_code == 0, done.output
-    print(done.output)
+    print(done.output, "END OF COMMAND", sep="")
 """
+END = "END OF COMMAND"
 
 
 def test_its_unit_is_everywhere_by_its_entry_point_alone(
@@ -128,9 +129,8 @@ def test_its_unit_is_everywhere_by_its_entry_point_alone(
         "explore --unit example_chip --fraction-bits 12 --tile 8x8x4 --fused-length 4 --csv - "
         "--algorithm reduction_kn --length 256 --jobs 2",
     ]
-    listed, explained, stepped, validated, cost, judged, explored = (
-        python(COMMANDS.format(words=[line]), example) for line in words
-    )
+    printed = python(COMMANDS.format(words=words), example).split(END)
+    listed, explained, stepped, validated, cost, judged, explored = map(str.strip, printed[:-1])
     assert "clock  1.2e+09 Hz (assumed: [EXAMPLE])" in listed
     assert "40x24x12 f16→f32  latency 20 cycles (assumed: [EXAMPLE])" in listed
     assert "up to 4 products a step" in explained
@@ -143,7 +143,8 @@ def test_its_unit_is_everywhere_by_its_entry_point_alone(
     assert "latency of 40x24x12" not in cost
     assert "example_chip" in judged
     # Its two tiles beside the invented one, in processes that know it by its entry point, too.
-    rows = [line.split(",")[:2] for line in explored.splitlines()[1:]]
+    table = explored[explored.index("unit,tile") :]
+    rows = [line.split(",")[:2] for line in table.splitlines()[1:]]
     assert rows == [["", "8x8x4"], ["example_chip", "40x24x12"], ["example_chip", "8x24x12"]]
     expression = "__import__('tcusim').machine.unit_of('example_chip').cores.value"
     assert attempt(python, expression, example) == "8"
