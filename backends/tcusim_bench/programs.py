@@ -19,7 +19,6 @@ from tcusim.arrays.problem import (
     AnyProblem,
     Problem,
     ProductProblem,
-    RaggedProblem,
     rounded_longest,
     tile_for,
 )
@@ -178,7 +177,7 @@ class Recipe:
                 segments, longest = -(-length // inner), inner
         if segments is not None:
             longest = rounded_longest(longest, length, common["tile"].k)
-            return RaggedProblem(segments=segments, longest=longest, **common)
+            return Problem(by_offsets=segments, longest=longest, **common)
         return Problem(segment_size=inner, **common)
 
 

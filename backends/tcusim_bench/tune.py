@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tcusim.arrays.planner import choose
-from tcusim.arrays.problem import Problem as SegmentsOfOneSize
+from tcusim.arrays.problem import Problem as SegmentProblem
 from tcusim.arrays.tuned import TUNED, TunedRow, row_for, with_numbers
 from tcusim.arrays.tuning import tuning_of
 from tcusim.errors import AgreementError, InputError, TcusimError
@@ -88,7 +88,7 @@ class _Search:
         self._problem, self._until = problem, until
         recipe = next(iter(plans(problem.case, arch_name(problem.device.sm))))
         posed = recipe.problem(problem.case.length)
-        if not isinstance(posed, SegmentsOfOneSize):
+        if not isinstance(posed, SegmentProblem) or posed.by_offsets is not None:
             raise InputError(f"{problem.case}: segments of this size are scanned by offsets")
         self._posed, self._result = posed, recipe.result
         self._usual = tuning_of(posed.arch)

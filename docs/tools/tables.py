@@ -17,7 +17,6 @@ from citations import linked
 import tcusim
 from tcusim.algorithms import Algorithm, Level, algorithm_of, algorithms, segmented_algorithms
 from tcusim.arrays.planner import STRATEGIES
-from tcusim.arrays.problem import Problem, RaggedProblem
 from tcusim.machine import (
     FIGURES,
     FORMATS,
@@ -228,12 +227,11 @@ def memory_table() -> str:
 
 def strategy_table() -> str:
     """Return which strategies the planner has, in their order."""
-    kinds = {Problem: "segments of one size", RaggedProblem: "segments by offsets"}
     rows = (
-        (what, f"`{row.name}`", row.suits)
-        for kind, what in kinds.items()
-        for row in STRATEGIES[kind]
-        if row.name != "named"
+        (kind, f"`{row.name}`", row.suits)
+        for kind, strategies in STRATEGIES.items()
+        for row in strategies
+        if row.name != "named" and kind != "products"
     )
     return table(("for", "strategy", "takes"), rows)
 

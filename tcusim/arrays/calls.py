@@ -41,8 +41,6 @@ from tcusim.arrays.plans import (
 from tcusim.arrays.problem import (
     Problem,
     ProductProblem,
-    RaggedProblem,
-    SegmentProblem,
     require_unnamed,
     rounded_longest,
     tile_for,
@@ -423,7 +421,7 @@ def _shaped(ready: Ready, layout: Layout, plan: Planned | None) -> Ready:
 def _segments_by_plan(plan: Planned, a: Any, call: Call) -> Ready:
     """Return what is ready of a plan's sum or scan."""
     p, spec = plan.problem, plan.spec
-    assert isinstance(p, SegmentProblem)
+    assert isinstance(p, Problem)
     by_offsets = _require_offsets(plan, p, call)
     if (call.initial is not None) != spec.carry:
         raise InputError(
@@ -440,7 +438,7 @@ def _segments_by_plan(plan: Planned, a: Any, call: Call) -> Ready:
             f"{facts.dtype}; make another plan, or cast the array"
         )
     plan, layout, own = _plan_at(plan, home), _layout_by_plan(plan, p, shape), None
-    if isinstance(p, RaggedProblem) and not by_offsets:
+    if p.by_offsets is not None and not by_offsets:
         own = offsets_of(home, a, Call(offsets=layout.even_edges), length=p.length, rows=1)
     needed = _needed(home, a, (layout.order, plan.rule.work))
     arch = p.arch or "hopper"
@@ -448,18 +446,16 @@ def _segments_by_plan(plan: Planned, a: Any, call: Call) -> Ready:
     return _shaped(ready, layout, plan)
 
 
-def _layout_by_plan(plan: Planned, p: SegmentProblem, shape: tuple[int, ...]) -> Layout:
+def _layout_by_plan(plan: Planned, p: Problem, shape: tuple[int, ...]) -> Layout:
     """Return the layout of an array of a shape that is taken as flat, and scanned in it."""
     layout = Layout(
         kind=p.kind,
         order=tuple(range(len(shape))),
         lead=(),
         length=p.length,
-        segment_size=(
-            p.segment_size if isinstance(p, Problem) else plan.spec.segment_size or p.length
-        ),
+        segment_size=p.segment_size or plan.spec.segment_size or p.length,
         is_whole=not plan.spec.is_segmented,
-        by_offsets=p.segments if isinstance(p, RaggedProblem) else None,
+        by_offsets=p.by_offsets,
         initial=plan.spec.initial,
     )
     if p.kind == "scan":
@@ -467,16 +463,15 @@ def _layout_by_plan(plan: Planned, p: SegmentProblem, shape: tuple[int, ...]) ->
     return replace(layout, kept=() if plan.operation == "sum" else (layout.segments,))
 
 
-def _require_offsets(plan: Planned, p: SegmentProblem, call: Call) -> bool:
+def _require_offsets(plan: Planned, p: Problem, call: Call) -> bool:
     """Return whether a call gives offsets; refuse it if the plan is not for them."""
     given = call.by_offsets
-    takes_some = isinstance(p, RaggedProblem) and plan.spec.segment_size is None
+    takes_some = p.by_offsets is not None and plan.spec.segment_size is None
     if given and not takes_some:
         raise InputError(
             f"{plan!r} takes no offsets; plan {plan.operation!r} with segments=, their number"
         )
     if takes_some and not given:
-        assert isinstance(p, RaggedProblem)
         raise InputError(f"this plan is for {p.segments} segments by offsets; give offsets=")
     return given
 
@@ -484,7 +479,7 @@ def _require_offsets(plan: Planned, p: SegmentProblem, call: Call) -> bool:
 def _require_fitting(plan: Planned, offsets: Offsets) -> None:
     """Refuse offsets of other segments than planned."""
     p = plan.problem
-    assert isinstance(p, RaggedProblem)
+    assert isinstance(p, Problem)
     if offsets.segments != p.segments:
         raise InputError(
             f"this plan takes {p.segments + 1} offsets, of {p.segments} segments, got "
@@ -513,7 +508,7 @@ def _plan_at(plan: Planned, home: Home) -> Planned:
         # The usual tile is that of the types.
         named = None if p.tile == tile_for(p.types, None) else p.tile
         problem = replace(p, types=rule.types, tile=tile_for(rule.types, named))
-    if isinstance(problem, SegmentProblem):
+    if isinstance(problem, Problem):
         # Digits of NumPy arrays had none.
         problem = replace(problem, carry=spec.carry)
     if (problem, rule.result) == (p, plan.rule.result):

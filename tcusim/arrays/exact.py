@@ -26,7 +26,6 @@ from tcusim.arrays.problem import (
     AnyProblem,
     Problem,
     ProductProblem,
-    RaggedProblem,
     rounded_longest,
 )
 from tcusim.machine import format_of, split_values
@@ -109,34 +108,43 @@ def through(work: Work, stages: Sequence[Stage]) -> Steps:
 def few_summed(work: Work, result: np.dtype[Any]) -> Array | None:
     """Return exact sums of a few elements, for which no launch is worth its time; else None."""
     p = work.problem
-    if not isinstance(p, Problem | RaggedProblem) or p.kind != "reduction" or p.algorithm:
+    if not isinstance(p, Problem) or p.kind != "reduction" or p.algorithm:
         return None
     return few_sums(work.arrays["in"], _edges(work), result) if p.length <= _FEW else None
 
 
-def stages_of(rule: TypeRule, *, product: bool) -> tuple[Stage, ...]:
+def stages_of(rule: TypeRule, problem: AnyProblem) -> tuple[Stage, ...]:
     """Return the stages by which NumPy arrays are computed under a rule of types."""
+    if not isinstance(problem, Problem):
+        return _stages_of_product(rule)
+    first = () if problem.by_offsets is None else (_present,)
     result = numpy_type(rule.result)
     match rule.method:
         case "digits":
-            if product:
-                return (partial(_product_digits, result=result),)
-            return _present, partial(_digits, numeral=Integers(result))
+            return *first, partial(_digits, numeral=Integers(result))
         case "bf16 parts":
-            stages = (_product_specials, _product_range)
-            return stages if product else (_present, _specials, _scaled)
+            return *first, _specials, _scaled
         case "f16 parts":
-            if product:
-                return _product_specials, partial(_product_parts, result=result)
-            return _present, _specials, partial(_parts, result=result)
+            return *first, _specials, partial(_parts, result=result)
         case "fixed point":
-            return _present, partial(_digits, numeral=FixedPoint(result))
+            return *first, partial(_digits, numeral=FixedPoint(result))
         case "as it is":
-            if product:
-                return ()
             # Additions keep what is not finite to its own results, as on a GPU.
             adds = adds_rows(rule.types.ab, rule.types.acc)
-            return (_present,) if adds else (_present, _specials)
+            return first if adds else (*first, _specials)
+
+
+def _stages_of_product(rule: TypeRule) -> tuple[Stage, ...]:
+    result = numpy_type(rule.result)
+    match rule.method:
+        case "digits":
+            return (partial(_product_digits, result=result),)
+        case "bf16 parts":
+            return _product_specials, _product_range
+        case "f16 parts":
+            return _product_specials, partial(_product_parts, result=result)
+        case _:
+            return ()
 
 
 # --- Sums and scans -------------------------------------------------------------------------------
@@ -145,8 +153,6 @@ def stages_of(rule: TypeRule, *, product: bool) -> tuple[Stage, ...]:
 def _present(work: Work) -> Steps:
     """Leave out empty segments, if they are many: their sums are zero, and their scans nothing."""
     p = _segments_of(work)
-    if not isinstance(p, RaggedProblem):
-        return (yield work)
     lengths = np.diff(_edges(work))
     present = np.flatnonzero(lengths)
     if p.segments - present.size < _MANY_EMPTY:
@@ -154,7 +160,7 @@ def _present(work: Work) -> Steps:
     arrays = dict(work.arrays, offsets=np.append(0, np.cumsum(lengths[present])))
     if "carry" in arrays:
         arrays["carry"] = arrays["carry"][present]
-    sums = yield Work(replace(p, segments=present.size), arrays)
+    sums = yield Work(replace(p, by_offsets=present.size), arrays)
     if p.kind == "scan":
         return sums
     result = np.zeros(p.segments, sums.dtype)
@@ -317,7 +323,8 @@ def _sums_of(
             row[:size] = digits[place]
         made = yield Work(problem, {"in": rows.reshape(-1), **offsets})
         each = made.astype(np.int64).reshape(len(places), -1)
-        if isinstance(problem, Problem) and piece.last - piece.first == 1 < problem.segments:
+        is_cut = problem.by_offsets is None and piece.last - piece.first == 1
+        if is_cut and problem.segments > 1:
             each = _joined(each, rows, problem)
         sums |= dict(zip(places, each[:, : size if p.kind == "scan" else None], strict=True))
     return sums
@@ -339,22 +346,20 @@ def _joined(sums: Ints, rows: Array, p: Problem) -> Ints:
     return scans.reshape(len(rows), -1)
 
 
-def _problem_of(
-    work: Work, piece: _Piece, rows: int
-) -> tuple[Problem | RaggedProblem, dict[str, Array]]:
+def _problem_of(work: Work, piece: _Piece, rows: int) -> tuple[Problem, dict[str, Array]]:
     """Return the problem of so many rows of a piece, and offsets if it has some."""
     p, size = _segments_of(work), piece.end - piece.begin
     if rows == 1 and size == p.length:
         others = {name: array for name, array in work.arrays.items() if name == "offsets"}
         return p, others
     segments = piece.last - piece.first
-    if isinstance(p, RaggedProblem) and segments > 1:
+    if p.by_offsets is not None and segments > 1:
         edges = _edges_of(work, piece)
         longest = rounded_longest(int(np.diff(edges).max()), rows * size, p.tile.k)
-        problem = replace(p, length=rows * size, segments=rows * segments, longest=longest)
+        problem = replace(p, length=rows * size, by_offsets=rows * segments, longest=longest)
         return problem, {"offsets": edges_of_rows(edges, rows)}
     # What has one segment is cut into parts, which are quicker to simulate.
-    segment = p.segment_size if isinstance(p, Problem) and segments > 1 else min(size, _PART)
+    segment = p.segment_size if segments > 1 else min(size, _PART)
     common = {name: getattr(p, name) for name in ("kind", "order", "types", "tile", "arch")}
     common |= {"algorithm": p.algorithm, "strategy": p.strategy}
     # The last segment of each row is filled up with zeros.
@@ -362,7 +367,7 @@ def _problem_of(
     return Problem(length=rows * whole, segment_size=segment, **common), {}
 
 
-def _pieces(p: Problem | RaggedProblem, work: Work, width: int) -> Iterator[_Piece]:
+def _pieces(p: Problem, work: Work, width: int) -> Iterator[_Piece]:
     """Yield pieces of a work whose elements have about so many digits, in the order of the scan.
 
     Each has whole segments, or is a part of one that is longer.
@@ -371,7 +376,7 @@ def _pieces(p: Problem | RaggedProblem, work: Work, width: int) -> Iterator[_Pie
     most = min(most, p.types.most_digits or most)
     if p.length <= most:
         yield _Piece(0, p.length, 0, p.segments)
-    elif isinstance(p, Problem) and p.segment_size <= most:
+    elif p.by_offsets is None and p.segment_size <= most:
         step = most // p.segment_size
         for first in range(0, p.segments, step):
             last = min(first + step, p.segments)
@@ -399,7 +404,7 @@ def _edges_of(work: Work, piece: _Piece) -> Ints:
     p = _segments_of(work)
     if not (piece.starts and piece.ends):
         return np.array([0, piece.end - piece.begin])
-    if isinstance(p, RaggedProblem):
+    if p.by_offsets is not None:
         edges: Ints = work.arrays["offsets"][piece.first : piece.last + 1]
         return edges - piece.begin
     edges = np.arange(piece.last - piece.first + 1) * p.segment_size
@@ -418,18 +423,17 @@ def _counted(work: Work, *marks: Bools) -> list[Ints]:
     return [before[end] - before[begin] for before in sums]
 
 
-def _segments_of(work: Work) -> Problem | RaggedProblem:
-    assert isinstance(work.problem, (Problem, RaggedProblem))
+def _segments_of(work: Work) -> Problem:
+    assert isinstance(work.problem, Problem)
     return work.problem
 
 
 def _edges(work: Work) -> Ints:
     """Return where segments begin, and where the last one ends."""
     p = _segments_of(work)
-    if isinstance(p, RaggedProblem):
+    if p.by_offsets is not None:
         edges: Ints = work.arrays["offsets"]
         return edges
-    assert isinstance(p, Problem)
     return np.minimum(np.arange(p.segments + 1) * p.segment_size, p.length)
 
 

@@ -34,8 +34,6 @@ from tcusim.arrays.problem import (
     AnyProblem,
     Problem,
     ProductProblem,
-    RaggedProblem,
-    SegmentProblem,
     Types,
     rounded_up,
 )
@@ -177,7 +175,7 @@ def choose(problem: AnyProblem, title: str, tuning: Tuning | None = None) -> Cho
     refused. Raises what the first strategy raises where no program is built for the tile.
     """
     tuning = tuning or tuned(tuning_of(problem.arch), problem)
-    if isinstance(problem, SegmentProblem) and _is_by_parts(problem):
+    if isinstance(problem, Problem) and _is_by_parts(problem):
         return _by_parts(problem, title, tuning)
     refused: dict[str, Unsupported | VerifyError] = {}
     for strategy in _strategies_for(problem, tuning):
@@ -193,13 +191,13 @@ def choose(problem: AnyProblem, title: str, tuning: Tuning | None = None) -> Cho
     raise next(iter(refused.values()))
 
 
-def _is_by_parts(p: SegmentProblem) -> bool:
+def _is_by_parts(p: Problem) -> bool:
     """Return whether float16 is summed exactly, and one float64 does not hold all sums."""
     t = p.types
     return (t.source, t.acc, t.part) == ("f16", "f64", None) and p.most > MOST_FLOAT16
 
 
-def _by_parts(problem: SegmentProblem, title: str, tuning: Tuning) -> Choice:
+def _by_parts(problem: Problem, title: str, tuning: Tuning) -> Choice:
     """Return the launches that sum whole numbers and fractions apart, and round what they make.
 
     If segments of one size can be cut into chunks whose sums float64 holds, these are what has
@@ -212,7 +210,6 @@ def _by_parts(problem: SegmentProblem, title: str, tuning: Tuning) -> Choice:
     if cut is None:
         sums, choice = _add_parts(made, problem, title, tuning, given)
     else:
-        assert isinstance(problem, Problem)
         types = replace(problem.types, result="f64")
         of_chunks = replace(problem, kind="reduction", order=FORWARD, segment_size=cut, types=types)
         name, _ = _add_plan(made, of_chunks, title, tuning, given, "sums")
@@ -230,7 +227,6 @@ def _by_parts(problem: SegmentProblem, title: str, tuning: Tuning) -> Choice:
     if problem.kind == "reduction" or cut is None:
         made.add(join_parts(problem.tile, problem.types.result), sums, "out")
     else:
-        assert isinstance(problem, Problem)
         _add_exact_scan(made, replace(problem, segment_size=cut), tuning, sums)
     return Choice(choice.strategy, made.finish(title), (reason, *choice.rationale))
 
@@ -256,12 +252,12 @@ def _add_exact_scan(
     made.add(program, given, "out")
 
 
-def _exact_cut(p: SegmentProblem) -> int | None:
+def _exact_cut(p: Problem) -> int | None:
     """Return the elements of chunks that float64 sums exactly; None if segments have no such cut.
 
     A scan's chunk is a panel of a warp, of several rows. The whole array may be cut anywhere.
     """
-    if not isinstance(p, Problem) or p.algorithm is not None or p.strategy is not None:
+    if p.by_offsets is not None or p.algorithm is not None or p.strategy is not None:
         return None
     grid = Grid.of(p.tile)
     most, least = (MOST_FLOAT16, 2 * grid.row) if p.kind == "reduction" else (grid.panel, grid.row)
@@ -272,7 +268,7 @@ def _exact_cut(p: SegmentProblem) -> int | None:
 
 def _add_parts(
     made: PlanBuilder,
-    problem: SegmentProblem,
+    problem: Problem,
     title: str,
     tuning: Tuning,
     given: Mapping[str, str],
@@ -289,7 +285,7 @@ def _add_parts(
 
 def _add_plan(
     made: PlanBuilder,
-    problem: SegmentProblem,
+    problem: Problem,
     title: str,
     tuning: Tuning,
     given: Mapping[str, str],
@@ -310,7 +306,10 @@ def _add_plan(
 
 def _strategies_for(problem: AnyProblem, tuning: Tuning) -> Sequence[Strategy[Any]]:
     """Return the strategies that apply, in order, or the one that the problem names."""
-    table = STRATEGIES[type(problem)]
+    kind = "products"
+    if isinstance(problem, Problem):
+        kind = "segments of one size" if problem.by_offsets is None else "segments by offsets"
+    table = STRATEGIES[kind]
     if problem.strategy is None:
         found = [row for row in table if row.applies(problem, tuning)]
         if not found:
@@ -334,7 +333,7 @@ def _strategies_for(problem: AnyProblem, tuning: Tuning) -> Sequence[Strategy[An
 
 def _precision(problem: AnyProblem) -> Iterator[str]:
     """Yield how a named algorithm's sums are kept precise, if it is not a scan that adds."""
-    if not isinstance(problem, SegmentProblem) or problem.algorithm is None:
+    if not isinstance(problem, Problem) or problem.algorithm is None:
         return
     if problem.as_printed:
         yield "as the paper prints it: partial sums are rounded, and chains have no limit"
@@ -394,7 +393,7 @@ def _add_one(draft: Draft[Problem], name: str, reason: str, **options: Any) -> N
     _launch_wide(draft, name, p.segment_size, _given(p), "out", **options, **p.scan_options)
 
 
-def _given(p: SegmentProblem) -> dict[str, str]:
+def _given(p: Problem) -> dict[str, str]:
     """Return the inputs of a launch that takes what the problem's calls are given."""
     return {memory.name: memory.name for memory in p.inputs}
 
@@ -536,7 +535,7 @@ class _Level:
     cuts: tuple[int, ...] = ()
 
     @staticmethod
-    def of(p: RaggedProblem) -> _Level:
+    def of(p: Problem) -> _Level:
         """Return the array's elements."""
         return _Level("in", p.length, max(1, p.most))
 
@@ -563,7 +562,7 @@ _SCANS: Final = (
 
 
 def _launch_by_offsets(
-    draft: Draft[RaggedProblem],
+    draft: Draft[Problem],
     name: str,
     size: int,
     inputs: Mapping[str, str],
@@ -591,17 +590,17 @@ def _launch_by_offsets(
     return draft.add(program, inputs, to)
 
 
-def _numbers(draft: Draft[RaggedProblem], name: str, cut: int | None) -> int:
+def _numbers(draft: Draft[Problem], name: str, cut: int | None) -> int:
     """Return how many numbers the chunks of an array have at most; see `RaggedRows.numbers`."""
     chunks = 0 if cut is None else draft.memory[name].size // cut
     return chunks + draft.problem.segments
 
 
-def _is_row(p: RaggedProblem, tuning: Tuning) -> bool:
+def _is_row(p: Problem, tuning: Tuning) -> bool:
     return p.most <= Grid.of(p.tile).row
 
 
-def _launch_rows(draft: Draft[RaggedProblem]) -> None:
+def _launch_rows(draft: Draft[Problem]) -> None:
     """Add one launch in which each segment is a row of tiles."""
     p = draft.problem
     draft.reasons.append(f"no segment has more than {p.most} elements: each is a row")
@@ -610,7 +609,7 @@ def _launch_rows(draft: Draft[RaggedProblem]) -> None:
     _launch_by_offsets(draft, f"{p.kind}_ragged", line, _given(p), "out", **options)
 
 
-def _launch_ragged_chunks(draft: Draft[RaggedProblem]) -> None:
+def _launch_ragged_chunks(draft: Draft[Problem]) -> None:
     """Add the launches for segments cut into rows."""
     p, row = draft.problem, Grid.of(draft.problem.tile).row
     known = f"a segment may have {'all ' if p.longest is None else ''}{p.longest or p.length}"
@@ -642,7 +641,7 @@ def _launch_ragged_chunks(draft: Draft[RaggedProblem]) -> None:
     _launch_by_offsets(draft, "reduction_ragged_simt", line, sums.inputs(), "out", **options)
 
 
-def _add_ragged_carries(draft: Draft[RaggedProblem], level: _Level, number: int) -> str:
+def _add_ragged_carries(draft: Draft[Problem], level: _Level, number: int) -> str:
     """Scan what precedes each value of a level in its segment; return the results' name."""
     count, by = _SCANS[number]
     options: dict[str, Any] = {"levels": level.cuts, "by": by, "exclusive": True}
@@ -666,14 +665,14 @@ def _add_ragged_carries(draft: Draft[RaggedProblem], level: _Level, number: int)
     return _launch_by_offsets(draft, "scan_ragged_simt", line, inputs, "carries", **options)
 
 
-def _is_mostly_zeros(draft: Draft[RaggedProblem], level: _Level, count: int | None) -> bool:
+def _is_mostly_zeros(draft: Draft[Problem], level: _Level, count: int | None) -> bool:
     """Return whether trees with a row for all values of a segment, or group, are too many."""
     line = min(level.longest, count or level.longest)
     values = draft.problem.segments * rounded_up(line, 1)
     return line > TREE_VALUES and values > draft.tuning.ragged.few_values
 
 
-def _add_rounds(draft: Draft[RaggedProblem], level: _Level, number: int) -> dict[str, str]:
+def _add_rounds(draft: Draft[Problem], level: _Level, number: int) -> dict[str, str]:
     """Find the later rounds of the trees over a level's values; return the arrays' names.
 
     A tree of all values of a segment in one row would be mostly zeros, where most segments have
@@ -707,7 +706,7 @@ def _add_rounds(draft: Draft[RaggedProblem], level: _Level, number: int) -> dict
     return draft.add_several(program, sums.inputs(carries), names | {"carries": "carries"})
 
 
-def _add_simt_sums(draft: Draft[RaggedProblem], level: _Level, cut: int) -> _Level:
+def _add_simt_sums(draft: Draft[Problem], level: _Level, cut: int) -> _Level:
     """Add up chunks of a level in shared memory; return the level of their sums."""
     options = {"levels": level.cuts, "rows_per_warp": draft.tuning.ragged.rows_of(cut)}
     name = _launch_by_offsets(
@@ -774,18 +773,18 @@ def _chain(types: Types) -> int | None:
 
 # --- The tables -------------------------------------------------------------------------------
 
-STRATEGIES: Final[Mapping[type[AnyProblem], tuple[Strategy[Any], ...]]] = {
-    Problem: (
+STRATEGIES: Final[Mapping[str, tuple[Strategy[Any], ...]]] = {
+    "segments of one size": (
         Strategy("named", "a named algorithm", _is_named, _launch_named),
         Strategy("short", "segments of a few elements", _is_short, _launch_short),
         Strategy("panels", "segments that a warp takes alone", _is_in_panels, _launch_panels),
         Strategy("single_pass", "segments that blocks share", _is_shared, _launch_shared),
     ),
-    RaggedProblem: (
+    "segments by offsets": (
         Strategy("row_per_segment", "segments of at most a row", _is_row, _launch_rows),
         Strategy("rows", "all segments by offsets", _is_always, _launch_ragged_chunks),
     ),
-    ProductProblem: (
+    "products": (
         Strategy("named", "a named algorithm", _is_named, _launch_named_product),
         Strategy("gemv", "a vector on the right", _is_by_a_vector, _launch_gemv),
         Strategy("gemm", "all products", _is_always, _launch_gemm),

@@ -24,8 +24,6 @@ from tcusim.arrays.problem import (
     AnyProblem,
     Problem,
     ProductProblem,
-    RaggedProblem,
-    SegmentProblem,
     pieces_of,
     rounded_longest,
     tile_for,
@@ -56,8 +54,8 @@ class Planned:
     ----------
     spec : Spec
         The operation, and the keywords that were given beside those in `problem` and `rule`.
-    problem : Problem, RaggedProblem or ProductProblem
-        Sizes, types and tile of the launches; the second if segments lie by offsets.
+    problem : Problem or ProductProblem
+        Sizes, types and tile of the launches of a sum or a scan, or of a product.
     rule : TypeRule
         The types of arrays and results, and how they are made to fit those of the launches.
     launch_plan : LaunchPlan
@@ -77,16 +75,18 @@ class Planned:
     strategy: str
     rationale: tuple[str, ...]
     stages: tuple[Stage, ...] = ()
+    # The problem of the launches: the plan's own, or with digits one of shorter segments.
+    _launched: AnyProblem | None = None
     # What backends made ready, by the backend's name.
     _sessions: dict[str, Session] = field(default_factory=dict, init=False)
 
     def compute(self, arrays: Mapping[str, Array], call: Call, before: Sequence[Stage]) -> Array:
         """Return the flat result for flat NumPy arrays by the plan's names."""
-        runner = get_backend(self.backend or "numpy")
-        whole = Work(self.problem, arrays)
+        spec, whole = self.spec, Work(self.problem, arrays)
+        runner = get_backend(spec.backend or "numpy")
         steps = through(whole, (*before, *self.stages))
         result: Any = None
-        watched = any(one is not None for one in (self.backend, call.report, call.progress))
+        watched = not (spec.backend is None and call.report is None and call.progress is None)
         with np.errstate(all="ignore"):
             if self.rule.method == "fixed point" and not watched:
                 few = few_summed(whole, numpy_type(self.rule.result))
@@ -95,14 +95,18 @@ class Planned:
             try:
                 while True:
                     work = steps.send(result)
-                    launches = launches_for(work.problem).plan
-                    made = runner.run(launches, work.arrays, arch=self.arch, progress=call.progress)
+                    launches = self._launches_of(work.problem)
+                    made = runner.run(launches, work.arrays, arch=spec.arch, progress=call.progress)
                     result = made["out"]
                     if call.report is not None:
                         call.report.note(launches, self.problem.arch or "")
             except StopIteration as end:
                 total: Array = end.value
                 return total
+
+    def _launches_of(self, problem: AnyProblem) -> LaunchPlan:
+        """Return the launches for the problem of a stage: the plan's own, if it is this one."""
+        return self.launch_plan if problem is self._launched else launches_for(problem).plan
 
     def session_on(self, backend: DeviceBackend) -> Session:
         """Return the plan made ready on a backend, the first time it is asked for."""
@@ -229,7 +233,7 @@ def _sizes(problem: AnyProblem, rule: TypeRule) -> str:
 
 def segment_problem(
     spec: Spec, layout: Layout, rule: TypeRule, arch: str, longest: int | None = None
-) -> Problem | RaggedProblem:  # fmt: skip
+) -> Problem:  # fmt: skip
     """Return the problem of a sum or scan of arrays of a layout."""
     length = layout.rows * (layout.length + layout.missing)
     common = _common(spec, rule, arch)
@@ -238,8 +242,8 @@ def segment_problem(
     common["carry"] = spec.carry and rule.method not in ("digits", "fixed point")
     if layout.by_offsets is None:
         return Problem(segment_size=min(layout.segment_size, length), **common)
-    return RaggedProblem(
-        segments=layout.by_offsets * layout.rows,
+    return Problem(
+        by_offsets=layout.by_offsets * layout.rows,
         longest=rounded_longest(longest, length, common["tile"].k),
         **common,
     )
@@ -290,12 +294,11 @@ def plan_for(
     spec: Spec, problem: AnyProblem, rule: TypeRule, kind: type[Planned] = Planned
 ) -> Planned:
     """Return the plan for a problem; the latest are kept. kind: its class."""
-    is_product = isinstance(problem, ProductProblem)
-    if isinstance(problem, SegmentProblem):
-        _require_exact(problem, rule)
     launched = problem
-    if isinstance(problem, (Problem, RaggedProblem)) and rule.method in ("digits", "fixed point"):
-        launched = pieces_of(problem)
+    if isinstance(problem, Problem):
+        _require_exact(problem, rule)
+        if rule.method in ("digits", "fixed point"):
+            launched = pieces_of(problem)
     choice = launches_for(launched)
     names = ", ".join(launch.program.name for launch in choice.plan.launches)
     title = f"Plan({spec.operation!r}, {_sizes(problem, rule)}: {names})"
@@ -306,11 +309,12 @@ def plan_for(
         launch_plan=replace(choice.plan, title=title),
         strategy=choice.strategy,
         rationale=choice.rationale,
-        stages=stages_of(rule, product=is_product),
+        stages=stages_of(rule, problem),
+        _launched=launched,
     )
 
 
-def _require_exact(problem: SegmentProblem, rule: TypeRule) -> None:
+def _require_exact(problem: Problem, rule: TypeRule) -> None:
     """Refuse what stages cannot make exact, or not safe."""
     if rule.method == "fixed point" and problem.types.acc == "f64" and problem.most > MOST_BY_PARTS:
         raise Unsupported(

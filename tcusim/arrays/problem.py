@@ -6,7 +6,6 @@ launches, so that plans can be kept and found again by their problems.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -24,8 +23,6 @@ __all__ = [
     "AnyProblem",
     "Problem",
     "ProductProblem",
-    "RaggedProblem",
-    "SegmentProblem",
     "Shape",
     "Types",
     "pieces_of",
@@ -95,8 +92,8 @@ class Types:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnyProblem(ABC):
-    """What all problems have in common.
+class _Problem:
+    """What sums, scans and products have in common.
 
     tile: what one product takes. arch: whose tensor cores and shared memory there are; None has
     every type, and room for any block. algorithm: the one to launch; None is the planner's choice.
@@ -116,11 +113,6 @@ class AnyProblem(ABC):
             object.__setattr__(self, "arch", arch_of(self.arch).name)
 
     @property
-    @abstractmethod
-    def inputs(self) -> tuple[Memory, ...]:
-        """The arrays that a call is given."""
-
-    @property
     def as_printed(self) -> bool:
         """Whether to compute as the paper prints it.
 
@@ -136,58 +128,42 @@ class AnyProblem(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentProblem(AnyProblem):
-    """A "reduction" or a "scan" (its kind) of an array of a length, however the segments lie.
+class Problem(_Problem):
+    """A "reduction" or a "scan" (its kind) of the segments of an array of a length.
 
-    carry: whether a value is given for each segment that precedes its first element.
+    segment_size: of segments of one size, of which the last may be shorter. by_offsets: the number
+    of segments of any lengths that lie by offsets; None for those of one size. longest: the most
+    elements that one of them may have, where that is known; it may save launches. carry: whether a
+    value is given for each segment that precedes its first element.
     """
 
     kind: str
     length: int
+    segment_size: int = 0
+    by_offsets: int | None = None
+    longest: int | None = None
     order: Order = FORWARD
     carry: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse what the architecture cannot do, and an algorithm for segments by offsets."""
+        _Problem.__post_init__(self)
+        if self.by_offsets is not None:
+            require_unnamed(self.algorithm)
+
     @property
-    @abstractmethod
+    def segments(self) -> int:
+        """Number of segments."""
+        if self.by_offsets is not None:
+            return self.by_offsets
+        return -(-self.length // self.segment_size)
+
+    @property
     def most(self) -> int:
         """The most elements that a segment can have."""
-
-    def _carries(self, segments: int) -> tuple[Memory, ...]:
-        """Return the array of what precedes each of so many segments, if that is given."""
-        return (Memory("carry", self.types.sums, segments),) if self.carry else ()
-
-    @property
-    def _initial_text(self) -> str:
-        return ", with initial values" if self.carry else ""
-
-    @property
-    def scan_options(self) -> dict[str, bool]:
-        """What an algorithm is to be told of the order and of what precedes, if it is not usual."""
-        given = {"exclusive": self.order.exclusive, "reverse": self.order.reverse}
-        given["carry"] = self.carry
-        return {name: value for name, value in given.items() if value}
-
-    @property
-    def order_text(self) -> str:
-        """The order in words, if it is not the usual one."""
-        return "".join(f", {name}" for name in self.scan_options if name != "carry")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem(SegmentProblem):
-    """A sum or a scan of segments of one size; the last one may be shorter."""
-
-    segment_size: int
-
-    @property
-    def most(self) -> int:
-        """The elements of a segment."""
-        return self.segment_size
-
-    @property
-    def inputs(self) -> tuple[Memory, ...]:
-        """The array, and what precedes each segment."""
-        return Memory("in", self.types.source, self.length), *self._carries(self.segments)
+        if self.by_offsets is None:
+            return self.segment_size
+        return self.length if self.longest is None else min(self.longest, self.length)
 
     @property
     def whole_or_size(self) -> int | None:
@@ -195,55 +171,37 @@ class Problem(SegmentProblem):
         return None if self.segment_size >= self.length else self.segment_size
 
     @property
-    def segments(self) -> int:
-        """Number of segments."""
-        return -(-self.length // self.segment_size)
-
-    def __str__(self) -> str:
-        """Return sizes, types and order in words."""
-        size, t = self.whole_or_size, self.types
-        division = "" if size is None else f" in segments of {size}"
-        division += self._initial_text
-        return f"{self.length} {t.dtype}{division} to {t.result_dtype}{self.order_text}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaggedProblem(SegmentProblem):
-    """A sum or a scan of segments of any lengths, which lie by offsets.
-
-    longest: the most elements that a segment may have, where that is known; it may save launches.
-    """
-
-    segments: int
-    longest: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what the architecture cannot do."""
-        AnyProblem.__post_init__(self)
-        require_unnamed(self.algorithm)
-
-    @property
     def inputs(self) -> tuple[Memory, ...]:
-        """The array, and where its segments begin and end, from 0 to its length."""
-        offsets = Memory("offsets", "s64", self.segments + 1)
-        data = Memory("in", self.types.source, self.length)
-        return data, offsets, *self._carries(self.segments)
+        """The arrays of a call: data, offsets from 0 to their length, and initial values."""
+        inputs = [Memory("in", self.types.source, self.length)]
+        if self.by_offsets is not None:
+            inputs.append(Memory("offsets", "s64", self.by_offsets + 1))
+        if self.carry:
+            inputs.append(Memory("carry", self.types.sums, self.segments))
+        return tuple(inputs)
 
     @property
-    def most(self) -> int:
-        """The most elements that a segment can have."""
-        return self.length if self.longest is None else min(self.longest, self.length)
+    def scan_options(self) -> dict[str, bool]:
+        """The options of an algorithm for the order and initial values, if they are not usual."""
+        given = {"exclusive": self.order.exclusive, "reverse": self.order.reverse}
+        given["carry"] = self.carry
+        return {name: value for name, value in given.items() if value}
 
     def __str__(self) -> str:
         """Return sizes, types and order in words."""
-        t = self.types
-        longest = "" if self.longest is None else f", of up to {self.longest} elements"
-        division = f" in {self.segments} segments by offsets{longest}{self._initial_text}"
-        return f"{self.length} {t.dtype}{division} to {t.result_dtype}{self.order_text}"
+        t, size, division = self.types, self.whole_or_size, ""
+        if self.by_offsets is not None:
+            longest = "" if self.longest is None else f", of up to {self.longest} elements"
+            division = f" in {self.by_offsets} segments by offsets{longest}"
+        elif size is not None:
+            division = f" in segments of {size}"
+        initial = ", with initial values" if self.carry else ""
+        order = "".join(f", {name}" for name in self.scan_options if name != "carry")
+        return f"{self.length} {t.dtype}{division}{initial} to {t.result_dtype}{order}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProductProblem(AnyProblem):
+class ProductProblem(_Problem):
     """A product: (rows, inner) times (inner, cols), or times a vector if there are no cols."""
 
     rows: int
@@ -253,7 +211,7 @@ class ProductProblem(AnyProblem):
 
     def __post_init__(self) -> None:
         """Refuse what the architecture cannot do, or not exactly."""
-        AnyProblem.__post_init__(self)
+        _Problem.__post_init__(self)
         if self.types.ab == "s8" and self.inner > _MOST_INNER_INT8:
             raise Unsupported(
                 f"sums of more than {_MOST_INNER_INT8} products of int8 do not fit int32; cut the "
@@ -282,7 +240,10 @@ class ProductProblem(AnyProblem):
         return f"({self.rows}, {self.inner}) by {right}{plus}, {types}"
 
 
-def pieces_of(problem: Problem | RaggedProblem) -> Problem | RaggedProblem:
+AnyProblem: TypeAlias = Problem | ProductProblem
+
+
+def pieces_of(problem: Problem) -> Problem:
     """Return the problem with segments that are short enough to sum digits exactly.
 
     Longer ones are cut into pieces, as segments of their own.
@@ -290,10 +251,10 @@ def pieces_of(problem: Problem | RaggedProblem) -> Problem | RaggedProblem:
     p, most = problem, problem.types.most_digits
     if most is None or p.most <= most:
         return p
-    if isinstance(p, Problem):
+    if p.by_offsets is None:
         return replace(p, segment_size=most)
     # There are no more of them than that, whatever the offsets are.
-    return replace(p, segments=p.segments + p.length // most, longest=most)
+    return replace(p, by_offsets=p.by_offsets + p.length // most, longest=most)
 
 
 # --- From what a user gave --------------------------------------------------------------------

@@ -92,7 +92,7 @@ def with_numbers(tuning: Tuning, kind: str, numbers: Iterable[tuple[str, int]]) 
 def tuned(tuning: Tuning, problem: AnyProblem) -> Tuning:
     """Return the numbers for a problem: those measured, where there are any, else those given."""
     path = os.environ.get(VARIABLE)
-    if not path or not isinstance(problem, Problem):
+    if not path or not isinstance(problem, Problem) or problem.by_offsets is not None:
         return tuning
     found = _rows_of(path).get(row_for(problem, {}))
     return tuning if found is None else with_numbers(tuning, problem.kind, found)

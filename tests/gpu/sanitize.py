@@ -46,7 +46,7 @@ from tcusim.algorithms.norm import rms_norm  # noqa: E402
 from tcusim.algorithms.order import Order  # noqa: E402
 from tcusim.algorithms.rows import CHUNK_PANELS, PANEL_ROWS  # noqa: E402
 from tcusim.arrays.planner import choose  # noqa: E402
-from tcusim.arrays.problem import Problem, RaggedProblem, Types  # noqa: E402
+from tcusim.arrays.problem import Problem, Types  # noqa: E402
 from tcusim.arrays.tuning import tuning_of  # noqa: E402
 from tcusim.check.testing import random_inputs  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
@@ -189,14 +189,14 @@ def plans() -> list[tuple[LaunchPlan, str]]:
     for (ab, source, acc, result), (name, lengths), order in product(
         SUMMED, LENGTHS.items(), (None, Order(), Order(exclusive=True, reverse=True))
     ):
-        problem = RaggedProblem(
+        problem = Problem(
             types=Types(ab=ab, acc=acc, source=source, result=result),
             tile=shape_of("8x8x4" if ab == "f64" else "16x16x16"),
             arch=arch_name(device_sm()),
             kind="reduction" if order is None else "scan",
             length=sum(lengths),
             order=order or Order(),
-            segments=len(lengths),
+            by_offsets=len(lengths),
         )
         found.append((choose(problem, f"{name} segments of {source}", tuning).plan, name))
     return [*found, *_of_one_size()]

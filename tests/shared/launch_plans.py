@@ -14,7 +14,6 @@ from tcusim.arrays.problem import (
     MOST_FLOAT16,
     Problem,
     ProductProblem,
-    RaggedProblem,
     Types,
     tile_for,
 )
@@ -70,7 +69,7 @@ def launch_plan(
         "tile": tile_for(chosen, None) if tile is None else shape_of(tile), **more,
     }  # fmt: skip
     if segments is not None:
-        return choose(RaggedProblem(segments=segments, **common), "a plan", tuning).plan
+        return choose(Problem(by_offsets=segments, **common), "a plan", tuning).plan
     return choose(Problem(segment_size=size or length, **common), "a plan", tuning).plan
 
 
