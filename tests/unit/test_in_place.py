@@ -77,7 +77,7 @@ def scans(some: Some, start: int = 0, **more: Any) -> list[Program]:
 
 
 @pytest.mark.parametrize(
-    ("start", "shape"), marked([(0, "16x16x16"), (1, "32x8x16"), (2, "8x32x16")], 2)
+    ("start", "shape"), marked([(0, "16x16x16"), (1, "32x8x16"), (2, "8x32x16")], 3)
 )
 def test_every_scan_may_write_over_its_input(start: int, shape: str, some: Some) -> None:
     programs = scans(some, start, tile=shape, warps=2)

@@ -14,7 +14,7 @@ from tcusim.errors import Unsupported
 from tcusim.machine import FORMATS
 from tcusim.program.resources import SharedMemory
 from tcusim_cuda.emit import emit
-from tcusim_host import run_kernel
+from tcusim_host import compile_programs, run_kernel
 
 EPS = 2.0**-10
 # A tile, several of a warp, of several warps; whole and not.
@@ -39,10 +39,19 @@ def exactly(x: NDArray[Any], weight: NDArray[Any]) -> NDArray[np.float64]:
     return expected
 
 
-@pytest.mark.parametrize(
-    ("columns", "dtype"),
-    [(c, dtype) for dtype in ("f16", "bf16", "f32") for c in COLUMNS if c <= most_columns(dtype)],
-)
+CASES = [
+    (c, dtype) for dtype in ("f16", "bf16", "f32") for c in COLUMNS if c <= most_columns(dtype)
+]
+
+
+@pytest.fixture(scope="module")
+def compiled() -> None:
+    """Compile the kernels together, which takes a part of the time."""
+    compile_programs(rms_norm(columns, dtype, eps=EPS, weight=dtype) for columns, dtype in CASES)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize(("columns", "dtype"), CASES)
 def test_rows_are_divided_and_multiplied(columns: int, dtype: str) -> None:
     program = rms_norm(columns, dtype, eps=EPS, weight=dtype)
     x, weight = array((5, columns), dtype), array((columns,), dtype)
@@ -107,6 +116,29 @@ def test_what_is_not_finite_stays_in_its_row() -> None:
     assert (np.delete(out[0], 5) == 0).all()
     assert np.isnan(out[1]).all()
     assert (out[2] == 1).all()
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_rows_of_special_values_have_the_bits_of_float32(dtype: str) -> None:
+    """Zeros keep their signs; a sum of squares that overflows leaves zeros, none leaves NaN."""
+    largest = min(FORMATS[dtype].largest, 2.0**100)
+    tiny = FORMATS[dtype].smallest
+    x = np.zeros((6, 40))
+    x[1, ::2], x[2], x[3, 3], x[4, 7] = -0.0, tiny, largest, -largest
+    x[5] = np.where(np.arange(40) % 2, -1.0, 1.0)
+    x = x.astype(FORMATS[dtype].memory_dtype if dtype != "bf16" else _bf16())
+    for eps in (0.0, EPS):
+        out = tcusim.run(rms_norm(40, dtype, eps=eps), {"in": x.reshape(-1)})["out"]
+        wide = x.astype(np.float32)
+        # At most one number of these rows has a square beside which others count.
+        with np.errstate(all="ignore"):
+            squares = np.square(wide).sum(1, keepdims=True, dtype=np.float32)
+            scale = np.float32(1) / np.sqrt(squares / np.float32(40) + np.float32(eps))
+            expected = (wide * scale).astype(x.dtype)
+        found = out.reshape(x.shape)
+        np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
+        kept = ~np.isnan(expected.astype(np.float32))
+        np.testing.assert_array_equal(np.signbit(found)[kept], np.signbit(expected)[kept])
 
 
 def test_the_longest_row_fits() -> None:
