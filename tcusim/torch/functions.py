@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import numbers
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import torch
 from torch.compiler import is_compiling
 
 import tcusim
-from tcusim.errors import InputError
+from tcusim.arrays.dtypes import Bits
+from tcusim.errors import InputError, require_flags, unknown_name
 from tcusim.machine.formats import array_name_of
 from tcusim.torch.jagged import along, elements, is_nested
 from tcusim.torch.operators import (
@@ -41,6 +42,7 @@ __all__ = [
     "matmul",
     "matvec",
     "put",
+    "require_options",
     "require_tensor",
     "sqrt",
     "sum",
@@ -50,7 +52,6 @@ __all__ = [
 ]
 
 Tensor: TypeAlias = torch.Tensor
-Bits: TypeAlias = Literal["segment", "exact"]
 
 _HALF = (torch.float16, torch.bfloat16)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -105,6 +106,13 @@ def require_tensor(name: str, value: Any) -> None:
         from tcusim.torch import sharded
 
         sharded.require_settled(name, value)
+
+
+def require_options(bits: Any, **flags: Any) -> None:
+    """Refuse options of which an operator would only say that they are of another type."""
+    require_flags(**flags)
+    if bits not in get_args(Bits):
+        raise unknown_name("bits", bits, get_args(Bits))
 
 
 def with_whole(tensor: Tensor, axes: tuple[int, ...]) -> Tensor:
@@ -247,6 +255,7 @@ def sum(
         result = launched(sum_kernel, input, axes, keepdim, wanted, bits)
         return result if out is None else put(result, out)
     wanted = sum_type(input, dtype)
+    require_options(bits, keepdim=keepdim)
     if is_nested(input):
         if axes is None:
             return put(sum(elements(input), dtype=dtype, bits=bits), out)
@@ -312,6 +321,7 @@ def cumsum(
             input.detach(), axis=dim, dtype=array_name_of(wanted), out=out,
             exclusive=exclusive, reverse=reverse, bits=bits, arch=arch_for(input),
         )  # fmt: skip
+    require_options(bits, exclusive=exclusive, reverse=reverse)
     if is_nested(input):
 
         def scan(values: Tensor, axes: tuple[int, ...]) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tcusim.errors import InputError
+from tcusim.errors import InputError, names_of, require_flags
 from tcusim.torch.functions import Tensor, cumsum, matmul
 from tcusim.torch.functions import sum as tensor_sum
 from tcusim.torch.norm_operators import gradients
@@ -64,7 +64,8 @@ def batch_invariant(devices: Devices = "cuda", *, strict: bool = False) -> Itera
     ...     bool((torch.sum(x, dim=1)[7] == torch.sum(x[7:8], dim=1)).all())
     True
     """
-    names = [devices] if isinstance(devices, str) else list(devices)
+    require_flags(strict=strict)
+    names = names_of("devices", devices)
     for name in names:
         if name not in _DEVICES:
             raise InputError(f"devices must be 'cuda', 'cpu' or both, got {name!r}")

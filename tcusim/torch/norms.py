@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from tcusim.errors import InputError
+from tcusim.errors import InputError, require_flags
 from tcusim.torch.functions import Tensor, dims_of, is_simple, require_tensor, sqrt, with_whole
 from tcusim.torch.functions import sum as tensor_sum
 from tcusim.torch.jagged import along, elements, is_nested
@@ -439,6 +439,7 @@ def logsumexp(input: Tensor, dim: int | tuple[int, ...] | None, keepdim: bool = 
     tensor([1.3863])
     """
     _require_float("logsumexp", input)
+    require_flags(keepdim=keepdim)
     dim = dims_of(dim)
     if is_nested(input):
         if dim is None:

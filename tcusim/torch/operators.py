@@ -16,7 +16,7 @@ import torch
 from torch.autograd import forward_ad
 
 import tcusim
-from tcusim.errors import InputError
+from tcusim.errors import InputError, require_flags
 from tcusim.machine.formats import array_name_of
 from tcusim.torch.simulation import arch_for
 
@@ -209,6 +209,7 @@ def _length(input: Any, offsets: Any, size: int, dim: int) -> int:
 def sum_kernel(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> Any:
     """Compute the operator `sum`. dtype: as `sum` of `tcusim.torch` takes it, too."""
     require_summable("input", input)
+    require_flags(keepdim=keepdim)
     result = tcusim.sum(
         plain(input),
         axis=None if dim is None else tuple(axes_of(dim, input.dim())),

@@ -10,15 +10,16 @@ from typing import Any, TypeAlias
 import torch
 from torch.compiler import is_compiling
 
+from tcusim.arrays.dtypes import Bits
 from tcusim.arrays.offsets import require_number
 from tcusim.arrays.spec import size_of
-from tcusim.errors import InputError
+from tcusim.errors import InputError, require_flags
 from tcusim.torch.functions import (
-    Bits,
     Tensor,
     everywhere,
     is_simple,
     put,
+    require_options,
     require_tensor,
     sum_type,
     tensor_beside,
@@ -106,6 +107,7 @@ def segment_sum(
     given = _segments(
         input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
     )
+    require_options(bits)
     arguments = given.size, given.dim, check_offsets, sum_type(given.input, dtype), bits
     return put(_computed("segment_sum", segment_sum_kernel, given, *arguments), out)
 
@@ -162,6 +164,7 @@ def segment_cumsum(
     given = _segments(
         input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
     )
+    require_options(bits, exclusive=exclusive, reverse=reverse)
     wanted = sum_type(given.input, dtype)
     arguments = given.size, given.dim, check_offsets, exclusive, reverse, wanted, bits
     before = tensor_beside(given.input, initial, wanted)
@@ -408,6 +411,7 @@ def _segments(
     }
     named = [name for name, one in ways.items() if one is not None]
     require_tensor("input", input)
+    require_flags(sort=sort, check_offsets=check)
     if is_nested(input):
         if named:
             raise InputError(f"a nested tensor has its own segments: leave out {named[0]}")

@@ -176,6 +176,10 @@ def test_it_concerns_all_threads() -> None:
 def test_devices_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="devices must be 'cuda', 'cpu' or both, got 'tpu'"):
         batch_invariant("tpu").__enter__()  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="devices must be a name, or several, got 3"):
+        batch_invariant(3).__enter__()  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="strict must be True or False, got 'no'"):
+        batch_invariant("cpu", strict="no").__enter__()  # type: ignore[arg-type]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with (
         pytest.warns(UserWarning, match=r"has no CUDA, and nothing is routed.*invariant\('cpu'\)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from functools import partial
@@ -508,3 +509,25 @@ def test_roots_are_rounded_once() -> None:
 def test_sentences_are_in_the_words_of_torch(call: Callable[[Any], Any], text: str) -> None:
     with pytest.raises(InputError, match=text):
         call(torch.arange(6.0).reshape(2, 3))
+
+
+FLAGS = [
+    (name, parameter.name)
+    for name in tct.__all__
+    if inspect.isfunction(getattr(tct, name))
+    for parameter in inspect.signature(getattr(tct, name)).parameters.values()
+    if isinstance(parameter.default, bool) or parameter.name == "bits"
+    if name != "batch_invariant"
+]
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize(("name", "option"), FLAGS)
+def test_an_option_of_another_type_is_refused(name: str, option: str, recorded: bool) -> None:
+    """Plain tensors go to the kernel, recorded ones through an operator of torch."""
+    more: dict[str, Any] = {"segment_size": 2} if name.startswith("segment") else {"dim": 0}
+    if option == "sort":
+        more = {"segment_ids": torch.zeros(4, dtype=torch.int64), "num_segments": 1}
+    text = "unknown bits" if option == "bits" else f"{option} must be True or False, got 'no'"
+    with pytest.raises(InputError, match=text):
+        getattr(tct, name)(torch.ones(4, requires_grad=recorded), **more, **{option: "no"})
