@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
 import dask.array as da
 import numpy as np
@@ -16,7 +16,7 @@ from tcusim.arrays.dtypes import Bits, numpy_type
 from tcusim.arrays.fixed_point import FixedPoint, places_of, terms_of
 from tcusim.arrays.home import addend_of
 from tcusim.arrays.libraries import as_numpy, require_real
-from tcusim.arrays.offsets import edges_of, edges_of_ids
+from tcusim.arrays.offsets import edges_of, edges_of_ids, sorted_by_ids
 from tcusim.arrays.partial import (
     Operation,
     are_modular,
@@ -29,7 +29,7 @@ from tcusim.arrays.partial import (
 )
 from tcusim.arrays.problem import Shape
 from tcusim.arrays.spec import Call, size_of
-from tcusim.errors import InputError, Unsupported, unknown_name
+from tcusim.errors import InputError, Unsupported, require_flags, unknown_name
 from tcusim.machine.formats import array_name_of
 
 __all__ = ["cumsum", "segmented_cumsum", "segmented_sum", "sum"]
@@ -214,6 +214,7 @@ def segmented_sum(
     offsets: Sequence[int] | None = None,
     segment_ids: Any = None,
     num_segments: int | None = None,
+    sort: bool = False,
     axis: int = -1,
     dtype: DTypeLike | None = None,
     bits: Bits = "segment",
@@ -229,7 +230,9 @@ def segmented_sum(
     offsets : sequence of int, shape (segments + 1,), optional
         Instead of a size, as in `tcusim.segmented_sum`; in the computer's memory.
     segment_ids : array_like of int, optional
-        Instead of offsets, sorted, as there, with `num_segments`; in the computer's memory.
+        Instead of offsets, as there, with `num_segments`; in the computer's memory.
+    sort : bool
+        With `segment_ids` in any order, as there: elements move between chunks.
     axis : int
         The axis that is made of segments. Its chunks are cut anew to whole segments, each of which
         must fit into memory.
@@ -254,8 +257,8 @@ def segmented_sum(
     array([ 0.,  0., 28.], dtype=float16)
     """
     more: dict[str, Any] = {"tile": tile, "arch": arch, "bits": bits}
-    by = segment_size, _offsets_of(a, axis, offsets, segment_ids, num_segments)
-    return _by_segments(tcusim.segmented_sum, a, *by, axis, dtype, more)
+    given = _laid(a, axis, segment_size, (offsets, segment_ids, num_segments), sort=sort)
+    return _by_segments(tcusim.segmented_sum, given, dtype, more)
 
 
 def segmented_cumsum(
@@ -265,11 +268,13 @@ def segmented_cumsum(
     offsets: Sequence[int] | None = None,
     segment_ids: Any = None,
     num_segments: int | None = None,
+    sort: bool = False,
     axis: int = -1,
     dtype: DTypeLike | None = None,
     bits: Bits = "segment",
     exclusive: bool = False,
     reverse: bool = False,
+    initial: Any = None,
     tile: Shape | None = None,
     arch: str | None = None,
 ) -> DaskArray:
@@ -279,8 +284,10 @@ def segmented_cumsum(
     ----------
     exclusive, reverse : bool
         As in `tcusim.segmented_cumsum`.
-    a, segment_size, offsets, segment_ids, num_segments, axis, dtype, bits, tile, arch
-        As in `segmented_sum`.
+    initial : number or array_like, optional
+        As there, in the computer's memory.
+    a, segment_size, offsets, segment_ids, num_segments, sort, axis, dtype, bits, tile, arch
+        As in `segmented_sum`. With `sort`, results lie where their elements do.
 
     Returns
     -------
@@ -299,8 +306,11 @@ def segmented_cumsum(
     array([1., 2., 3., 1., 2.])
     """
     more = {"exclusive": exclusive, "reverse": reverse, "tile": tile, "arch": arch, "bits": bits}
-    by = segment_size, _offsets_of(a, axis, offsets, segment_ids, num_segments)
-    return _by_segments(tcusim.segmented_cumsum, a, *by, axis, dtype, more)
+    given = _laid(a, axis, segment_size, (offsets, segment_ids, num_segments), sort=sort)
+    scans = _by_segments(tcusim.segmented_cumsum, given, dtype, more, initial)
+    if given.order is None:
+        return scans
+    return da.take(scans, np.argsort(given.order), axis=given.axis)
 
 
 # --- Arguments ------------------------------------------------------------------------------------
@@ -319,19 +329,45 @@ def _require(a: DaskArray) -> None:
         )
 
 
-def _offsets_of(a: DaskArray, axis: int, offsets: Any, ids: Any, number: int | None) -> Any:
-    """Return the offsets of segments that lie by ids, or those that are given."""
-    call = Call(offsets=offsets, segment_ids=ids, num_segments=number)
-    if not call.by_offsets or ids is None:
-        return offsets
+class _Laid(NamedTuple):
+    """An array whose axis is made of segments, and where these begin and end.
+
+    order: which element of the given array each one is; None if they lie as they were given.
+    """
+
+    a: DaskArray
+    axis: int
+    borders: Any
+    order: Any
+
+
+def _laid(
+    a: DaskArray, axis: int, segment_size: Any, by: tuple[Any, Any, Any], *, sort: bool
+) -> _Laid:
+    """Return an array with the elements of each segment side by side.
+
+    by: offsets, segment_ids, num_segments.
+    """
     _require(a)
-    ids = as_numpy("segment_ids", ids)
-    if ids.ndim == 1 and (ids[1:] < ids[:-1]).any():
-        raise InputError(
-            "segment_ids must not decrease: sort them, and the elements by them, before these "
-            "become a dask array"
-        )
-    return edges_of_ids(ids, number, a.shape[_axis(a, axis)])
+    require_flags(sort=sort)
+    axis = _axis(a, axis)
+    length, (offsets, ids, number) = a.shape[axis], by
+    if Call(offsets=offsets, segment_ids=ids, num_segments=number).by_offsets == (
+        segment_size is not None
+    ):
+        raise InputError("give one of segment_size, offsets and segment_ids")
+    order = None
+    if sort:
+        places = sorted_by_ids(np.arange(length), ids, 0)
+        ids, order = places.ids, places.order
+        a = a if order is None else da.take(a, order, axis=axis)
+    if ids is not None:
+        borders = edges_of_ids(ids, number, length)
+    elif offsets is not None:
+        borders, _ = edges_of(offsets, length)
+    else:
+        borders = np.append(np.arange(0, length, size_of(segment_size, length)), length)
+    return _Laid(a, axis, borders, order)
 
 
 def _is_exact(a: DaskArray, result: np.dtype[Any], bits: Bits) -> bool:
@@ -380,7 +416,7 @@ def _cut(
 def _rechunked(a: DaskArray, axis: int, cuts: Sequence[int]) -> DaskArray:
     """Return the array with chunks along an axis that end at some of these places."""
     length = a.shape[axis]
-    places = sorted({0, length, *(cut for cut in cuts if 0 < cut < length)})
+    places = [0, *sorted({cut for cut in cuts if 0 < cut < length}), length]
     return a.rechunk({axis: tuple(end - begin for begin, end in pairwise(places))})
 
 
@@ -522,24 +558,14 @@ def _exactly_scanned(
 
 def _by_segments(
     function: Callable[..., Any],
-    a: DaskArray,
-    size: int | None,
-    offsets: Sequence[int] | None,
-    axis: int,
+    given: _Laid,
     dtype: DTypeLike | None,
     more: dict[str, Any],
+    initial: Any = None,
 ) -> DaskArray:
     """Return what a function makes of whole segments, chunk by chunk."""
-    _require(a)
-    axis, result = _axis(a, axis), _result_type(a, dtype)
-    if (size is None) == (offsets is None):
-        raise InputError("give one of segment_size, offsets and segment_ids")
-    length = a.shape[axis]
-    if offsets is None:
-        size = size_of(size, length)
-        borders = np.append(np.arange(0, length, size), length)
-    else:
-        borders, _ = edges_of(offsets, length)
+    a, axis, borders, _ = given
+    result = _result_type(a, dtype)
     # The nearest border of each end of a chunk; of equal ones all segments go to one side.
     ends = np.cumsum(a.chunks[axis])[:-1]
     cut = _rechunked(a, axis, [int(borders[np.searchsorted(borders, end)]) for end in ends])
@@ -551,16 +577,33 @@ def _by_segments(
         borders[first : last + 1] - borders[first]
         for first, last in zip(firsts, lasts, strict=True)
     ]
-    is_sum = function is tcusim.segmented_sum
-    counts = tuple(len(one) - 1 for one in own) if is_sum else cut.chunks[axis]
+    counts = tuple(len(one) - 1 for one in own)
+    arrays = [cut]
+    if initial is not None:
+        shape = (*a.shape[:axis], len(borders) - 1, *a.shape[axis + 1 :])
+        before = _before_segments(initial, shape, result)
+        arrays.append(_DA.from_array(before, chunks=_with_chunks(cut, axis, counts)))
 
-    def compute(block: Any, block_info: Any = None) -> Any:
+    def compute(block: Any, *before: Any, block_info: Any = None) -> Any:
         place = 0 if not block_info else block_info[0]["chunk-location"][axis]
-        return function(block, offsets=own[place], axis=axis, dtype=result, **more)
+        keywords = {"initial": before[0], **more} if before else more
+        return function(block, offsets=own[place], axis=axis, dtype=result, **keywords)
 
-    return cut.map_blocks(
+    is_sum = function is tcusim.segmented_sum
+    return _DA.map_blocks(
         compute,
+        *arrays,
         dtype=result,
-        chunks=_with_chunks(cut, axis, counts),
+        chunks=_with_chunks(cut, axis, counts) if is_sum else cut.chunks,
         meta=cut._meta.astype(result),
     )
+
+
+def _before_segments(initial: Any, shape: tuple[int, ...], result: np.dtype[Any]) -> Any:
+    """Return what precedes segments, of the shape of their sums; refuse what would lose."""
+    wide = np.dtype(np.uint64 if result.kind in "biu" else np.float64)
+    value = addend_of(initial, shape, wide, "initial")
+    if type(initial) is int or wide.kind == "u":
+        return value
+    # Rounded once, where it is added.
+    return np.broadcast_to(as_numpy("initial", initial), shape)

@@ -56,9 +56,11 @@ def twins(draw: st.DrawFn, library: str, name: str) -> Twin:
     if dtype := pick(draw, None, types):
         keywords["dtype"] = dtype
     if "segmented" in name:
-        _segments(draw, length, keywords, may_sort=library == "torch")
+        _segments(draw, length, keywords)
     if "cum" in name:
         keywords |= {flag: True for flag in ("exclusive", "reverse") if draw(st.booleans())}
+        if draw(st.booleans()):
+            keywords["initial"] = draw(st.sampled_from((1, -2.5, 0.1)))
     elif name == "sum":
         keywords |= {"keepdims": True} if draw(st.booleans()) else {}
     if name.endswith(("max", "min")):
@@ -74,7 +76,7 @@ def twins(draw: st.DrawFn, library: str, name: str) -> Twin:
     return Twin(name, lambda: own(x, **keywords), lambda: call(there), back, shown, odd)
 
 
-def _segments(draw: st.DrawFn, length: int, keywords: dict[str, Any], *, may_sort: bool) -> None:
+def _segments(draw: st.DrawFn, length: int, keywords: dict[str, Any]) -> None:
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     how = draw(st.sampled_from(("size", "offsets", "ids")))
     edges = np.concatenate([[0], np.sort(rng.integers(0, length + 1, 4)), [length]])
@@ -84,7 +86,7 @@ def _segments(draw: st.DrawFn, length: int, keywords: dict[str, Any], *, may_sor
         keywords["offsets"] = edges
     else:
         ids = np.repeat(np.arange(5), np.diff(edges))
-        if may_sort and draw(st.booleans()):
+        if draw(st.booleans()):
             ids, keywords["sort"] = rng.permutation(ids), True
         keywords |= {"segment_ids": ids, "num_segments": 5}
 

@@ -105,9 +105,13 @@ def test_nothing_to_add() -> None:
         (lambda x: functions.cumsum(x, initial=[1, 2]), r"initial must have the shape \(\)"),
         (
             lambda x: functions.segmented_sum(x, segment_ids=[1, 0, 0, 0, 0, 0]),
-            "before these become",
+            "must not decrease, .*give sort=True",
         ),
         (lambda x: functions.segmented_sum(x, offsets=[0, 6], segment_ids=[0] * 6), "not both"),
+        (lambda x: functions.segmented_sum(x, 2, sort=True), "sort goes with segment_ids"),
+        (lambda x: UNTYPED.segmented_cumsum(x, 2, sort="yes"), "sort must be"),
+        (lambda x: functions.segmented_cumsum(x, 2, initial=[1, 2]), r"must have the shape \(3,\)"),
+        (lambda x: functions.segmented_cumsum(x, 2, dtype="i8", initial=0.5), "holds fractions"),
     ],
 )
 def test_what_is_refused(call: Callable[[Any], Any], text: str) -> None:
@@ -197,6 +201,58 @@ def test_initial_values_of_exact_scans(initial: Any, order: dict[str, bool]) -> 
     untyped: Any = functions
     got = untyped.cumsum(da.from_array(x, (2, 9)), 1, **more).compute(scheduler="sync")
     assert got.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int16", "uint64"])
+def test_sorted_segments(dtype: str) -> None:
+    """Each result lies where its element does, whichever chunks they come from."""
+    x = array("float64", 2, 90).astype(dtype)
+    ids = np.random.default_rng(1).integers(0, 10, 90)
+    by: Any = {"segment_ids": ids, "num_segments": 12, "sort": True}
+    for name, axis, more in (
+        ("segmented_sum", 1, {}),
+        ("segmented_sum", 0, {}),
+        ("segmented_cumsum", 1, {"reverse": True, "initial": np.arange(12)}),
+        ("segmented_cumsum", 0, {"exclusive": True, "initial": np.arange(24).reshape(12, 2)}),
+    ):
+        rows, chunks = (x.T, (37, 1)) if axis == 0 else (x, (2, 37))
+        more = {**by, **more, "axis": axis}
+        expected = getattr(tcusim, name)(rows, **more)
+        got = getattr(functions, name)(da.from_array(rows, chunks), **more)
+        assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+        assert got.compute(scheduler="sync").tobytes() == expected.tobytes()
+
+
+FRACTIONS = np.array([0.1, 2**60 + 1, np.nan, -0.0])
+PRECEDES: list[tuple[str, dict[str, Any]]] = [
+    ("float32", {"initial": FRACTIONS}),
+    ("float32", {"initial": FRACTIONS, "bits": "exact"}),
+    ("float64", {"initial": FRACTIONS, "reverse": True, "dtype": "float32"}),
+    ("int8", {"initial": FRACTIONS, "dtype": "float32"}),
+    ("int8", {"initial": np.array([2**62 + 1, 5, -7, 0]), "dtype": "float32"}),
+    ("int8", {"initial": 2**63, "exclusive": True}),
+    ("uint64", {"initial": -1}),
+    ("bfloat16", {"initial": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("dtype", "more"), PRECEDES, ids=str)
+def test_what_precedes_segments(dtype: str, more: dict[str, Any]) -> None:
+    x = array("float64", 60).astype(dtype)
+    by: Any = {"offsets": [0, 0, 7, 59, 60], **more}
+    expected = tcusim.segmented_cumsum(x, **by)
+    got = functions.segmented_cumsum(da.from_array(x, 13), **by)
+    assert got.dtype == expected.dtype
+    assert got.compute(scheduler="sync").tobytes() == expected.tobytes()
+
+
+def test_segments_without_elements() -> None:
+    x = np.zeros((2, 0), np.float16)
+    for name in ("segmented_sum", "segmented_cumsum"):
+        for offsets in ([0], [0, 0]):
+            expected = getattr(tcusim, name)(x, offsets=offsets)
+            got = getattr(functions, name)(da.from_array(x), offsets=offsets)
+            assert (got.shape, got.compute().shape) == (expected.shape, expected.shape)
 
 
 def test_segments_by_ids() -> None:
