@@ -52,7 +52,6 @@ from tcusim.errors import InputError, Unsupported
 
 __all__ = ["READY", "Cache", "Ready", "forget", "lane_of", "noticed", "run"]
 
-Arrays: TypeAlias = tuple[Any, ...]
 # The order of an array's axes, and its type.
 Arrangement: TypeAlias = tuple[tuple[int, ...], str]
 
@@ -143,7 +142,7 @@ def noticed() -> Iterator[list[Ready]]:
         _NOTICED.reset(token)
 
 
-def run(asked: Spec | Planned, arrays: Arrays, call: Call) -> Any:
+def run(asked: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Any:
     """Compute arrays as was asked for, or by a plan; `call` has the keywords of this call alone.
 
     Arrays of other libraries in the computer's memory are taken as NumPy's, and the result is
@@ -170,7 +169,7 @@ def run(asked: Spec | Planned, arrays: Arrays, call: Call) -> Any:
 
 
 def _key_of(
-    asked: Spec | Planned, arrays: Arrays, call: Call, *, by_offsets: bool
+    asked: Spec | Planned, arrays: tuple[Any, ...], call: Call, *, by_offsets: bool
 ) -> Hashable | None:
     """Return all on which a call depends beside values; None if that cannot be told quickly."""
     signatures = tuple([() if array is None else signature(array) for array in arrays])
@@ -192,7 +191,7 @@ def _signature_of_initial(initial: Any) -> Hashable | None:
     return signature(initial) if is_on_device(initial) else Host
 
 
-def _run_foreign(asked: Spec | Planned, arrays: Arrays, call: Call) -> Any:
+def _run_foreign(asked: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Any:
     """Compute arrays of other libraries in the computer's memory; return one of the same kind."""
     names = ("a", "b", "c")
     taken = tuple(
@@ -231,7 +230,7 @@ def lane_of(ready: Ready, array: Any) -> Lane | None:
 # --- Running what is ready ------------------------------------------------------------------------
 
 
-def _on_host(ready: Ready, arrays: Arrays, call: Call, offsets: Offsets | None) -> Any:
+def _on_host(ready: Ready, arrays: tuple[Any, ...], call: Call, offsets: Offsets | None) -> Any:
     """Compute NumPy arrays: flatten, compute, and shape the result."""
     if call.stream is not None:
         raise InputError("stream= is for arrays in GPU memory, and a is a NumPy array")
@@ -273,7 +272,7 @@ def _require_report(report: Any) -> None:
 
 
 def _on_device(
-    ready: Ready, home: DeviceBackend, arrays: Arrays, call: Call, offsets: Offsets | None
+    ready: Ready, home: DeviceBackend, arrays: tuple[Any, ...], call: Call, offsets: Offsets | None
 ) -> Any:
     """Compute arrays in GPU memory where they are: arrange, launch, and shape the result."""
     out, layout, session = call.out, ready.layout, ready.session
@@ -282,7 +281,7 @@ def _on_device(
     if layout is not None and ready.spec.carry:
         carry = initial_of(home, arrays[0], call.initial, layout, ready.rule)
     if session is None or ready.plan is None:
-        return _zeros(ready, home, arrays, out, back)
+        return _zeros(ready, home, arrays, out)
     if out is not None and back is not None:
         raise Unsupported(
             "out= for an array in GPU memory goes with the last axis alone: the result is "
@@ -313,9 +312,7 @@ def _on_device(
     return result if back is None else home.restored(result, back)
 
 
-def _zeros(
-    ready: Ready, home: DeviceBackend, arrays: Arrays, out: Any, back: tuple[int, ...] | None
-) -> Any:
+def _zeros(ready: Ready, home: DeviceBackend, arrays: tuple[Any, ...], out: Any) -> Any:
     """Return the result for arrays in GPU memory without elements."""
     if out is not None or any(array is not None for array in arrays[2:]):
         raise Unsupported(
@@ -323,6 +320,7 @@ def _zeros(
             if ready.spec.is_product
             else "out= for an array without elements in GPU memory; leave it out"
         )
+    back = None if ready.layout is None else ready.layout.back
     zeros = home.zeros(arrays[0], ready.shape, ready.rule.result)
     return zeros if back is None else home.restored(zeros, back)
 
@@ -330,7 +328,7 @@ def _zeros(
 # --- Making it ready: sums and scans --------------------------------------------------------------
 
 
-def _made_ready(asked: Spec | Planned, arrays: Arrays, call: Call) -> Ready:
+def _made_ready(asked: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Ready:
     """Return what calls with such arrays need; refuse what does not go together."""
     if isinstance(asked, Planned):
         if isinstance(asked.problem, ProductProblem):
@@ -519,7 +517,7 @@ def _plan_at(plan: Planned, home: Home) -> Planned:
 # --- Making it ready: products --------------------------------------------------------------------
 
 
-def _product(spec: Spec, arrays: Arrays) -> Ready:
+def _product(spec: Spec, arrays: tuple[Any, ...]) -> Ready:
     """Return what is ready of a product."""
     a, b, c = arrays
     named = {"a": a, spec.second: b} | ({} if c is None else {"c": c})
@@ -573,7 +571,7 @@ def _product_ready(
     )  # fmt: skip
 
 
-def _product_by_plan(plan: Planned, p: ProductProblem, arrays: Arrays) -> Ready:
+def _product_by_plan(plan: Planned, p: ProductProblem, arrays: tuple[Any, ...]) -> Ready:
     """Return what is ready of a plan's product."""
     a, b, c = arrays
     if (c is not None) != p.add_c:

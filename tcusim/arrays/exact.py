@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tcusim.algorithms.builder import adds_rows
 from tcusim.arrays.dtypes import TypeRule, numpy_type
 from tcusim.arrays.fixed_point import FixedPoint, Integers, Numeral, Place, few_sums, nan_of
-from tcusim.arrays.libraries import Array
+from tcusim.arrays.libraries import Array, Ints
 from tcusim.arrays.offsets import edges_of_rows
 from tcusim.arrays.problem import (
     AnyProblem,
@@ -32,7 +32,6 @@ from tcusim.machine import format_of, split_values
 
 __all__ = ["Stage", "Work", "batch", "few_summed", "stages_of", "through"]
 
-Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 
 # Digits that are launched together, those of all elements of a piece: what lies between launches

@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.arrays.libraries import Array
+from tcusim.arrays.libraries import Array, Ints
 from tcusim.errors import Unsupported
 from tcusim.machine import canonical_nan, from_values
 from tcusim.machine.formats import BY_ARRAY_NAME, Float64, array_name_of, round_values
@@ -30,9 +30,7 @@ __all__ = [
     "terms_of",
 ]
 
-Bools: TypeAlias = NDArray[np.bool_]
 Digits: TypeAlias = NDArray[np.int8]
-Ints: TypeAlias = NDArray[np.int64]
 Words: TypeAlias = NDArray[np.uint64]
 # Where a digit stands, counted from the binary point; by name, what is counted or added beside.
 Place: TypeAlias = int | str
@@ -44,35 +42,10 @@ _SOME: Final = 2**16
 _ABOVE, _BELOW, _NEITHER, _INITIAL = "+inf", "-inf", "nan", "initial"
 
 
-class Numeral(Protocol):
-    """How numbers are written as signed digits of 8 bits, and what sums of digits come to.
-
-    result: the type of that.
-    """
-
-    result: np.dtype[Any]
-
-    def width(self, x: Array) -> int:
-        """Return about how many digits the elements of a flat array have, at most."""
-        ...
-
-    def digits(self, x: Array) -> dict[Place, Digits]:
-        """Return the digits of a flat array by place, of which there is at least one."""
-        ...
-
-    def of_initial(self, values: Array) -> dict[Place, Array]:
-        """Return what values add to sums of digits."""
-        ...
-
-    def total(self, sums: Mapping[Place, Array]) -> Array:
-        """Return the numbers of which these are the sums of digits, in the result's type."""
-        ...
-
-
 class Integers:
     """Integers of any type as signed digits of base 256: sums modulo 2**64, as NumPy has them.
 
-    A float result is the sum of its digits' sums in float64, rounded to its type.
+    result: the type of the sums; a float one is the sum of the digits' sums in float64, rounded.
     """
 
     def __init__(self, result: np.dtype[Any]) -> None:
@@ -200,6 +173,10 @@ class FixedPoint:
         signed = np.where(negative, -value, value)
         rounded: Array = round_values(signed, BY_ARRAY_NAME[self.result.name]).astype(self.result)
         return rounded
+
+
+# How numbers are written as signed digits, and what sums of digits come to.
+Numeral: TypeAlias = Integers | FixedPoint
 
 
 def places_of(dtype: np.dtype[Any]) -> list[Place]:

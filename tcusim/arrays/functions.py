@@ -102,13 +102,8 @@ class SegmentKeywords(SumKeywords, total=False):
     sort: bool
 
 
-class SegmentScanKeywords(SegmentKeywords, total=False):
+class SegmentScanKeywords(SegmentKeywords, CumsumKeywords, total=False):
     """Those of scans of segments."""
-
-    exclusive: bool
-    include_initial: bool
-    reverse: bool
-    initial: Any
 
 
 @overload

@@ -26,6 +26,7 @@ from tcusim.machine.convert import bits_of_tensor, require_unmasked
 __all__ = [
     "Array",
     "HostArray",
+    "Ints",
     "Kind",
     "as_numpy",
     "chosen_backend",
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 Array: TypeAlias = NDArray[Any]
+Ints: TypeAlias = NDArray[np.int64]
 # What becomes a NumPy array, and gives one.
 HostArray: TypeAlias = NDArray[Any] | np.generic | float | Sequence[Any]
 # An array of any other library: the result is one too.

@@ -12,6 +12,7 @@ from tcusim.arrays.dtypes import TypeRule, numpy_type
 from tcusim.arrays.home import Home, Host, addend_of
 from tcusim.arrays.libraries import (
     Array,
+    Ints,
     as_numpy,
     is_foreign,
     is_on_device,
@@ -35,8 +36,6 @@ __all__ = [
     "require_number",
     "sorted_by_ids",
 ]
-
-Ints = NDArray[np.int64]
 
 # Segments that sorted ids may speak of by default, however few elements there are, and for each of
 # these; and by a number that the user gives.
