@@ -152,6 +152,34 @@ def test_at_most_five_frames_lie_between_a_user_and_the_backend(
         assert not any("lambda" in frame for frame in ours), ours
 
 
+# How many functions of tcusim.arrays a call like an earlier one enters; may only become fewer.
+@pytest.mark.parametrize(
+    ("keywords", "most"),
+    [
+        ({"segment_size": 256}, 28),
+        ({"offsets": np.arange(0, 4097, 64)}, 55),
+        ({"segment_ids": np.arange(4096) // 64}, 60),
+    ],
+)
+def test_a_warm_call_of_a_numpy_array_enters_few_functions(
+    keywords: dict[str, Any], most: int
+) -> None:
+    x = halves(4096)
+    tcusim.segmented_sum(x, **keywords)
+    entered: list[str] = []
+
+    def note(frame: Any, event: str, arg: Any) -> None:
+        if event == "call" and "/tcusim/arrays/" in frame.f_code.co_filename:
+            entered.append(f"{frame.f_code.co_filename}:{frame.f_code.co_name}")
+
+    sys.setprofile(note)
+    try:
+        tcusim.segmented_sum(x, **keywords)
+    finally:
+        sys.setprofile(None)
+    assert len(entered) <= most, entered
+
+
 # --- Arrays in GPU memory -------------------------------------------------------------------------
 
 
