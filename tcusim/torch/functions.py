@@ -260,7 +260,7 @@ def sum(
         if axes is None:
             return put(sum(elements(input), dtype=dtype, bits=bits), out)
         call = partial(sum, keepdim=keepdim, dtype=dtype, bits=bits)
-        return put(along(input, axes, keepdim, call), out)
+        return put(along(input, dim, keepdim, call), out)
     return put(operator("sum")(input, axes, keepdim, wanted, bits), out)
 
 
@@ -368,8 +368,10 @@ def matmul(a: Tensor, b: Tensor, *, dtype: Any = None, out: Tensor | None = None
     if is_nested(a) and not is_nested(b) and b.dim() == 2:
         # The ragged axis is one of the rows.
         axis = a.dim() - 1
-        own = {"dtype": dtype}
-        return put(along(a, axis, True, lambda values, axes: matmul(values, b, **own)), out)
+        product = along(
+            a, axis, True, lambda values, _: matmul(values, b, dtype=dtype), "the columns of a"
+        )
+        return put(product, out)
     a, b = _operands(a, b, "b")
     if b.dim() == 1:
         return matvec(a, b, dtype=dtype, out=out)

@@ -44,19 +44,23 @@ def segments_of(input: Any) -> tuple[Any, Any]:
 
 
 def along(
-    input: Any, dim: Any, keepdim: bool, compute: Callable[[Any, tuple[int, ...]], Any]
+    input: Any,
+    dim: Any,
+    keepdim: bool,
+    compute: Callable[[Any, tuple[int, ...]], Any],
+    name: str = "dim",
 ) -> Any:
     """Return a jagged tensor of what is computed of the values along axes of which each is whole.
 
-    dim: axes of the nested tensor. keepdim: whether the result has them. compute: takes the values,
-    and their axes.
+    dim: axes of the nested tensor, as they were given. name: what a user calls them. keepdim:
+    whether the result has them. compute: takes the values, and their axes.
     """
     _require_jagged(input)
     ragged, axes = input._ragged_idx, axes_of(dim, input.dim())
     if 0 in axes or ragged in axes:
         raise InputError(
-            f"of a nested tensor, dim may be any but 0, the batch, and {ragged}, its ragged axis: "
-            f"along that sum with tcusim.torch.segment_sum and its kin; got {dim}"
+            f"of a nested tensor, {name} may be any but 0, the batch, and {ragged}, its ragged "
+            f"axis: along that sum with tcusim.torch.segment_sum and its kin; got {dim}"
         )
     result = compute(input.values(), tuple(one - 1 for one in axes))
     left = ragged if keepdim else ragged - sum(one < ragged for one in axes)

@@ -71,14 +71,19 @@ def _require_float(name: str, input: Tensor) -> None:
         raise InputError(f"{name} takes float tensors, got {input.dtype}. Cast it: input.float()")
 
 
-def _by_rows(input: Tensor, axes: tuple[int, ...], compute: Callable[[Tensor], Tensor]) -> Tensor:
+def _by_rows(
+    input: Tensor, axes: tuple[int, ...], compute: Callable[[Tensor], Tensor], **named: Any
+) -> Tensor:
     """Return what is computed of whole rows, where a DTensor has its elements.
+
+    named: the argument that tells the axes, if that is no shape.
 
     Derivatives have sums of torch's own, along these axes. Of rows that are cut, a collective would
     add them.
     """
     if is_nested(input):
-        return along(input, axes, True, lambda values, _: compute(values))
+        ((name, dim),) = named.items() or [("the axes of normalized_shape", axes)]
+        return along(input, dim, True, lambda values, _: compute(values), name)
     whole = with_whole(input, axes)
     result = compute(whole)
     return result if whole is input else result.redistribute(placements=input.placements)
@@ -128,20 +133,20 @@ def mean(
     tensor([1., 4.])
     """
     _require_float("mean", input)
-    dim = dims_of(dim)
+    axes = dims_of(dim)
     wanted = result_type(dtype, input.dtype)
     if not wanted.is_floating_point:
         raise InputError(f"mean has results of float types, not of {wanted}: cast the result")
     wide = torch.float64 if torch.float64 in (input.dtype, dtype) else torch.float32
     if is_simple(input):
-        return _mean_at_once(input, dim, keepdim, wide, wanted)
+        return _mean_at_once(input, axes, keepdim, wide, wanted)
     if is_nested(input):
-        if dim is None:
+        if axes is None:
             return mean(elements(input), dtype=dtype)
         return along(input, dim, keepdim, partial(mean, keepdim=keepdim, dtype=dtype))
-    total = tensor_sum(input, dim, keepdim, dtype=wide)
+    total = tensor_sum(input, axes, keepdim, dtype=wide)
     count = 1
-    for axis in axes_of(dim, input.dim()):
+    for axis in axes_of(axes, input.dim()):
         count = count * input.shape[axis]
     return _narrow(divided(total, count), input, dtype)
 
@@ -367,8 +372,8 @@ def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
     _require_float("softmax", input)
-    dim = _from_the_last(input, dim)
-    return _by_rows(input, (dim,), lambda rows: _softmax(rows, dim, dtype))
+    axis = _from_the_last(input, dim)
+    return _by_rows(input, (axis,), lambda rows: _softmax(rows, axis, dtype), dim=dim)
 
 
 def _softmax(input: Tensor, dim: int, dtype: Any) -> Tensor:
@@ -401,8 +406,8 @@ def log_softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     tensor([[-1.3863, -1.3863, -1.3863, -1.3863]])
     """
     _require_float("log_softmax", input)
-    dim = _from_the_last(input, dim)
-    return _by_rows(input, (dim,), lambda rows: _log_softmax(rows, dim, dtype))
+    axis = _from_the_last(input, dim)
+    return _by_rows(input, (axis,), lambda rows: _log_softmax(rows, axis, dtype), dim=dim)
 
 
 def _log_softmax(input: Tensor, dim: int, dtype: Any) -> Tensor:
@@ -440,12 +445,12 @@ def logsumexp(input: Tensor, dim: int | tuple[int, ...] | None, keepdim: bool = 
     """
     _require_float("logsumexp", input)
     require_flags(keepdim=keepdim)
-    dim = dims_of(dim)
+    given = dims_of(dim)
     if is_nested(input):
-        if dim is None:
+        if given is None:
             return logsumexp(elements(input), None)
         return along(input, dim, keepdim, lambda values, axes: logsumexp(values, axes, keepdim))
-    axes = tuple(axes_of(dim, input.dim())) or (-1,)
+    axes = tuple(axes_of(given, input.dim())) or (-1,)
     wide = _wide(with_whole(input, axes))
     largest = _largest(wide, axes)
     total = torch.log(tensor_sum(torch.exp(wide - largest), axes, True)) + largest

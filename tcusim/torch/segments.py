@@ -438,11 +438,11 @@ def _segments(
     if lengths is not None:
         counts = _integers("lengths", lengths, input)
         if check and _has_values(counts):
-            _require_lengths(counts, input.shape[axis], axis)
+            _require_lengths(counts, input.shape[axis], dim)
         return _Segments(input, axis, offsets=_edges(counts))
     # In narrower types the borders of the segments might not fit.
     ids = _integers("segment_ids", segment_ids, input).to(torch.int64)
-    return _by_ids(input, axis, ids, num_segments, sort, check)
+    return _by_ids(input, dim, ids, num_segments, sort, check)
 
 
 def _require_own(input: Tensor, num_segments: int | None, sort: bool, dim: Any) -> None:
@@ -457,24 +457,25 @@ def _require_own(input: Tensor, num_segments: int | None, sort: bool, dim: Any) 
             raise InputError(f"a nested tensor has its own segments: leave out {name}")
 
 
-def _require_lengths(counts: Tensor, length: int, axis: int) -> None:
+def _require_lengths(counts: Tensor, length: int, dim: int) -> None:
     """Refuse lengths that are negative, or not those of all elements."""
     if bool((counts < 0).any()):
         raise InputError(f"lengths must be from 0 on; the least is {int(counts.min())}")
     if int(counts.sum()) != length:
         raise InputError(
-            f"lengths must add up to the elements of axis {axis}, {length}; they come to "
+            f"lengths must add up to the {length} elements of dim {dim}; they come to "
             f"{int(counts.sum())}"
         )
 
 
 def _by_ids(
-    input: Tensor, axis: int, ids: Tensor, num_segments: int | None, sort: bool, check: bool
+    input: Tensor, dim: int, ids: Tensor, num_segments: int | None, sort: bool, check: bool
 ) -> _Segments:
+    axis = axis_of(dim, input.dim())
     if ids.dim() != 1 or ids.shape[0] != input.shape[axis]:
         raise InputError(
             f"segment_ids must have one number for each of the {input.shape[axis]} elements of "
-            f"axis {axis}; their shape is {tuple(ids.shape)}"
+            f"dim {dim}; their shape is {tuple(ids.shape)}"
         )
     order = None
     if sort:

@@ -136,3 +136,36 @@ def test_gradients() -> None:
 def test_what_is_refused(call: Callable[[Any], Any], text: str) -> None:
     with pytest.raises(InputError, match=text):
         call(jagged("plain")[0])
+
+
+BY_DIM: dict[str, tuple[Callable[..., Any], list[Any]]] = {
+    "sum": (tct.sum, [1, -2, (1,), (2, -2), [0]]),
+    "mean": (tct.mean, [1, -2, (1,), (2, -2), [0]]),
+    "logsumexp": (tct.logsumexp, [1, -2, (1,), (2, -2), [0]]),
+    "cumsum": (tct.cumsum, [0, 1, -2, -3]),
+    "softmax": (tct.softmax, [0, 1, -2, -3]),
+    "log_softmax": (tct.log_softmax, [0, 1, -2, -3]),
+}
+
+
+@pytest.mark.parametrize("name", BY_DIM)
+def test_a_refused_dim_is_named_as_it_was_given(name: str) -> None:
+    call, dims = BY_DIM[name]
+    nested, _ = jagged("plain")
+    for dim in dims:
+        with pytest.raises(InputError, match="its ragged axis") as caught:
+            call(nested, dim)
+        assert str(caught.value).endswith(f"; got {dim}")
+    # One that there is not, of any tensor.
+    for tensor in (nested, torch.ones(3, 4, 5)):
+        with pytest.raises(InputError, match=r"dim must be in the range \[-3, 2\], got -4"):
+            call(tensor, -4)
+
+
+def test_a_ragged_axis_that_no_dim_names() -> None:
+    nested, _ = jagged("transposed")
+    with pytest.raises(InputError, match="nested tensor, the columns of a may be any but 0"):
+        tct.matmul(nested, torch.ones(3, 2))
+    for norm in (tct.rms_norm, tct.layer_norm):
+        with pytest.raises(InputError, match="the axes of normalized_shape may be any but 0"):
+            norm(nested, nested.shape[-1:])

@@ -80,7 +80,10 @@ def test_an_eps_that_float32_lacks() -> None:
         (lambda x: tct.mean(x, dtype=torch.complex64), r"dtype must be a torch\.dtype"),
         (lambda x: tct.mean(x, dtype=torch.int32), "mean has results of float types, not of"),
         (lambda x: tct.sum(x, 1, out=[1]), "out must be a tensor of torch, got list"),
-        (lambda x: tct.segment_sum(x, lengths=[3, 2]), "lengths must add up to the elements of"),
+        (
+            lambda x: tct.segment_sum(x, lengths=[3, 2]),
+            "lengths must add up to the 3 elements of dim -1; they come to 5",
+        ),
     ],
 )
 def test_what_has_no_result(call: Any, text: str) -> None:

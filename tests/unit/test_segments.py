@@ -261,7 +261,7 @@ def test_what_precedes_has_the_bits_of_numpy_arrays() -> None:
             "num_segments is for segment_ids, not for segment",
         ),
         ({"offsets": [0, 6], "sort": True}, "sort is for segment_ids, not for offsets"),
-        ({"segment_ids": [0] * 3}, "one number for each of the 6 elements of axis 0"),
+        ({"segment_ids": [0] * 3}, "one number for each of the 6 elements of dim -1"),
         ({"segment_ids": [[0] * 6]}, r"segment_ids must have one axis; its shape is \(1, 6\)"),
         (
             {"segment_ids": [0, 1, 0, 1, 1, 1]},
