@@ -754,13 +754,12 @@ class State:
         if not self._leaf.whole:
             arrived = list(self._synced(arrived))
         for write in arrived:
-            self._apply(write, 0)
+            self._apply(write, range(1))
             if write.buffer.space is Space.SHARED:
                 self._unshared.append(write)
         if scope is Scope.BLOCK:
             for write in self._unshared:
-                for turn in range(1, self.program.warps):
-                    self._apply(write, turn)
+                self._apply(write, range(1, self.program.warps))
             self._unshared = []
 
     def _synced(self, waiting: list[_Write]) -> Iterator[_Write]:
@@ -774,20 +773,24 @@ class State:
             if here.any():
                 yield write.of(here)
 
-    def _apply(self, write: _Write, turn: int) -> None:
-        """Show a write to the warp that is `turn` places on from the writer in its block."""
+    def _apply(self, write: _Write, turns: range) -> None:
+        """Show a write to the warps that are so many places on from the writer in its block."""
         elements, name = write.elements, write.buffer.name
-        if turn == 0 and elements.writes is not None:
+        if turns == range(1) and elements.writes is not None:
             _write(elements, self._lying[name], write.values)
+            return
+        if not turns:
             return
         count, places, shared = self.program.warps, elements.places, self._shared[name]
         first = places - places % count
-        seer = first + (places - first + turn) % count
-        if elements.mask is None:
-            shared[seer[:, None, None], elements.index] = write.values
-        else:
-            seers = np.broadcast_to(seer[:, None, None], elements.shape)[elements.keep]
-            shared[seers, elements.kept] = _chosen(write.values, elements)
+        index, values = elements.index, write.values
+        if elements.mask is not None:
+            index, values = elements.kept, _chosen(values, elements)
+        for turn in turns:
+            seer = (first + (places - first + turn) % count)[:, None, None]
+            if elements.mask is not None:
+                seer = np.broadcast_to(seer, elements.shape)[elements.keep]
+            shared[seer, index] = values
 
 
 def _with_status(steps: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -120,13 +120,13 @@ class Fork(Leaf):
         if not self._schedule.is_kept:
             return nodes
         way = taken, places.tobytes()
-        if way not in self._ways:
+        known = self._ways.get(way)
+        if known is None:
+            known = list(nodes)
             if len(self._ways) >= _WAYS:
                 self._ways.clear()
-            # As one statement, for other threads.
-            self._ways[way] = known = list(nodes)
-            return known
-        return self._ways[way]
+            self._ways[way] = known
+        return known
 
 
 class Schedule:
