@@ -677,7 +677,9 @@ class State:
         name = view.buffer.name
         values: Values
         if view.buffer.space is not Space.GLOBAL:
-            values = self._shared[name][places[:, None, None], index]
+            # One number for each element takes half as long as two.
+            pitch = pitch_of_warps(self.warps.size)
+            values = self._lying[name].take(index * pitch + places[:, None, None])
         elif self.memory[name].size:
             values = self.memory[name].take(index)
         else:
@@ -781,16 +783,18 @@ class State:
             return
         if not turns:
             return
-        count, places, shared = self.program.warps, elements.places, self._shared[name]
+        count, places, lying = self.program.warps, elements.places, self._lying[name].reshape(-1)
         first = places - places % count
         index, values = elements.index, write.values
         if elements.mask is not None:
             index, values = elements.kept, _chosen(values, elements)
+        # As in `_at`.
+        index = index * pitch_of_warps(self.warps.size)
         for turn in turns:
             seer = (first + (places - first + turn) % count)[:, None, None]
             if elements.mask is not None:
                 seer = np.broadcast_to(seer, elements.shape)[elements.keep]
-            shared[seer, index] = values
+            lying[index + seer] = values
 
 
 def _with_status(steps: tuple[Step, ...]) -> tuple[Step, ...]:
