@@ -1,7 +1,7 @@
-"""Calls: the way from arrays to a result, and what is made ready once for like calls and kept.
+"""Calls: the way from arrays to a result, prepared once for like calls and kept.
 
-`run` is the way of every call. It finds in `READY` what is ready for a specification and arrays of
-these signatures, or makes it (types, layout, problem, plan), and launches where the arrays are.
+`run` is the way of every call. It finds in `_PREPARED` the call for a specification and arrays of
+these signatures, or prepares it (types, layout, problem, plan), and launches where the arrays are.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ from tcusim.arrays.spec import Call, Layout, ProductLayout, Spec, arch_of_run
 from tcusim.backends import DeviceArrayFacts, DeviceBackend, Lane, QuickSession, Session
 from tcusim.errors import InputError, Unsupported
 
-__all__ = ["READY", "Cache", "Ready", "forget", "lane_of", "noticed", "run"]
+__all__ = ["Prepared", "forget", "lane_of", "noticed", "run"]
 
 # The order of an array's axes, and its type.
 Arrangement: TypeAlias = tuple[tuple[int, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """What is the same for all calls with one specification, on arrays of the same signatures.
+class Prepared:
+    """The part that is the same for all calls with one specification on arrays of like signatures.
 
-    home: where the arrays are. rule: their types. arch: whose arithmetic. plan: what is launched;
+    home: where the arrays are. rule: their types. arch: whose arithmetic. plan: of the launches;
     None if there is nothing to compute, and until the offsets of segments are known. arranged: for
     each array, by the plan's name, its order of axes and the type to which it is cast first; None
     where it is taken as it is. layout: of a sum or a scan. shape: of the result. flat: its shape
@@ -85,56 +85,52 @@ class Ready:
 
 
 class Cache:
-    """The latest calls that were made ready, up to a number."""
+    """The latest prepared calls, up to a number."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._calls: dict[Hashable, Ready] = {}
+        self._calls: dict[Hashable, Prepared] = {}
         self._lock = threading.Lock()
 
-    def find(self, key: Hashable) -> Ready | None:
+    def find(self, key: Hashable) -> Prepared | None:
         """Return the one of this key; None if it is not kept, or an argument has no hash."""
         try:
             return self._calls.get(key)
         except TypeError:
             return None
 
-    def keep(self, key: Hashable, ready: Ready) -> None:
+    def keep(self, key: Hashable, prepared: Prepared) -> None:
         """Keep one, unless the key is None; the one kept first is let go if there are too many."""
         if key is None:
             return
         with self._lock, suppress(TypeError):
-            self._calls[key] = ready
+            self._calls[key] = prepared
             while len(self._calls) > self.most:
                 del self._calls[next(iter(self._calls))]
 
     def clear(self) -> None:
-        """Let go of all calls, and with them of what backends made ready."""
+        """Let go of all calls, and with them of the sessions of backends."""
         with self._lock:
             self._calls.clear()
 
-    def __len__(self) -> int:
-        """Return how many calls are kept."""
-        return len(self._calls)
 
-
-READY: Final = Cache(256)
+_PREPARED: Final = Cache(256)
 # Calls by offsets: there is one for each number of segments, and for each length of the longest.
 _BY_OFFSETS: Final = Cache(256)
-_NOTICED: Final[ContextVar[list[Ready] | None]] = ContextVar("tcusim.noticed", default=None)
+_NOTICED: Final[ContextVar[list[Prepared] | None]] = ContextVar("tcusim.noticed", default=None)
 
 
 def forget() -> None:
-    """Let go of all that is ready, of plans, and of what backends made of them."""
-    READY.clear()
+    """Let go of all prepared calls and plans, and with them of the sessions of backends."""
+    _PREPARED.clear()
     _BY_OFFSETS.clear()
     plan_for.cache_clear()
 
 
 @contextmanager
-def noticed() -> Iterator[list[Ready]]:
+def noticed() -> Iterator[list[Prepared]]:
     """Give a list, to which each call that is run within this context is added."""
-    seen: list[Ready] = []
+    seen: list[Prepared] = []
     token = _NOTICED.set(seen)
     try:
         yield seen
@@ -142,34 +138,34 @@ def noticed() -> Iterator[list[Ready]]:
         _NOTICED.reset(token)
 
 
-def run(asked: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Any:
-    """Compute arrays as was asked for, or by a plan; `call` has the keywords of this call alone.
+def run(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Any:
+    """Compute arrays as a specification or a plan says; `call` has the keywords of this call alone.
 
     Arrays of other libraries in the computer's memory are taken as NumPy's, and the result is
     returned as theirs.
     """
     plain = call.offsets is call.segment_ids is call.num_segments is None
     by_offsets = not plain and call.by_offsets
-    key = _key_of(asked, arrays, call, by_offsets=by_offsets)
-    ready = READY.find(key)
-    if ready is None:
+    key = _key_of(request, arrays, call, by_offsets=by_offsets)
+    prepared = _PREPARED.find(key)
+    if prepared is None:
         if any(map(is_foreign, arrays)) and not any(map(is_on_device, arrays)):
-            return _run_foreign(asked, arrays, call)
-        ready = _made_ready(asked, arrays, call)
-        READY.keep(key, ready)
-    offsets = ready.offsets
+            return _run_foreign(request, arrays, call)
+        prepared = _prepare(request, arrays, call)
+        _PREPARED.keep(key, prepared)
+    offsets = prepared.offsets
     if by_offsets:
-        ready, offsets = _with_offsets(ready, key, arrays[0], call)
+        prepared, offsets = _with_offsets(prepared, key, arrays[0], call)
     seen = _NOTICED.get()
     if seen is not None:
-        seen.append(ready)
-    if isinstance(ready.home, Host):
-        return _on_host(ready, arrays, call, offsets)
-    return _on_device(ready, ready.home, arrays, call, offsets)
+        seen.append(prepared)
+    if isinstance(prepared.home, Host):
+        return _on_host(prepared, arrays, call, offsets)
+    return _on_device(prepared, prepared.home, arrays, call, offsets)
 
 
 def _key_of(
-    asked: Spec | Planned, arrays: tuple[Any, ...], call: Call, *, by_offsets: bool
+    request: Spec | Planned, arrays: tuple[Any, ...], call: Call, *, by_offsets: bool
 ) -> Hashable | None:
     """Return all on which a call depends beside values; None if that cannot be told quickly."""
     signatures = tuple([() if array is None else signature(array) for array in arrays])
@@ -177,21 +173,21 @@ def _key_of(
     if of_initial is None or None in signatures:
         return None
     # True is 1, and 1.0 is, too: a specification of other types is checked by itself.
-    kinds = () if isinstance(asked, Planned) else tuple(map(type, asked))
-    return asked, kinds, signatures, of_initial, by_offsets
+    kinds = () if isinstance(request, Planned) else tuple(map(type, request))
+    return request, kinds, signatures, of_initial, by_offsets
 
 
 def _signature_of_initial(initial: Any) -> Hashable | None:
-    """Return what a call depends on of initial values; those on the computer are copied each time.
+    """Return the signature of initial values; those on the computer are copied each time.
 
-    None if that cannot be told quickly.
+    None if it cannot be told quickly.
     """
     if initial is None:
         return ()
     return signature(initial) if is_on_device(initial) else Host
 
 
-def _run_foreign(asked: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Any:
+def _run_foreign(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Any:
     """Compute arrays of other libraries in the computer's memory; return one of the same kind."""
     names = ("a", "b", "c")
     taken = tuple(
@@ -201,11 +197,11 @@ def _run_foreign(asked: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> 
     like = next(array for array in arrays if is_foreign(array))
     out = call.out
     if out is None:
-        return like_array(like, run(asked, taken, call))
+        return like_array(like, run(request, taken, call))
     if not is_foreign(out):
-        return run(asked, taken, call)
+        return run(request, taken, call)
     same_out = as_numpy("out", out)
-    result = np.asarray(run(asked, taken, call._replace(out=None)))
+    result = np.asarray(run(request, taken, call._replace(out=None)))
     require_out(same_out, result)
     try:
         out[...] = like_array(out, result)
@@ -214,51 +210,53 @@ def _run_foreign(asked: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> 
     return out
 
 
-def lane_of(ready: Ready, array: Any) -> Lane | None:
+def lane_of(prepared: Prepared, array: Any) -> Lane | None:
     """Return the shortest way for a call of one array that has been run, if there is one."""
-    session, layout = ready.session, ready.layout
-    if not isinstance(session, QuickSession) or ready.arranged != (("in", None),):
+    session, layout = prepared.session, prepared.layout
+    if not isinstance(session, QuickSession) or prepared.arranged != (("in", None),):
         return None
     assert layout is not None
-    if ready.spec.carry or ready.offsets or layout.by_offsets is not None:
+    if prepared.spec.carry or prepared.offsets or layout.by_offsets is not None:
         return None
-    if layout.initial is not None or layout.back is not None or ready.flat is not None:
+    if layout.initial is not None or layout.back is not None or prepared.flat is not None:
         return None
-    return session.lane((array,), ready.shape)
+    return session.lane((array,), prepared.shape)
 
 
-# --- Running what is ready ------------------------------------------------------------------------
+# --- Running a prepared call ----------------------------------------------------------------------
 
 
-def _on_host(ready: Ready, arrays: tuple[Any, ...], call: Call, offsets: Offsets | None) -> Any:
+def _on_host(
+    prepared: Prepared, arrays: tuple[Any, ...], call: Call, offsets: Offsets | None
+) -> Any:
     """Compute NumPy arrays: flatten, compute, and shape the result."""
     if call.stream is not None:
         raise InputError("stream= is for arrays in GPU memory, and a is a NumPy array")
     if call.report is not None:
         _require_report(call.report)
-    layout, plan, dtype = ready.layout, ready.plan, numpy_type(ready.rule.result)
+    layout, plan, dtype = prepared.layout, prepared.plan, numpy_type(prepared.rule.result)
     flat: dict[str, Any] = {}
-    for (name, arrangement), array in zip(ready.arranged, arrays, strict=False):
+    for (name, arrangement), array in zip(prepared.arranged, arrays, strict=False):
         assert arrangement is not None
         if name == "c":
-            array = addend_of(array, ready.shape, dtype)
+            array = addend_of(array, prepared.shape, dtype)
         flat[name] = HOST.arranged(np.asarray(array), *arrangement).reshape(-1)
     if offsets is not None:
         flat["offsets"] = offsets.array
-    if layout is not None and ready.spec.carry:
-        flat["carry"] = initial_of(HOST, arrays[0], call.initial, layout, ready.rule)
+    if layout is not None and prepared.spec.carry:
+        flat["carry"] = initial_of(HOST, arrays[0], call.initial, layout, prepared.rule)
     if plan is None:
-        zeros = np.zeros(ready.shape, dtype)
-        result = flat["c"].reshape(ready.shape).copy() if "c" in flat else zeros
+        zeros = np.zeros(prepared.shape, dtype)
+        result = flat["c"].reshape(prepared.shape).copy() if "c" in flat else zeros
     else:
         if layout is not None and layout.missing:
             whole = flat["in"].reshape(layout.rows, layout.length)
             flat["in"] = np.pad(whole, ((0, 0), (0, layout.missing))).reshape(-1)
-        result = plan.compute(flat, call, ready.before)
+        result = plan.compute(flat, call, prepared.before)
         warn_of_overflow(plan.operation, result, flat.values())
         if layout is not None:
             result = layout.unfilled(result, None if offsets is None else offsets.edges)
-        result = result.reshape(ready.shape)
+        result = result.reshape(prepared.shape)
     if layout is not None and layout.back is not None:
         result = HOST.restored(result, layout.back)
     return delivered(result, call.out, None if layout is None else arrays[0])
@@ -272,16 +270,20 @@ def _require_report(report: Any) -> None:
 
 
 def _on_device(
-    ready: Ready, home: DeviceBackend, arrays: tuple[Any, ...], call: Call, offsets: Offsets | None
+    prepared: Prepared,
+    home: DeviceBackend,
+    arrays: tuple[Any, ...],
+    call: Call,
+    offsets: Offsets | None,
 ) -> Any:
     """Compute arrays in GPU memory where they are: arrange, launch, and shape the result."""
-    out, layout, session = call.out, ready.layout, ready.session
+    out, layout, session = call.out, prepared.layout, prepared.session
     back = None if layout is None else layout.back
     carry = None
-    if layout is not None and ready.spec.carry:
-        carry = initial_of(home, arrays[0], call.initial, layout, ready.rule)
-    if session is None or ready.plan is None:
-        return _zeros(ready, home, arrays, out)
+    if layout is not None and prepared.spec.carry:
+        carry = initial_of(home, arrays[0], call.initial, layout, prepared.rule)
+    if session is None or prepared.plan is None:
+        return _zeros(prepared, home, arrays, out)
     if out is not None and back is not None:
         raise Unsupported(
             "out= for an array in GPU memory goes with the last axis alone: the result is "
@@ -289,7 +291,7 @@ def _on_device(
         )
     inputs = {
         name: array if arrangement is None else home.arranged(array, *arrangement)
-        for (name, arrangement), array in zip(ready.arranged, arrays, strict=False)
+        for (name, arrangement), array in zip(prepared.arranged, arrays, strict=False)
     }
     if offsets is not None:
         inputs["offsets"] = offsets.array
@@ -297,49 +299,49 @@ def _on_device(
         inputs["carry"] = carry
     result = session.run(
         inputs,
-        out=out if out is None or ready.flat is None else out.reshape(ready.shape),
-        shape=ready.shape,
+        out=out if out is None or prepared.flat is None else out.reshape(prepared.shape),
+        shape=prepared.shape,
         stream=call.stream,
         initial=None if layout is None else layout.initial,
-        starts=ready.starts,
+        starts=prepared.starts,
     )
     if call.report is not None:
         _require_report(call.report)
-        for _ in ready.starts or (None,):
-            call.report.note(ready.plan.launch_plan, ready.plan.problem.arch or "")
-    if ready.flat is not None:
-        result = out if out is not None else result.reshape(ready.flat)
+        for _ in prepared.starts or (None,):
+            call.report.note(prepared.plan.launch_plan, prepared.plan.problem.arch or "")
+    if prepared.flat is not None:
+        result = out if out is not None else result.reshape(prepared.flat)
     return result if back is None else home.restored(result, back)
 
 
-def _zeros(ready: Ready, home: DeviceBackend, arrays: tuple[Any, ...], out: Any) -> Any:
+def _zeros(prepared: Prepared, home: DeviceBackend, arrays: tuple[Any, ...], out: Any) -> Any:
     """Return the result for arrays in GPU memory without elements."""
     if out is not None or any(array is not None for array in arrays[2:]):
         raise Unsupported(
             "out= and c for matrices without elements in GPU memory; leave them out"
-            if ready.spec.is_product
+            if prepared.spec.is_product
             else "out= for an array without elements in GPU memory; leave it out"
         )
-    back = None if ready.layout is None else ready.layout.back
-    zeros = home.zeros(arrays[0], ready.shape, ready.rule.result)
+    back = None if prepared.layout is None else prepared.layout.back
+    zeros = home.zeros(arrays[0], prepared.shape, prepared.rule.result)
     return zeros if back is None else home.restored(zeros, back)
 
 
-# --- Making it ready: sums and scans --------------------------------------------------------------
+# --- Preparing sums and scans ---------------------------------------------------------------------
 
 
-def _made_ready(asked: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Ready:
-    """Return what calls with such arrays need; refuse what does not go together."""
-    if isinstance(asked, Planned):
-        if isinstance(asked.problem, ProductProblem):
-            return _product_by_plan(asked, asked.problem, arrays)
-        return _segments_by_plan(asked, arrays[0], call)
-    asked.require_names()
-    return _product(asked, arrays) if asked.is_product else _segments(asked, arrays[0], call)
+def _prepare(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Prepared:
+    """Prepare calls with such arrays; refuse arguments that do not go together."""
+    if isinstance(request, Planned):
+        if isinstance(request.problem, ProductProblem):
+            return _product_by_plan(request, request.problem, arrays)
+        return _segments_by_plan(request, arrays[0], call)
+    request.require_names()
+    return _product(request, arrays) if request.is_product else _segments(request, arrays[0], call)
 
 
-def _segments(spec: Spec, a: Any, call: Call) -> Ready:
-    """Return what is ready of a sum or a scan: all of it, unless calls give offsets."""
+def _segments(spec: Spec, a: Any, call: Call) -> Prepared:
+    """Prepare a sum or a scan: without its plan if calls give offsets."""
     by_offsets = call.by_offsets
     if by_offsets or spec.carry:
         require_unnamed(spec.algorithm, "initial=" if spec.carry else "")
@@ -349,9 +351,9 @@ def _segments(spec: Spec, a: Any, call: Call) -> Ready:
     rule = _types(spec, home, facts.dtype, spec.dtype, arch)
     layout = spec.layout(tuple(facts.shape), by_offsets=by_offsets)
     needed = _needed(home, a, (layout.order, rule.work))
-    ready = Ready(spec, home, rule, arch, None, (("in", needed),), layout.result, layout)
+    prepared = Prepared(spec, home, rule, arch, None, (("in", needed),), layout.result, layout)
     if by_offsets:
-        return ready
+        return prepared
     uneven = layout.missing > 0 and not isinstance(home, Host)
     if uneven and spec.algorithm is not None:
         raise Unsupported(
@@ -363,47 +365,49 @@ def _segments(spec: Spec, a: Any, call: Call) -> Ready:
     if uneven or lies_by_offsets(spec, layout, rule):
         even = Call(offsets=layout.even_edges)
         own = offsets_of(home, a, even, length=layout.length, rows=layout.rows)
-    return _planned(replace(ready, offsets=own), layout, own)
+    return _planned(replace(prepared, offsets=own), layout, own)
 
 
-def _with_offsets(ready: Ready, key: Hashable | None, a: Any, call: Call) -> tuple[Ready, Offsets]:
-    """Return the offsets of a call, checked, and what is ready for segments that lie like them."""
-    layout = ready.layout
+def _with_offsets(
+    prepared: Prepared, key: Hashable | None, a: Any, call: Call
+) -> tuple[Prepared, Offsets]:
+    """Return the checked offsets of a call, and the call prepared for segments like theirs."""
+    layout = prepared.layout
     assert layout is not None
-    if ready.plan is not None:
+    if prepared.plan is not None:
         if call.segment_ids is not None:
             call = call._replace(num_segments=layout.segments)
-        offsets = offsets_of(ready.home, a, call, length=layout.length, rows=1)
-        _require_fitting(ready.plan, offsets)
-        return ready, offsets
-    offsets = offsets_of(ready.home, a, call, length=layout.length, rows=layout.rows)
-    k = tile_for(ready.rule.types, ready.spec.tile).k
+        offsets = offsets_of(prepared.home, a, call, length=layout.length, rows=1)
+        _require_fitting(prepared.plan, offsets)
+        return prepared, offsets
+    offsets = offsets_of(prepared.home, a, call, length=layout.length, rows=layout.rows)
+    k = tile_for(prepared.rule.types, prepared.spec.tile).k
     longest = rounded_longest(offsets.longest, layout.elements, k)
     own_key = None if key is None else (key, offsets.segments, longest)
     bound = _BY_OFFSETS.find(own_key)
     if bound is None:
-        bound = _planned(ready, layout, offsets)
+        bound = _planned(prepared, layout, offsets)
         _BY_OFFSETS.keep(own_key, bound)
     return bound, offsets
 
 
-def _planned(ready: Ready, layout: Layout, offsets: Offsets | None) -> Ready:
-    """Return what is ready with a plan, for segments of one size, or that lie by such offsets."""
+def _planned(prepared: Prepared, layout: Layout, offsets: Offsets | None) -> Prepared:
+    """Return the call with a plan for its segments, of one size or by such offsets."""
     longest = None
     if offsets is not None:
         layout, longest = replace(layout, by_offsets=offsets.segments), offsets.longest
-    plan, spec = None, ready.spec
+    plan, spec = None, prepared.spec
     if layout.elements:
-        problem = segment_problem(spec, layout, ready.rule, ready.arch, longest)
+        problem = segment_problem(spec, layout, prepared.rule, prepared.arch, longest)
         of_plan = Spec(spec.operation, backend=spec.backend, arch=spec.arch)
-        plan = plan_for(of_plan, problem, ready.rule)
-    return _shaped(ready, layout, plan)
+        plan = plan_for(of_plan, problem, prepared.rule)
+    return _shaped(prepared, layout, plan)
 
 
-def _shaped(ready: Ready, layout: Layout, plan: Planned | None) -> Ready:
-    """Return what is ready with a plan, a session for it, and the shape of the result."""
-    if isinstance(ready.home, Host) or plan is None:
-        return replace(ready, plan=plan, layout=layout, shape=layout.result)
+def _shaped(prepared: Prepared, layout: Layout, plan: Planned | None) -> Prepared:
+    """Return the call with a plan, its session, and the shape of the result."""
+    if isinstance(prepared.home, Host) or plan is None:
+        return replace(prepared, plan=plan, layout=layout, shape=layout.result)
     shape, flat = layout.result, None
     if layout.initial is not None and not layout.is_whole and layout.segments > 1:
         if layout.segments * layout.segment_size != layout.length:
@@ -412,12 +416,12 @@ def _shaped(ready: Ready, layout: Layout, plan: Planned | None) -> Ready:
                 "axis. Scan with exclusive=True, and add the sums yourself"
             )
         shape, flat = (*layout.lead, layout.segments, layout.segment_size + 1), shape
-    session = plan.session_on(ready.home)
-    return replace(ready, plan=plan, layout=layout, shape=shape, flat=flat, session=session)
+    session = plan.session_on(prepared.home)
+    return replace(prepared, plan=plan, layout=layout, shape=shape, flat=flat, session=session)
 
 
-def _segments_by_plan(plan: Planned, a: Any, call: Call) -> Ready:
-    """Return what is ready of a plan's sum or scan."""
+def _segments_by_plan(plan: Planned, a: Any, call: Call) -> Prepared:
+    """Prepare the sum or scan of a plan."""
     p, spec = plan.problem, plan.spec
     assert isinstance(p, Problem)
     by_offsets = _require_offsets(plan, p, call)
@@ -440,8 +444,8 @@ def _segments_by_plan(plan: Planned, a: Any, call: Call) -> Ready:
         own = offsets_of(home, a, Call(offsets=layout.even_edges), length=p.length, rows=1)
     needed = _needed(home, a, (layout.order, plan.rule.work))
     arch = p.arch or "hopper"
-    ready = Ready(spec, home, plan.rule, arch, None, (("in", needed),), (), offsets=own)
-    return _shaped(ready, layout, plan)
+    prepared = Prepared(spec, home, plan.rule, arch, None, (("in", needed),), (), offsets=own)
+    return _shaped(prepared, layout, plan)
 
 
 def _layout_by_plan(plan: Planned, p: Problem, shape: tuple[int, ...]) -> Layout:
@@ -514,11 +518,11 @@ def _plan_at(plan: Planned, home: Home) -> Planned:
     return plan_for(spec, problem, rule)
 
 
-# --- Making it ready: products --------------------------------------------------------------------
+# --- Preparing products ---------------------------------------------------------------------------
 
 
-def _product(spec: Spec, arrays: tuple[Any, ...]) -> Ready:
-    """Return what is ready of a product."""
+def _product(spec: Spec, arrays: tuple[Any, ...]) -> Prepared:
+    """Prepare a product."""
     a, b, c = arrays
     named = {"a": a, spec.second: b} | ({} if c is None else {"c": c})
     home, given = gathered(named, spec.backend)
@@ -545,14 +549,14 @@ def _product(spec: Spec, arrays: tuple[Any, ...]) -> Ready:
         problem = product_problem(spec, one, rule, arch, add_c=c is not None)
         of_plan = Spec(spec.operation, backend=spec.backend, arch=spec.arch)
         plan = plan_for(of_plan, problem, rule)
-    return _product_ready(spec, home, given, layout, rule, arch, plan)
+    return _prepared_product(spec, home, given, layout, rule, arch, plan)
 
 
-def _product_ready(
+def _prepared_product(
     spec: Spec, home: Home, given: Mapping[str, Any], layout: ProductLayout, rule: TypeRule,
     arch: str, plan: Planned | None,
-) -> Ready:  # fmt: skip
-    """Return what is ready of a product of arrays by the users' names of them."""
+) -> Prepared:  # fmt: skip
+    """Return the prepared product of arrays, which are given by the users' names of them."""
     arranged: list[tuple[str, Arrangement | None]] = []
     for name, array in zip(("in", layout.second, "c"), given.values(), strict=False):
         wanted = (tuple(range(len(layout.result))), rule.result)
@@ -565,14 +569,14 @@ def _product_ready(
     starts = None if plan is None else layout.starts()
     before = () if starts is None else (partial(batch, starts=starts, inner=layout.inner),)
     session = None if plan is None or isinstance(home, Host) else plan.session_on(home)
-    return Ready(
+    return Prepared(
         spec, home, rule, arch, plan, tuple(arranged), layout.result,
         starts=starts, before=before, session=session,
     )  # fmt: skip
 
 
-def _product_by_plan(plan: Planned, p: ProductProblem, arrays: tuple[Any, ...]) -> Ready:
-    """Return what is ready of a plan's product."""
+def _product_by_plan(plan: Planned, p: ProductProblem, arrays: tuple[Any, ...]) -> Prepared:
+    """Prepare the product of a plan."""
     a, b, c = arrays
     if (c is not None) != p.add_c:
         raise InputError(
@@ -596,7 +600,7 @@ def _product_by_plan(plan: Planned, p: ProductProblem, arrays: tuple[Any, ...]) 
             )
     layout = ProductLayout(p.rows, p.inner, p.cols, shape)
     arch = p.arch or "hopper"
-    return _product_ready(plan.spec, home, given, layout, plan.rule, arch, plan)
+    return _prepared_product(plan.spec, home, given, layout, plan.rule, arch, plan)
 
 
 def _shape_by_plan(p: ProductProblem, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
@@ -632,7 +636,7 @@ def _types(spec: Spec, home: Home, given: str, dtype: Any, arch: str) -> TypeRul
 
 
 def _arch_on(home: Home, spec: Spec, a: Any) -> str:
-    """Return whose arithmetic a call follows on an array, where it is."""
+    """Return the architecture whose arithmetic a call follows on an array, where it is."""
     there = None if isinstance(home, Host) else a
     return arch_of_run(spec.arch, spec.backend, there)
 
@@ -678,7 +682,7 @@ def _require_addend(backend: DeviceBackend, c: Any, shape: tuple[int, ...], rule
 
 
 def _needed(home: Home, array: Any, wanted: Arrangement) -> Arrangement | None:
-    """Return how an array is to be arranged; None if one in GPU memory may be taken as it is."""
+    """Return the arrangement that an array needs; None if one in GPU memory has it already."""
     if isinstance(home, Host):
         return wanted
     facts, (axes, dtype) = home.describe(array), wanted

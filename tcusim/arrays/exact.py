@@ -1,9 +1,9 @@
-"""What makes NumPy arrays fit a tensor core's types, and results exact: stages around launches.
+"""Stages around launches, which make NumPy arrays fit a tensor core's types, and results exact.
 
 A stage is a generator: it yields works made of the one that it is given, is sent the flat result of
-each, and returns the flat result of its own. `through` makes one stage of several; what it yields
-is launched by `Planned.compute`. So there is never more than one work of each stage in memory. Most
-stages look at the data, so arrays in GPU memory have none.
+each, and returns the flat result of its own. `through` makes one stage of several; the works that
+it yields are launched by `Planned.compute`. So there is never more than one work of each stage in
+memory. Most stages look at the data, so arrays in GPU memory have none.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Work(NamedTuple):
         return Work(self.problem, {**self.arrays, **flat})
 
     def matrices(self) -> tuple[Array, Array, Array | None]:
-        """Return the factors of a product as matrices, and what is added."""
+        """Return the factors of a product as matrices, and the addend."""
         p = _product_of(self)
         columns = p.cols or 1
         c = self.arrays.get("c")
@@ -84,13 +84,13 @@ class Work(NamedTuple):
         return Work(problem, {}).factors(a, b)
 
 
-# What a stage makes of a work: it yields works, is sent their results, and returns its own.
+# A stage at work: it yields works, is sent their results, and returns its own.
 Steps: TypeAlias = Generator[Work, Array, Array]
 Stage: TypeAlias = Callable[[Work], Steps]
 
 
 def through(work: Work, stages: Sequence[Stage]) -> Steps:
-    """Split a work by all stages: what one of them yields is the next one's work."""
+    """Split a work by all stages: the works that one of them yields are the next one's."""
     if not stages:
         return (yield work)
     first, *later = stages
@@ -188,13 +188,13 @@ def _specials(work: Work) -> Steps:
 
 
 def _is_huge(x: Array) -> Bools:
-    """Return what bf16, the type of the largest part, rounds to infinity."""
+    """Mark the elements that bf16, the type of the largest part, rounds to infinity."""
     huge: Bools = np.abs(x) > format_of("bf16").largest
     return huge
 
 
 def _is_fine(x: Array) -> Bools:
-    """Return what has bits below the smallest bf16, of which no part is made."""
+    """Mark the elements that have bits below the smallest bf16, of which no part is made."""
     fine: Bools = (np.abs(x) < _MAY_BE_FINE) & (x != 0)
     if fine.any():
         steps = np.ldexp(x[fine].astype(np.float64), 133)
@@ -399,7 +399,7 @@ def _pieces(p: Problem, work: Work, width: int) -> Iterator[_Piece]:
 
 
 def _edges_of(work: Work, piece: _Piece) -> Ints:
-    """Return where segments begin in a piece, and where the last one ends."""
+    """Return the segment bounds of a piece."""
     p = _segments_of(work)
     if not (piece.starts and piece.ends):
         return np.array([0, piece.end - piece.begin])
@@ -416,7 +416,7 @@ def _repeated(work: Work, values: Array) -> Array:
 
 
 def _counted(work: Work, *marks: Bools) -> list[Ints]:
-    """Return how many marks of each kind are among the terms of each result."""
+    """Return the number of marks of each kind among the terms of each result."""
     begin, end = _terms(work)
     sums = (np.concatenate([[0], np.cumsum(mark)]) for mark in marks)
     return [before[end] - before[begin] for before in sums]
@@ -428,7 +428,7 @@ def _segments_of(work: Work) -> Problem:
 
 
 def _edges(work: Work) -> Ints:
-    """Return where segments begin, and where the last one ends."""
+    """Return the segment bounds."""
     p = _segments_of(work)
     if p.by_offsets is not None:
         edges: Ints = work.arrays["offsets"]
@@ -437,7 +437,7 @@ def _edges(work: Work) -> Ints:
 
 
 def _terms(work: Work) -> tuple[Ints, Ints]:
-    """Return where the elements begin and end of which each result is the sum."""
+    """Return the bounds of the terms of each result."""
     p, edges = _segments_of(work), _edges(work)
     if p.kind == "reduction":
         return edges[:-1], edges[1:]

@@ -175,7 +175,7 @@ class FixedPoint:
         return rounded
 
 
-# How numbers are written as signed digits, and what sums of digits come to.
+# A way to write numbers as signed digits, and to round sums of digits.
 Numeral: TypeAlias = Integers | FixedPoint
 
 

@@ -1,7 +1,7 @@
 """Homes of arrays: the computer's memory, or a GPU's with the backend that computes there.
 
 NumPy arrays are dealt with by `HOST`, arrays in GPU memory by a `tcusim.backends.DeviceBackend`,
-in the same words. What a home takes is checked here, and where NumPy results go.
+in the same words. Arrays are checked here before a home takes them, and NumPy results delivered.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class HostFacts(NamedTuple):
-    """What tcusim must know of a NumPy array; see `tcusim.backends.DeviceArrayFacts`."""
+    """Facts about a NumPy array; see `tcusim.backends.DeviceArrayFacts`."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -49,7 +49,7 @@ class Host:
     """NumPy's arrays, in the words of `tcusim.backends.DeviceBackend`."""
 
     def describe(self, array: Array) -> HostFacts:
-        """Return what an array is."""
+        """Return the facts about an array."""
         return HostFacts(array.shape, array.dtype.name, array.flags.c_contiguous)
 
     def arranged(self, array: Array, axes: tuple[int, ...], dtype: str) -> Array:
@@ -67,12 +67,12 @@ class Host:
 
 
 HOST: Final = Host()
-# Who deals with the arrays of a call.
+# The home of the arrays of a call.
 Home: TypeAlias = Host | DeviceBackend
 
 
 def gathered(given: Mapping[str, Any], backend: str | None) -> tuple[Home, dict[str, Any]]:
-    """Return who deals with arrays, and the arrays: all NumPy's, or all in GPU memory.
+    """Return the home of arrays, and the arrays: all NumPy's, or all in GPU memory.
 
     An addend "c" on the computer is taken as it is: a Python number has no type of its own.
     """
@@ -109,7 +109,7 @@ def cast_finite(x: Array, to: np.dtype[Any]) -> Array:
 def addend_of(
     c: Any, shape: tuple[int, ...], result: np.dtype[Any], name: str = "c"
 ) -> Array | None:
-    """Return what is added to results, in their shape and type; refuse what would lose.
+    """Return an addend of results in their shape and type; refuse one that would lose digits.
 
     An integer is added modulo 2**64, so a result of an integer type takes one of any sign and size.
     """
@@ -184,7 +184,7 @@ def delivered(result: Array, out: Any, a: Any) -> Any:
 
 
 def require_out(out: Any, result: Array) -> None:
-    """Refuse what cannot take a result."""
+    """Refuse an `out` that cannot take a result."""
     if not isinstance(out, np.ndarray) or out.shape != result.shape or out.dtype != result.dtype:
         kind, remedy = type(out).__name__, ""
         if is_on_device(out):

@@ -1,4 +1,4 @@
-"""Array libraries: where an array is, what it is, and who makes and moves others of its kind.
+"""Array libraries: the place and kind of an array, and conversions to NumPy and back.
 
 No GPU library is imported here. Other arrays on the CPU, such as torch's, are taken as NumPy arrays
 without a copy, and results go back to their library.
@@ -43,14 +43,14 @@ __all__ = [
 
 Array: TypeAlias = NDArray[Any]
 Ints: TypeAlias = NDArray[np.int64]
-# What becomes a NumPy array, and gives one.
+# Objects that become NumPy arrays, and give one.
 HostArray: TypeAlias = NDArray[Any] | np.generic | float | Sequence[Any]
 # An array of any other library: the result is one too.
 Kind = TypeVar("Kind")
 
 # DLDeviceType of dlpack.h: kDLCUDA, and kDLCUDAManaged.
 _DLPACK_GPU = (2, 13)
-# What begins at a multiple of this is taken where it lies.
+# Arrays that begin at a multiple of this are taken where they lie.
 _ALIGNMENT = 32
 _PLAIN = (np.ndarray, np.generic, int, float, list, tuple)
 
@@ -127,13 +127,13 @@ def _candidates(a: Any) -> Iterator[str]:
     yield from dict.fromkeys((*preferred, *known))
 
 
-# --- What an array is, at little cost -------------------------------------------------------------
+# --- Signatures of arrays -------------------------------------------------------------------------
 
 
 def signature(a: Any) -> Hashable | None:
-    """Return what a call depends on beside an array's values, None if that cannot be told quickly.
+    """Return all facts about an array on which a call depends; None if they take time to find.
 
-    Arrays of equal signatures have equal types, shapes, strides, alignments and GPUs, and what is
+    Arrays of equal signatures have equal types, shapes, strides, alignments and GPUs, and a call
     right for one of them is right for all.
     """
     kind = type(a)
@@ -144,7 +144,7 @@ def signature(a: Any) -> Hashable | None:
     try:
         return None if reader is None else reader(a)
     except Exception:
-        # A sparse tensor has no strides, one being traced no address: what it is, is said later.
+        # A sparse tensor has no strides, one being traced no address: it is refused later.
         return None
 
 
@@ -249,7 +249,7 @@ def compressed_rows(a: Any, axis: int) -> tuple[Any, Any] | None:
 
 
 def as_numpy(name: str, a: Any) -> Array:
-    """Return an array, or what NumPy makes one of, as a NumPy array of real numbers."""
+    """Return an array, or an object of which NumPy makes one, as a NumPy array of real numbers."""
     if type(a) is np.ndarray and a.dtype.kind in "biuf":
         return a
     require_plain(name, a)

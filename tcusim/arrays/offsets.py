@@ -160,7 +160,7 @@ def initial_of(home: Home, a: Any, initial: Any, layout: Layout, rule: TypeRule)
 
 
 def require_longest(facts: IntegerFacts, longest: int) -> None:
-    """Refuse segments of more than `longest` elements, by what their offsets are."""
+    """Refuse segments of more than `longest` elements, by the facts about their offsets."""
     if facts.longest > longest:
         raise InputError(
             f"segment {facts.place} has {facts.longest} elements, but this plan is for segments of "
@@ -168,7 +168,7 @@ def require_longest(facts: IntegerFacts, longest: int) -> None:
         )
 
 
-# --- What is right, wherever the integers are -----------------------------------------------------
+# --- Checks, wherever the integers are ------------------------------------------------------------
 
 
 def _require_offsets(facts: IntegerFacts, length: int) -> None:
@@ -191,7 +191,7 @@ def _require_ids_of(shape: tuple[int, ...], dtype: Any, length: int) -> None:
 
 
 def _segments_of(facts: IntegerFacts, num_segments: Any, length: int) -> int:
-    """Return how many segments ids speak of, which are some; refuse what is no number of one."""
+    """Return the number of segments of ids, of which there are some; refuse a wrong one."""
     _require_sorted("segment_ids", facts, "; sort the elements by them first, or give sort=True")
     is_named = num_segments is not None
     number = count_of("num_segments", num_segments) if is_named else facts.last + 1
@@ -246,7 +246,7 @@ def _facts_of(values: NDArray[Any]) -> IntegerFacts:
 
 
 def edges_of(offsets: Any, length: int) -> tuple[Ints, IntegerFacts]:
-    """Return where segments begin and end, and what is to be known of it; refuse what is wrong."""
+    """Return the segment bounds and the facts about them; refuse wrong offsets."""
     edges = as_numpy("offsets", offsets)
     if edges.ndim != 1 or edges.size == 0 or edges.dtype.kind not in "iu":
         raise InputError(
@@ -259,7 +259,7 @@ def edges_of(offsets: Any, length: int) -> tuple[Ints, IntegerFacts]:
 
 
 def edges_of_ids(ids: Any, num_segments: Any, length: int) -> Ints:
-    """Return where the segments begin and end to which elements belong by sorted numbers."""
+    """Return the bounds of the segments to which elements belong by sorted ids."""
     ids = as_numpy("segment_ids", ids)
     _require_ids_of(ids.shape, ids.dtype, length)
     if length:
@@ -332,7 +332,7 @@ def edges_of_rows(edges: Ints, rows: int) -> Ints:
 
 
 def _gpu_of(home: Home, name: str, given: Any) -> DeviceBackend:
-    """Return the backend of an array in GPU memory; refuse what is no flat array of integers."""
+    """Return the backend of an array in GPU memory; refuse all but a flat array of integers."""
     if isinstance(home, Host):
         raise InputError(
             f"{name} are a {name_of_kind(given)} in GPU memory, but a is a NumPy array; copy them "

@@ -1,4 +1,4 @@
-"""Sums and scans in pieces: partial results of pieces, and what becomes of them together.
+"""Sums and scans in pieces: partial results of pieces, and their combination.
 
 A segment lies on a grid that is counted from its beginning, with fixed trees above it. A piece that
 begins and ends on the grid therefore has partial results that belong to the whole, whoever computed
@@ -241,7 +241,7 @@ def combine(partials: Any, *, axis: int = -1, dtype: DTypeLike | None = None) ->
 
 
 def carries(partials: Any, *, axis: int = -1, reverse: bool = False) -> Any:
-    """Return what precedes each group of a scan: the sums of all groups before it.
+    """Return the initial value of each group of a scan: the sum of all groups before it.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ def carries(partials: Any, *, axis: int = -1, reverse: bool = False) -> Any:
 
 
 def _carries_one_by_one(values: Any, axis: int, *, reverse: bool) -> Any:
-    """Return what precedes each group, by additions of the array's library."""
+    """Return the initial value of each group, by additions of the array's library."""
     rows = _moved(values, axis)
     order = range(rows.shape[0])
     found: dict[int, Any] = {}

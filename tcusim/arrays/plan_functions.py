@@ -1,4 +1,4 @@
-"""What a user plans by sizes and a type, before there are arrays: `plan` and `plan_product`."""
+"""Plans that a user makes by sizes and a type, before there are arrays."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def _given_type(dtype: Any) -> str:
 
 
 def _checked_sizes(operation: str, sizes: Mapping[str, Any]) -> dict[str, int]:
-    """Return the sizes of segments that were given; refuse what does not go together."""
+    """Return the sizes of segments that were given; refuse those that do not go together."""
     given = {name: value for name, value in sizes.items() if value is not None}
     if operation in ("sum", "cumsum"):
         if given:

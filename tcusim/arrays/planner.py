@@ -2,7 +2,7 @@
 
 The first strategy that applies wins, unless the problem names one. Whether a strategy applies
 follows from the problem and the `Tuning` alone; only the strategy that is taken builds programs,
-once, and says why they are as they are. What a tile must be like, the algorithms themselves say:
+once, and says why they are as they are. The algorithms themselves say what a tile must be like:
 where one refuses a tile, the next strategy that applies is taken, and the plan says why. A new way
 to compute is a new row of a table, before those that it outdoes. Of sums and scans it has the
 others' bits: a segment's are its own (docs/bits.md).
@@ -394,7 +394,7 @@ def _add_one(draft: Draft[Problem], name: str, reason: str, **options: Any) -> N
 
 
 def _given(p: Problem) -> dict[str, str]:
-    """Return the inputs of a launch that takes what the problem's calls are given."""
+    """Return the inputs of a launch that takes the inputs of the problem's calls."""
     return {memory.name: memory.name for memory in p.inputs}
 
 
@@ -591,7 +591,7 @@ def _launch_by_offsets(
 
 
 def _numbers(draft: Draft[Problem], name: str, cut: int | None) -> int:
-    """Return how many numbers the chunks of an array have at most; see `RaggedRows.numbers`."""
+    """Return the most numbers that the chunks of an array have; see `RaggedRows.numbers`."""
     chunks = 0 if cut is None else draft.memory[name].size // cut
     return chunks + draft.problem.segments
 
@@ -642,7 +642,7 @@ def _launch_ragged_chunks(draft: Draft[Problem]) -> None:
 
 
 def _add_ragged_carries(draft: Draft[Problem], level: _Level, number: int) -> str:
-    """Scan what precedes each value of a level in its segment; return the results' name."""
+    """Scan the values of a level that precede each one in its segment; return the results' name."""
     count, by = _SCANS[number]
     options: dict[str, Any] = {"levels": level.cuts, "by": by, "exclusive": True}
     options["reverse"] = draft.problem.order.reverse
@@ -765,7 +765,7 @@ _launch_gemm = partial(_add_product, name="gemm")
 
 
 def _chain(types: Types) -> int | None:
-    """Return how many tiles may accumulate: s32 and f64 do not drift, and f16 is the paper's."""
+    """Return the most tiles of a chain: s32 and f64 do not drift, and f16 is the paper's."""
     if types.acc != "f32":
         return None
     return ACCUMULATION_LENGTH if types.result == "f32" else NARROW_CHAIN

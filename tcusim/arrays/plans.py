@@ -59,13 +59,13 @@ class Planned:
     rule : TypeRule
         The types of arrays and results, and how they are made to fit those of the launches.
     launch_plan : LaunchPlan
-        What backends run, from "in" and other arguments to "out".
+        The launches that backends run, from "in" and other arguments to "out".
     strategy : str
         The name of the strategy that chose the launches.
     rationale : tuple of str
         For each choice a line.
     stages : tuple of Stage
-        What makes NumPy arrays fit.
+        The stages that make NumPy arrays fit.
     """
 
     spec: Spec
@@ -77,7 +77,7 @@ class Planned:
     stages: tuple[Stage, ...] = ()
     # The problem of the launches: the plan's own, or with digits one of shorter segments.
     _launched: AnyProblem | None = None
-    # What backends made ready, by the backend's name.
+    # Sessions of backends, by the backend's name.
     _sessions: dict[str, Session] = field(default_factory=dict, init=False)
 
     def compute(self, arrays: Mapping[str, Array], call: Call, before: Sequence[Stage]) -> Array:
@@ -116,7 +116,7 @@ class Planned:
             session = self._sessions.setdefault(backend.name, made)
         return session
 
-    # --- What it is --------------------------------------------------------------------------
+    # --- Description -------------------------------------------------------------------------
 
     @property
     def operation(self) -> str:
@@ -145,7 +145,7 @@ class Planned:
 
     @property
     def arrays(self) -> tuple[Memory, ...]:
-        """The arrays of the launches: "in" and other arguments, what lies between, "out"."""
+        """The arrays of the launches: "in" and other arguments, temporaries, "out"."""
         return self.launch_plan.arrays
 
     @property
@@ -194,7 +194,7 @@ class Planned:
         return shown(title, table("Plan", self._rows()))
 
     def _rows(self) -> Iterator[tuple[str, str]]:
-        """Yield everything: what it is of, and text."""
+        """Yield everything: heads and texts."""
         p, t = self.problem, self.problem.types
         yield "problem", _sizes(p, self.rule)
         parts = f"{t.source} as {t.ab}" if t.source != t.ab and not t.adds else t.source
@@ -315,7 +315,7 @@ def plan_for(
 
 
 def _require_exact(problem: Problem, rule: TypeRule) -> None:
-    """Refuse what stages cannot make exact, or not safe."""
+    """Refuse problems that stages cannot make exact, or not safe."""
     if rule.method == "fixed point" and problem.types.acc == "f64" and problem.most > MOST_BY_PARTS:
         raise Unsupported(
             f"bits='exact' in GPU memory takes float16 segments of up to {MOST_BY_PARTS} elements, "

@@ -1,7 +1,7 @@
-"""What is to be computed, as data: sums and scans of segments, and products.
+"""Problems: sums and scans of segments, and products, as data.
 
-A problem says what, and `tcusim.arrays.planner` chooses the launches. Equal problems have equal
-launches, so that plans can be kept and found again by their problems.
+A problem says what is computed, and `tcusim.arrays.planner` chooses the launches. Equal problems
+have equal launches, so that plans can be kept and found again by their problems.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Types:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Problem:
-    """What sums, scans and products have in common.
+    """The part that sums, scans and products have in common.
 
     tile: what one product takes. arch: whose tensor cores and shared memory there are; None has
     every type, and room for any block. algorithm: the one to launch; None is the planner's choice.
@@ -146,7 +146,7 @@ class Problem(_Problem):
     carry: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what the architecture cannot do, and an algorithm for segments by offsets."""
+        """Refuse types that the architecture lacks, and an algorithm for segments by offsets."""
         _Problem.__post_init__(self)
         if self.by_offsets is not None:
             require_unnamed(self.algorithm)
@@ -210,7 +210,7 @@ class ProductProblem(_Problem):
     add_c: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what the architecture cannot do, or not exactly."""
+        """Refuse products that the architecture cannot do, or not exactly."""
         _Problem.__post_init__(self)
         if self.types.ab == "s8" and self.inner > _MOST_INNER_INT8:
             raise Unsupported(
@@ -229,7 +229,7 @@ class ProductProblem(_Problem):
 
     @property
     def second(self) -> str:
-        """What the right factor is called: "x" if it is a vector."""
+        """The name of the right factor: "x" if it is a vector."""
         return "x" if self.cols is None else "b"
 
     def __str__(self) -> str:

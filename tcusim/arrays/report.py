@@ -1,4 +1,4 @@
-"""What a call did: the programs that it launched, and their counts."""
+"""Reports of calls: the programs that were launched, and their counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Report"]
 
 @dataclass(slots=True)
 class Report:
-    """What a call did: pass one as `report=`, and read it afterwards.
+    """The launches of a call: pass a report as `report=`, and read it afterwards.
 
     Attributes
     ----------

@@ -237,7 +237,7 @@ def _extreme(
 
 
 def _least(dtype: np.dtype[Any], name: str) -> Any:
-    """Return what changes no maximum, or no minimum."""
+    """Return the value that changes no maximum, or no minimum."""
     if dtype.kind == "b":
         return name == "min"
     if dtype.kind in "iu":

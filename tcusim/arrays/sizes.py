@@ -66,7 +66,7 @@ class Grid:
 
 
 def longest_scanned(tile: MmaShape) -> int | None:
-    """Return how long segments may be that one launch scans, None for any length.
+    """Return the longest segments that one launch scans, None for any length.
 
     Blocks share segments. Where a warp's panels fill no chunks, it takes segments alone.
     """
@@ -85,7 +85,7 @@ def slot_of(p: Problem) -> int:
 
 
 def panel_options(p: Problem, tuning: Tuning) -> tuple[dict[str, Any], str]:
-    """Return how many whole segments warps take, and that in words.
+    """Return the options of warps that take whole segments, and these in words.
 
     A long array has enough of them for blocks of several warps, and for a warp to take some anew
     while others wait for memory.

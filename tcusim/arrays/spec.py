@@ -49,7 +49,7 @@ _MOST_ELEMENTS: Final = 2**48
 class Spec(NamedTuple):
     """An operation and the keywords on which its plan depends, as a user wrote them.
 
-    Frozen and hashable: calls with equal specifications on like arrays share what is made ready.
+    Frozen and hashable: calls with equal specifications on like arrays are prepared once.
     The fields are the arguments of `tcusim.segmented_cumsum` and `tcusim.plan`; carry says whether
     calls give initial values.
     """
@@ -133,7 +133,7 @@ class Spec(NamedTuple):
         return found if ndim else ()
 
     def layout(self, shape: tuple[int, ...], *, by_offsets: bool = False) -> Layout:
-        """Return how an array of this shape is made of segments."""
+        """Return the layout of an array of this shape in segments."""
         flags = ("keepdims", "exclusive", "reverse", "include_initial")
         require_flags(**{name: getattr(self, name) for name in flags})
         axes = self.axes(len(shape))
@@ -160,11 +160,11 @@ class Spec(NamedTuple):
 
     @property
     def second(self) -> str:
-        """What messages call the right factor."""
+        """The name of the right factor in messages."""
         return "b" if self.operation == "matmul" else "x"
 
     def product_layout(self, left: tuple[int, ...], right: tuple[int, ...]) -> ProductLayout:
-        """Return how factors of these shapes are made of matrices; refuse what does not go."""
+        """Return the layout of factors of these shapes; refuse those that do not fit."""
         is_matvec = self.operation == "matvec"
         if is_matvec and (len(left) < 2 or not right):
             raise InputError(
@@ -199,7 +199,7 @@ class Spec(NamedTuple):
 
 
 def arch_of_run(arch: str | None, backend: str | None, array: Any = None) -> str:
-    """Return whose arithmetic a call follows: the named one, or that of the backend's GPU.
+    """Return the architecture that a call follows: the named one, or that of the backend's GPU.
 
     That is the GPU of an array in GPU memory, else the current one.
     """
@@ -224,7 +224,7 @@ class Call(NamedTuple):
 
     @property
     def by_offsets(self) -> bool:
-        """Whether segments lie by offsets, or by ids; refuse what does not go together."""
+        """Whether segments lie by offsets, or by ids; refuse both, and a number without ids."""
         require_flags(check_offsets=self.check_offsets)
         if self.segment_ids is None:
             if self.num_segments is not None:
@@ -343,11 +343,11 @@ class ProductLayout:
 
     @property
     def second(self) -> str:
-        """What the plan calls the right factor."""
+        """The name of the right factor in plans."""
         return "x" if self.cols is None else "b"
 
     def starts(self) -> list[dict[str, int]] | None:
-        """Return where each product's factors, addend and result begin, in elements."""
+        """Return the first elements of each product's factors, addend and result."""
         if self.lead is None:
             return None
         columns = self.cols or 1
@@ -391,7 +391,7 @@ def size_of(segment_size: Any, length: int) -> int:
 
 
 def count_of(name: str, value: Any) -> int:
-    """Return a size as an integer; refuse what is none, less than 1, or beyond any memory."""
+    """Return a size as an integer; refuse other types, less than 1, and beyond any memory."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise InputError(f"{name} must be an integer, got {value!r}")
     if value < 1:

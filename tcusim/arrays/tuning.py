@@ -1,7 +1,7 @@
 """The numbers by which the planner chooses: a file in `tunings` for each architecture.
 
 They decide how fast a plan is, never in which order it adds: a test changes them all, and finds the
-same bits. What is part of the order stands with the algorithms, in `tcusim.algorithms.rows` and
+same bits. Parts of the order stand with the algorithms, in `tcusim.algorithms.rows` and
 `tcusim.algorithms.product`.
 
 A file names the card, the date and the command of its measurements, with arrays of float16 unless a
@@ -115,11 +115,11 @@ class RaggedTuning:
     filling_warps: int
 
     def rows_of(self, line: int) -> int:
-        """Return how many chunks of `line` values a warp takes at once."""
+        """Return the number of chunks of `line` values that a warp takes at once."""
         return max(1, min(self.rows, self.held_values // line))
 
     def simt_items_of(self, chunks: int, rows: int) -> int:
-        """Return how often a warp takes `rows` of so many chunks of sums anew."""
+        """Return the iterations of a warp that takes `rows` of so many chunks of sums each time."""
         items = self.simt_items
         while items > 1 and chunks < self.filling_warps * items * rows:
             items //= 2
@@ -229,7 +229,7 @@ def tuning_of(arch: str | None) -> Tuning:
 
 
 def _read(text: str) -> Tuning:
-    # Only what makes plans needs it.
+    # Imported late: only plans need it.
     import tomllib
 
     table = {name: _frozen(one) for name, one in tomllib.loads(text).items()}
