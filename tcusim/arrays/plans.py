@@ -76,7 +76,7 @@ class Planned:
     rationale: tuple[str, ...]
     stages: tuple[Stage, ...] = ()
     # The problem of the launches: the plan's own, or with digits one of shorter segments.
-    _launched: AnyProblem | None = None
+    _launched: AnyProblem | None = field(default=None, repr=False)
     # Sessions of backends, by the backend's name.
     _sessions: dict[str, Session] = field(default_factory=dict, init=False)
 
