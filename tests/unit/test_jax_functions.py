@@ -84,6 +84,29 @@ def test_integers_have_jaxs_types_and_values(name: str, x64: bool) -> None:
             same(tj.matmul(big[:, None], big[:1, None] // big[:1, None]), ours(big)[None, None])
 
 
+@pytest.mark.parametrize("result", ["int64", "int32"])
+def test_scans_of_integers_with_what_precedes_them(result: str) -> None:
+    """Of every type, in both results, where 32 bits do not hold what precedes."""
+    types = ("bool", "int8", "int16", "int32", "int64")
+    drawn = np.random.default_rng(12).integers(0, 2**64, (len(types), 40), np.uint64)
+    given = [
+        (row % 2 if dtype == "bool" else row).astype(dtype)
+        for row, dtype in zip(drawn, types, strict=True)
+    ]
+    calls = [(x, initial) for x in given for initial in (None, 5, 2**40)]
+
+    def scans(xs: list[Any]) -> list[Any]:
+        pairs = zip(xs, calls, strict=True)
+        return [tj.cumsum(x, dtype=result, initial=initial) for x, (_, initial) in pairs]
+
+    with wide_types():
+        arrays = [jnp.asarray(x) for x, _ in calls]
+        # Compiled in one go, which takes long for each function.
+        for got in (scans(arrays), jax.jit(scans)(arrays)):
+            for one, (x, initial) in zip(got, calls, strict=True):
+                same(one, tcusim.cumsum(x, dtype=result, initial=initial))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_bits_are_numpys(dtype: str) -> None:
     x = array(dtype, 5, 300)
