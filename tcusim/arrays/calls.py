@@ -43,6 +43,7 @@ from tcusim.arrays.problem import (
     ProductProblem,
     require_unnamed,
     rounded_longest,
+    segments_in_words,
     tile_for,
 )
 from tcusim.arrays.report import Report
@@ -474,7 +475,9 @@ def _require_offsets(plan: Planned, p: Problem, call: Call) -> bool:
             f"{plan!r} takes no offsets; plan {plan.operation!r} with segments=, their number"
         )
     if takes_some and not given:
-        raise InputError(f"this plan is for {p.segments} segments by offsets; give offsets=")
+        raise InputError(
+            f"this plan is for {segments_in_words(p.segments)} by offsets; give offsets="
+        )
     return given
 
 
@@ -484,7 +487,7 @@ def _require_fitting(plan: Planned, offsets: Offsets) -> None:
     assert isinstance(p, Problem)
     if offsets.segments != p.segments:
         raise InputError(
-            f"this plan takes {p.segments + 1} offsets, of {p.segments} segments, got "
+            f"this plan takes {p.segments + 1} offsets, of {segments_in_words(p.segments)}, got "
             f"{offsets.segments + 1}; make another plan"
         )
     if p.longest is not None and offsets.facts is not None:

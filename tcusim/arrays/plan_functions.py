@@ -198,7 +198,8 @@ def plan(
     length : int
         Elements of the array, at least 1.
     segment_size : int, optional
-        Elements of a segment, for the last two operations. The last segment may be shorter.
+        Elements of a segment, up to `length`, for the last two operations. The last segment may be
+        shorter.
     segments : int, optional
         Instead: how many segments there are, of any lengths. Calls then take `offsets`.
     longest : int, optional
@@ -250,7 +251,7 @@ def plan(
     sizes = _checked_sizes(
         operation, {"segment_size": segment_size, "segments": segments, "longest": longest}
     )
-    size = min(sizes["segment_size"], length) if "segment_size" in sizes else None
+    size = sizes.get("segment_size")
     order = {"exclusive": exclusive, "include_initial": include_initial, "reverse": reverse}
     for name, wanted in (order | {"initial": initial}).items():
         if wanted and OPERATIONS[operation] != "scan":

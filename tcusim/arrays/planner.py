@@ -408,7 +408,8 @@ def _launch_named(draft: Draft[Problem]) -> None:
     if not row.uses_mma and p.types.source != p.types.acc:
         raise Unsupported(
             f"{p.algorithm!r} adds values of the accumulator's type, {p.types.acc}; it combines "
-            f"the partial sums of other algorithms, and does not take {p.types.source} arrays"
+            "the partial sums of other algorithms, and does not take elements that tensor cores "
+            f"multiply as {p.types.source}"
         )
     try:
         _add_one(draft, p.algorithm, f"algorithm={p.algorithm!r} was asked for: one launch")

@@ -222,10 +222,11 @@ class Planned:
 
 def _sizes(problem: AnyProblem, rule: TypeRule) -> str:
     """Return sizes and types in words, and how arrays are made to fit."""
-    if (rule.given, rule.result) == (problem.types.dtype, problem.types.result_dtype):
-        return str(problem)
-    how = "" if rule.method == "as it is" else f" in {rule.method}"
-    return f"{problem}, of {rule.given} to {rule.result}{how}"
+    told, own = problem.told(rule.given, rule.result), str(problem)
+    if told == own:
+        return own
+    how = "as" if rule.method == "as it is" else f"in {rule.method},"
+    return f"{told} ({how} {problem.types.dtype} to {problem.types.result_dtype})"
 
 
 # --- The problem of a specification ---------------------------------------------------------------

@@ -29,6 +29,7 @@ __all__ = [
     "require_unnamed",
     "rounded_longest",
     "rounded_up",
+    "segments_in_words",
     "tile_for",
 ]
 
@@ -189,15 +190,19 @@ class Problem(_Problem):
 
     def __str__(self) -> str:
         """Return sizes, types and order in words."""
-        t, size, division = self.types, self.whole_or_size, ""
+        return self.told(self.types.dtype, self.types.result_dtype)
+
+    def told(self, dtype: str, result: str) -> str:
+        """Return sizes, these types and order in words."""
+        size, division = self.whole_or_size, ""
         if self.by_offsets is not None:
             longest = "" if self.longest is None else f", of up to {self.longest} elements"
-            division = f" in {self.by_offsets} segments by offsets{longest}"
+            division = f" in {segments_in_words(self.by_offsets)} by offsets{longest}"
         elif size is not None:
             division = f" in segments of {size}"
         initial = ", with initial values" if self.carry else ""
         order = "".join(f", {name}" for name in self.scan_options if name != "carry")
-        return f"{self.length} {t.dtype}{division}{initial} to {t.result_dtype}{order}"
+        return f"{self.length} {dtype}{division}{initial} to {result}{order}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,13 +239,21 @@ class ProductProblem(_Problem):
 
     def __str__(self) -> str:
         """Return sizes and types in words."""
+        return self.told(self.types.dtype, self.types.result_dtype)
+
+    def told(self, dtype: str, result: str) -> str:
+        """Return sizes and these types in words."""
         right = f"({self.inner})" if self.cols is None else f"({self.inner}, {self.cols})"
         plus = " + c" if self.add_c else ""
-        types = f"{self.types.dtype} to {self.types.result_dtype}"
-        return f"({self.rows}, {self.inner}) by {right}{plus}, {types}"
+        return f"({self.rows}, {self.inner}) by {right}{plus}, {dtype} to {result}"
 
 
 AnyProblem: TypeAlias = Problem | ProductProblem
+
+
+def segments_in_words(count: int) -> str:
+    """Return "1 segment", or how many."""
+    return f"{count} segment" if count == 1 else f"{count} segments"
 
 
 def pieces_of(problem: Problem) -> Problem:

@@ -652,7 +652,9 @@ def check_strategies(keywords: dict[str, Any], x: Array) -> None:
     """Follow every strategy: the chosen one can be named, and all that apply have its bits."""
     chosen, why = _planned(keywords)
     if chosen is None:
-        valid = reasons("", x.dtype, keywords | {"dtype": None}, x.size)
+        valid = [*reasons("", x.dtype, keywords | {"dtype": None}, x.size)]
+        if keywords.get("segment_size", 1) > x.size:
+            valid.append("^segment_size .* is longer than the axis")
         assert any(re.search(one, why) for one in valid), f"{keywords}: {why}"
         return
     bits = chosen(x).tobytes()

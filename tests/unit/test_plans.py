@@ -164,6 +164,45 @@ def test_problems_in_words(options: dict[str, Any], words: str) -> None:
     assert words in str(made).splitlines()[1]
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dtype": "int32"}, "1000 int32 to int64 (in digits, int8 to int32)"),
+        ({"dtype": "bool"}, "1000 bool to int64 (in digits, int8 to int32)"),
+        ({"dtype": "float32", "result": "float64"}, "float32 to float64 (as float64 to float64)"),
+        ({"dtype": "float32", "bits": "exact"}, "float32 to float32 (in fixed point, int8 to i"),
+        ({"dtype": "float32"}, "1000 float32 to float32"),
+    ],
+)
+def test_an_array_is_called_by_its_own_type(options: dict[str, Any], words: str) -> None:
+    """Elements are made to fit the tile; a user gave an array of another type."""
+    made = plan("sum", length=1000, **options)
+    assert words in str(made).splitlines()[1]
+    assert words in repr(made)
+
+
+def test_one_segment_is_no_plural() -> None:
+    made = plan("segmented_sum", length=1000, segments=1)
+    assert "1000 float16 in 1 segment by offsets to" in repr(made)
+    with pytest.raises(InputError, match="is for 1 segment by offsets; give offsets="):
+        made(np.ones(1000, np.float16))
+    with pytest.raises(InputError, match="takes 2 offsets, of 1 segment, got 3"):
+        made(np.ones(1000, np.float16), offsets=[0, 1, 1000])
+
+
+def test_a_segment_beyond_the_array_is_refused_as_by_the_functions() -> None:
+    x, sentences = np.ones(10, np.float16), set()
+    for call in (
+        lambda: plan("segmented_sum", length=10, segment_size=11),
+        lambda: plan("segmented_cumsum", length=10, segment_size=11),
+        lambda: tcusim.segmented_sum(x, 11),
+    ):
+        with pytest.raises(InputError, match="segment_size 11 is longer than the axis") as caught:
+            call()
+        sentences.add(str(caught.value))
+    assert len(sentences) == 1
+
+
 def test_products_in_words() -> None:
     made = tcusim.plan_product("matvec", rows=4, inner=5, dtype="int8", result="int32")
     assert "(4, 5) by (5), int8 to int32" in str(made)
