@@ -52,8 +52,8 @@ class Integers:
         self.result = result
 
     def width(self, x: Array) -> int:
-        """Return the bytes of an element, and one for the carry of those without sign."""
-        return x.itemsize + (x.dtype.kind == "u")
+        """Return the digits of the element that has most of them, at one end or the other."""
+        return len(self.digits(np.array([x.min(), x.max()]))) if x.size else 1
 
     def digits(self, x: Array) -> dict[Place, Digits]:
         """Return digits, lowest first, until nothing is left."""
