@@ -903,9 +903,7 @@ def add_values(one: Values, two: Values, dtype: str) -> Values:
     return canonical_nan(round_values(total, target), target)
 
 
-def prefix_sums(
-    values: Values, *, reverse: bool = False, exclusive: bool = False
-) -> tuple[Values, Values]:
+def prefix_sums(values: Values, *, reverse: bool, exclusive: bool) -> tuple[Values, Values]:
     """Return the prefix sums of rows of values, and their sums, a column; see `Prefix`."""
     cols = values.shape[-1]
     size = 1 << (cols - 1).bit_length()

@@ -172,6 +172,17 @@ def test_mma_steps_of_a_segment_that_blocks_share(
             assert row.mma_steps(m, n, k, N=count, W=warps) == steps, (name, count, warps)
 
 
+@pytest.mark.parametrize("name", ["reduction_panel", "scan_panel"])
+def test_mma_steps_of_a_segment_of_several_panels(name: str) -> None:
+    """Each pass of a warp has all of its tiles, the last one too."""
+    count = 9
+    for sizes in SHAPES[:2]:
+        m, n, k = sizes
+        program = build(name, tile=MmaShape(*sizes), side="a", segment_size=count * m * k)
+        steps = counts_of_text(program, {"length": program.blocks.per}).mma
+        assert steps == algorithm_of(name).mma_steps(m, n, k, N=count)
+
+
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
 @pytest.mark.parametrize("side", ["a", "b"])
 def test_the_registry_says_the_same(sizes: tuple[int, int, int], side: str) -> None:

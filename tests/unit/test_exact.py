@@ -56,13 +56,15 @@ def test_a_huge_number_leaves_other_results_alone(dtype: str) -> None:
             assert (changed < (first + 1 if name == "segmented_sum" else 48)).all()
 
 
-@pytest.mark.parametrize("algorithm", ["reduction_kn", "reduction_k"])
-def test_a_huge_number_is_one_of_the_terms(algorithm: str) -> None:
-    # Each is a sum of halves, and taken twice.
+@pytest.mark.parametrize(
+    ("algorithm", "arch"), [("reduction_kn", "hopper"), ("reduction_k", "volta")]
+)
+def test_a_huge_number_is_one_of_the_terms(algorithm: str, arch: str) -> None:
+    # Of bf16 parts, each is a sum of halves, and taken twice.
     x = singles([[3.4e38, -3.4e38, 3.4e38, 1], [-3e38, 2.0**100, 1e38, 0], [3.39e38, 0, 0, 1e30]])
-    sums = tcusim.sum(x, axis=1, algorithm=algorithm, arch="hopper")
+    sums = tcusim.sum(x, axis=1, algorithm=algorithm, arch=arch)
     np.testing.assert_allclose(sums, [3.4e38, -2e38, 3.39e38], rtol=1e-6)
-    scans = tcusim.cumsum(x, axis=1, algorithm=algorithm.replace("reduction", "scan"))
+    scans = tcusim.cumsum(x, axis=1, algorithm=algorithm.replace("reduction", "scan"), arch=arch)
     np.testing.assert_allclose(scans[1], [-3e38, -3e38, -2e38, -2e38], rtol=1e-6)
 
 
@@ -99,6 +101,12 @@ def test_products_that_overflow_are_infinite(arch: str) -> None:
         assert result == np.inf * np.sign(a[0, 0]) * np.sign(b[0, 0])
 
 
+def test_a_number_too_fine_for_bf16_beside_a_large_one() -> None:
+    """Both factors are enlarged for it, but for products that would not have room then."""
+    a = singles([[2.0**power, 2.0**-140] for power in range(40, 62)])
+    np.testing.assert_array_equal(tcusim.matmul(a, a.T), np.outer(a[:, 0], a[:, 0]))
+
+
 @pytest.mark.parametrize("arch", ["hopper", "volta"])
 def test_partial_sums_that_overflow_do_not_spoil_a_product(arch: str) -> None:
     a = singles([[1e38, 1e38, 1e38, -1e38, -1e38, 1e38]])
@@ -110,6 +118,14 @@ def test_partial_sums_that_overflow_do_not_spoil_a_product(arch: str) -> None:
     np.testing.assert_allclose(
         tcusim.matmul(a[:, :1], b[:1], -LARGEST, arch=arch), [[2e38 - LARGEST]], rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("arch", ["hopper", "volta"])
+def test_what_is_not_finite_meets_an_addend(arch: str) -> None:
+    pairs = singles([*itertools.product([1, np.inf, -np.inf, np.nan], repeat=2)])
+    a, b, c = pairs[:, :1], singles([[1, -2]]), pairs[:, 1:]
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(tcusim.matmul(a, b, c, arch=arch), a @ b + c)
 
 
 # --- Warnings -------------------------------------------------------------------------------------
@@ -469,7 +485,7 @@ def test_integers_in_every_order_of_memory_and_into_out(
 
 @pytest.mark.parametrize(
     ("dtype", "name", "most"),
-    [("int8", "sum", 2), ("uint8", "cumsum", 2), ("int16", "cumsum", 2)],
+    [("int8", "sum", 2), ("uint8", "cumsum", 3), ("int16", "cumsum", 3)],
 )
 def test_integers_take_little_memory(dtype: str, name: str, most: int) -> None:
     """Beyond input and result, once the programs are there."""

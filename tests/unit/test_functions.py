@@ -384,6 +384,15 @@ def test_infinities_of_both_signs_make_nan_from_there_on() -> None:
     np.testing.assert_array_equal(both, [np.inf, 2, 0, 3, 0])
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_what_is_not_finite_meets_an_initial_value(dtype: Any) -> None:
+    rows = np.array([*itertools.product([1, np.inf, -np.inf, np.nan], repeat=3)], dtype)
+    with np.errstate(invalid="ignore"):
+        expected = np.cumsum(rows, axis=1)[:, 1:]
+        found = tcusim.segmented_cumsum(rows[:, 1:].ravel(), 2, initial=rows[:, 0], dtype=dtype)
+    np.testing.assert_array_equal(found, expected.ravel())
+
+
 def test_what_is_not_finite_stays_in_its_irregular_segment() -> None:
     x = np.ones(20, np.float16)
     x[5] = np.nan

@@ -42,6 +42,7 @@ from tcusim.program.grammar import (
     Sync,
     View,
     When,
+    accesses,
     walk,
 )
 from tcusim.simulate.interpreter import (
@@ -379,6 +380,18 @@ def test_a_watcher_can_ask_where_bounds_hold() -> None:
     raise AssertionError("no masked tile was copied")
 
 
+def test_a_look_at_one_warp_sees_what_all_do() -> None:
+    """Of warps that run the step, of those before them in the batch, and of those behind."""
+    for event in interpret(nested(), {"in": np.arange(3, dtype=np.float32)}):
+        for view in accesses(event.step).views:
+            for warp in np.arange(3)[:, None]:
+                looked, state = event.state.look(view, warp), event.state
+                whole = state.read(view, warp), state.places(view, warp), state.valid(view, warp)
+                for one, of_all in zip(looked, whole, strict=True):
+                    np.testing.assert_array_equal(one, of_all[0])
+                np.testing.assert_array_equal(state.where(view, warp)[0], whole[1][0])
+
+
 def test_constants_are_the_patterns() -> None:
     square = MmaShape(3, 3, 3)
     frag = Frag("F", Role.ACC, square, "f32")
@@ -396,11 +409,15 @@ def test_constants_are_the_patterns() -> None:
         (PatternKind.LOWER, 0): np.tril(np.ones((3, 3))),
         (PatternKind.LOWER, -1): np.tril(np.ones((3, 3)), -1),
     }
-    for (kind, offset), matrix in expected.items():
+    # Of segments of one element that share a row, whole ones are skipped.
+    sized = {Pattern(PatternKind.UPPER, Index.of(1), 1): np.eye(3, k=-1)}
+    sized[Pattern(PatternKind.LOWER, Index.of(1), 1)] = np.eye(3, k=1)
+    given = {Pattern(kind, Index.of(offset)): one for (kind, offset), one in expected.items()}
+    for pattern, matrix in (given | sized).items():
         program = Program(
             name="pattern", shape=square, ab="f16", acc="f32", scalars=(Scalar("length"),),
             buffers=(source, out,), blocks=Extent.of(1), warps=1,
-            steps=(Const(frag, Pattern(kind, Index.of(offset))),),
+            steps=(Const(frag, pattern),),
         )  # fmt: skip
         (event,) = interpret(program, {"in": np.zeros(1, np.float32)})
         np.testing.assert_array_equal(event.state.fragment(frag)[0], matrix)
@@ -528,6 +545,12 @@ def test_the_interpreter_itself_quotes_the_step_that_goes_astray(
     with pytest.raises(VerifyError, match=text) as raised:
         interpret_all(program, {"in": np.ones(4, np.float32)}, check=False)
     assert (raised.value.check, raised.value.path) == ("inside_buffer", "1.1")
+
+
+def test_inputs_are_a_mapping() -> None:
+    program = build("reduction_k")
+    with pytest.raises(InputError, match="reduction_k: inputs must be a mapping of names to arr"):
+        run_numpy(program, [integers(256)])  # type: ignore[arg-type]
 
 
 def test_programs_are_verified_first() -> None:

@@ -116,11 +116,14 @@ def test_addresses_that_are_many_are_not_kept(monkeypatch: pytest.MonkeyPatch) -
     expected = bits(program, inputs)
     held = known(program, inputs)._bytes
     assert held > 1000
-    for most in (held // 2, 0):
+    for most in (held, held - 1, held // 2, 0):
         prepared.cache_clear()
         monkeypatch.setattr(schedule, "_BYTES", most)
         assert bits(program, inputs) == bits(program, inputs) == expected
-        assert known(program, inputs)._bytes <= most
+        (one,) = known(program, inputs)._schedules.values()
+        kept = sum(found.nbytes for leaf in one.leaves for found in leaf.found.values())
+        assert kept <= most
+        assert (kept == held) == (most == held)
 
 
 def test_batches_of_other_sizes_do_not_fill_the_memory() -> None:

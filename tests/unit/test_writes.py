@@ -205,6 +205,25 @@ def test_gathered_rows_that_every_warp_writes() -> None:
     assert "data decide on them" in found.unproven["one_writer"]
 
 
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_whole_segments_are_written_up_to_a_length(turns: int) -> None:
+    """Each turn of a loop writes 8 elements more of each."""
+    ranges = Ranges("rows", 16)
+    out = Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT)
+    rows = View(IN, TURN * 8, Gathered(ranges), Strided(8, 1))
+    copy = Copy(dataclasses.replace(rows, buffer=out), rows)
+    locate = Locate(ranges, Segments(OFFSETS, limit=LENGTH), BLOCK * 16)
+    made = program(locate, Loop("i", Extent.of(turns), (copy,)), out=out)
+    made = dataclasses.replace(
+        made,
+        scalars=(Scalar("length"), Scalar("segments")),
+        buffers=(IN, OFFSETS, out),
+        blocks=Extent(Index.symbol("segments"), 16),
+    )
+    text = f"proved of segments of at most {8 * turns} elements"
+    assert tcusim.verify(made).unproven["outputs_written"] == text
+
+
 def two_writers_from_block(many: int) -> Program:
     """Return a program whose blocks 0 and `many` write one element."""
     out = Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT, partial=True)
@@ -304,6 +323,18 @@ def test_status_words_of_the_block_itself() -> None:
     wait = Await(at(MINE, 0), at(STATUS, BLOCK))
     made = with_words(TAKE, WARP_SYNC, Publish(at(STATUS, BLOCK), at(MINE, 0)), wait)
     refused(made, "awaits_published", r"waits for status\[0\] in block 0, which no earlier block")
+
+
+def test_status_words_that_a_loop_publishes() -> None:
+    """How often it runs, the length decides: that blocks publish in time is tried, not proved."""
+    give = Loop("i", Extent(LENGTH, 2**40), (Publish(at(STATUS, BLOCK), at(MINE, 0)),))
+    for ago in (1, 0):
+        wait = Await(at(MINE, 0), at(STATUS, BLOCK - ago, Bound(Index.of(ago - 1), BLOCK)))
+        made = with_words(TAKE, WARP_SYNC, give, WARP_SYNC, wait)
+        if ago:
+            assert tcusim.verify(made).unproven["awaits_published"].startswith("tried for ")
+        else:
+            refused(made, "awaits_published", r"waits for status\[0\] in block 0, which no earlier")
 
 
 def test_status_words_that_are_published_twice() -> None:
