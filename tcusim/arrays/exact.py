@@ -233,11 +233,9 @@ def _parts(work: Work, result: np.dtype[Any]) -> Steps:
     What lies 2**39 below that is lost.
     """
     x, edges = work.arrays["in"].astype(np.float64), _edges(work)
-    lengths = np.diff(edges)
-    scales = np.zeros(lengths.size, np.int64)
-    tops = np.maximum.reduceat(np.abs(x), edges[:-1][lengths > 0])
-    scales[lengths > 0] = 15 - np.frexp(tops)[1]
-    each = np.repeat(scales, lengths)
+    # None is empty: those by offsets are added up, and have no parts.
+    scales = 15 - np.frexp(np.maximum.reduceat(np.abs(x), edges[:-1]))[1]
+    each = np.repeat(scales, np.diff(edges))
     sums = []
     for part in split_values(np.ldexp(x, each), "f16", 3):
         sums.append((yield work.on(**{"in": part.astype(np.float16)})))

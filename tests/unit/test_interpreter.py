@@ -331,15 +331,15 @@ def test_nested_branches_and_loops_have_paths_of_their_own() -> None:
     assert all(steps[event.path] is event.step for event in interpret(program, {"in": given}))
 
 
-def nested() -> Program:
-    """Return a loop of a branch, whose other branch is a loop."""
+def nested(first: int = 1) -> Program:
+    """Return a loop of a branch of the first blocks, whose other branch is a loop."""
     source, out = (
         Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT),
         Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT),
     )
     copy = Copy(one(out, BLOCK), one(source, BLOCK))
     inner = Loop("j", Extent.of(2), (copy,))
-    branch = When((Bound(BLOCK, Index.of(1)),), (copy,), (inner,))
+    branch = When((Bound(BLOCK, Index.of(first)),), (copy,), (inner,))
     return Program(
         name="nested", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("length"),),
         buffers=(source, out,), blocks=Extent(LENGTH), warps=1,
@@ -382,9 +382,9 @@ def test_a_watcher_can_ask_where_bounds_hold() -> None:
 
 def test_a_look_at_one_warp_sees_what_all_do() -> None:
     """Of warps that run the step, of those before them in the batch, and of those behind."""
-    for event in interpret(nested(), {"in": np.arange(3, dtype=np.float32)}):
+    for event in interpret(nested(2), {"in": np.arange(4, dtype=np.float32)}):
         for view in accesses(event.step).views:
-            for warp in np.arange(3)[:, None]:
+            for warp in np.arange(4)[:, None]:
                 looked, state = event.state.look(view, warp), event.state
                 whole = state.read(view, warp), state.places(view, warp), state.valid(view, warp)
                 for one, of_all in zip(looked, whole, strict=True):
