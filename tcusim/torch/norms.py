@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 
 from tcusim.errors import InputError, require_flags
 from tcusim.torch.functions import Tensor, dims_of, is_simple, require_tensor, sqrt, with_whole
@@ -69,6 +70,18 @@ def _require_float(name: str, input: Tensor) -> None:
     require_summable("input", input)
     if not input.dtype.is_floating_point:
         raise InputError(f"{name} takes float tensors, got {input.dtype}. Cast it: input.float()")
+
+
+def _of_elements(name: str, wide: Tensor) -> Tensor:
+    """Return torch's "exp" or "log" of each element.
+
+    What is compiled calls it by an operator, whose kernel it is: the code that Inductor would make
+    has other last bits.
+    """
+    if is_compiling():
+        return operator(name)(wide)
+    result: Tensor = getattr(torch, name)(wide)
+    return result
 
 
 def _by_rows(
@@ -412,7 +425,7 @@ def log_softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
 
 def _log_softmax(input: Tensor, dim: int, dtype: Any) -> Tensor:
     powers, shifted = _exponentials(input, dim)
-    return _narrow(shifted - torch.log(tensor_sum(powers, dim, True)), input, dtype)
+    return _narrow(shifted - _of_elements("log", tensor_sum(powers, dim, True)), input, dtype)
 
 
 def logsumexp(input: Tensor, dim: int | tuple[int, ...] | None, keepdim: bool = False) -> Tensor:
@@ -453,7 +466,8 @@ def logsumexp(input: Tensor, dim: int | tuple[int, ...] | None, keepdim: bool = 
     axes = tuple(axes_of(given, input.dim())) or (-1,)
     wide = _wide(with_whole(input, axes))
     largest = _largest(wide, axes)
-    total = torch.log(tensor_sum(torch.exp(wide - largest), axes, True)) + largest
+    total = tensor_sum(_of_elements("exp", wide - largest), axes, True)
+    total = _of_elements("log", total) + largest
     return _narrow(total if keepdim else total.squeeze(axes), input)
 
 
@@ -463,7 +477,7 @@ def _exponentials(input: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     shifted = _wide(input)
     if 0 not in input.shape:
         shifted = input - _wide(torch.amax(input, dim, keepdim=True).detach())
-    return torch.exp(shifted), shifted
+    return _of_elements("exp", shifted), shifted
 
 
 def _largest(wide: Tensor, axes: tuple[int, ...]) -> Tensor:

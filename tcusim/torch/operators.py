@@ -60,7 +60,8 @@ LIBRARY.define(
 )
 LIBRARY.define("matmul(Tensor a, Tensor b, ScalarType dtype) -> Tensor")
 LIBRARY.define("matvec(Tensor a, Tensor x, ScalarType dtype) -> Tensor")
-LIBRARY.define("sqrt(Tensor input) -> Tensor")
+for _name in ("sqrt", "exp", "log"):
+    LIBRARY.define(f"{_name}(Tensor input) -> Tensor")
 
 
 _SUMMED: Final = frozenset(
@@ -356,6 +357,16 @@ def sqrt_kernel(input: Any) -> Any:
         return torch.from_numpy(np.asarray(np.sqrt(wide.numpy()))).to(input.dtype)
 
 
+def _exp_kernel(input: Any) -> Any:
+    """Compute the operator `exp`, torch's own: the code that Inductor makes has other last bits."""
+    return torch.exp(plain(input))
+
+
+def _log_kernel(input: Any) -> Any:
+    """Compute the operator `log`, torch's own as well."""
+    return torch.log(plain(input))
+
+
 # --- Shapes, for tensors without data -------------------------------------------------------------
 
 
@@ -406,7 +417,7 @@ def _matvec_shape(a: Any, x: Any, dtype: Any) -> Any:
     return a.new_empty((*stack, a.shape[-2]), dtype=dtype)
 
 
-def _sqrt_shape(input: Any) -> Any:
+def _shape_of_elements(input: Any) -> Any:
     return torch.empty_like(input)
 
 
@@ -605,14 +616,29 @@ def _matvec_backward(ctx: Any, gradient: Any) -> Any:
     return for_a, for_x, None
 
 
-def _keep_sqrt(ctx: Any, inputs: Any, output: Any) -> None:
+def _keep_result(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(output)
     ctx.save_for_forward(output)
+
+
+def _keep_input(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.save_for_backward(*inputs)
+    ctx.save_for_forward(*inputs)
 
 
 def _sqrt_derivative(ctx: Any, change: Any) -> Any:
     (root,) = ctx.saved_tensors
     return change / (root + root)
+
+
+def _exp_derivative(ctx: Any, change: Any) -> Any:
+    (power,) = ctx.saved_tensors
+    return change * power
+
+
+def _log_derivative(ctx: Any, change: Any) -> Any:
+    (input,) = ctx.saved_tensors
+    return change / input
 
 
 # --- vmap: one more axis, in front ----------------------------------------------------------------
@@ -703,8 +729,8 @@ def _matvec_vmap(info: Any, places: Any, a: Any, x: Any, dtype: Any) -> Any:
     return operator("matvec")(left, right, dtype), 0
 
 
-def _sqrt_vmap(info: Any, places: Any, input: Any) -> Any:
-    return operator("sqrt")(input), places[0]
+def _vmap_of_elements(name: str) -> Callable[..., Any]:
+    return lambda info, places, input: (operator(name)(input), places[0])
 
 
 # --- All of it, by operator -----------------------------------------------------------------------
@@ -732,8 +758,16 @@ _OPERATORS: Final = {
         *(_keep_product, _matvec_backward, _matvec_jvp, _matvec_vmap),
     ),
     "sqrt": (
-        *(sqrt_kernel, _sqrt_shape),
-        *(_keep_sqrt, _sqrt_derivative, _sqrt_derivative, _sqrt_vmap),
+        *(sqrt_kernel, _shape_of_elements, _keep_result),
+        *(_sqrt_derivative, _sqrt_derivative, _vmap_of_elements("sqrt")),
+    ),
+    "exp": (
+        *(_exp_kernel, _shape_of_elements, _keep_result),
+        *(_exp_derivative, _exp_derivative, _vmap_of_elements("exp")),
+    ),
+    "log": (
+        *(_log_kernel, _shape_of_elements, _keep_input),
+        *(_log_derivative, _log_derivative, _vmap_of_elements("log")),
     ),
     "segment_spread": (
         *(_segment_spread_kernel, _segment_spread_shape, _keep_spread),

@@ -313,8 +313,14 @@ def _rms_norm(input: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     return _made(result, input, list(input.placements), input.shape)
 
 
-def _sqrt(input: Tensor) -> Tensor:
-    return _made(operator("sqrt")(input.to_local()), input, list(input.placements), input.shape)
+def _of_elements(name: str) -> Callable[[Tensor], Tensor]:
+    """Return the rule of an operator on each element."""
+
+    def rule(input: Tensor) -> Tensor:
+        result = operator(name)(input.to_local())
+        return _made(result, input, list(input.placements), input.shape)
+
+    return rule
 
 
 def _rms_scales(input: Tensor, eps: float) -> Tensor:
@@ -364,7 +370,7 @@ _RULES: Final[dict[str, Callable[..., Tensor]]] = {
     "segment_spread": _segment_spread,
     "rms_norm": _rms_norm,
     "rms_scales": _rms_scales,
-    "sqrt": _sqrt,
+    **{name: _of_elements(name) for name in ("sqrt", "exp", "log")},
     "matmul": _product("matmul"),
     "matvec": _product("matvec"),
 }

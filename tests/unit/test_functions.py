@@ -509,7 +509,7 @@ def test_plain_additions_do_not_take_operands() -> None:
     with pytest.raises(tcusim.Unsupported, match="adds values of the accumulator's type, f32"):
         tcusim.sum(np.ones(10, np.float16), algorithm="reduction_simt")
     # Of digits, which are no type of the array.
-    with pytest.raises(tcusim.Unsupported, match="elements that tensor cores multiply as s8$"):
+    with pytest.raises(tcusim.Unsupported, match=r"elements that tensor cores multiply as s8$"):
         tcusim.cumsum(np.ones(10, np.uint16), algorithm="scan_simt")
 
 

@@ -13,6 +13,7 @@ torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
 import tcusim.torch as tct  # noqa: E402 - torch is there
 from tcusim.errors import InputError  # noqa: E402
+from tcusim.machine.native import why_no_compiler  # noqa: E402
 from tcusim.torch import norms, operators  # noqa: E402
 
 F = torch.nn.functional
@@ -176,3 +177,58 @@ def test_derivatives() -> None:
     assert check(lambda x, w: tct.layer_norm(x, 7, w, w), (x, weight))
     for one in (norms.mean, tct.softmax, tct.log_softmax, tct.logsumexp):
         assert check(lambda x, one=one: one(x, 1), (x,))
+
+
+COMPILED: dict[str, Any] = {
+    "softmax": lambda x: tct.softmax(x, -1),
+    "softmax of columns": lambda x: tct.softmax(x, 0),
+    "log_softmax": lambda x: tct.log_softmax(x, -1),
+    "logsumexp": lambda x: tct.logsumexp(x, (0, 1)),
+    "mean": lambda x: tct.mean(x, -1),
+    "rms_norm": lambda x: tct.rms_norm(x, x.shape[-1]),
+    "layer_norm": lambda x: tct.layer_norm(x, x.shape[-1], x[0], x[1]),
+    "segment_mean": lambda x: tct.segment_mean(x, 3),
+}
+
+
+def test_a_compiled_graph_has_no_exponentials_of_its_own() -> None:
+    """Nor logarithms: a compiler's own have other last bits."""
+    x = torch.randn(5, 37, generator=torch.Generator().manual_seed(3))
+    seen: set[str] = set()
+
+    def backend(module: Any, _: Any) -> Any:
+        seen.update(str(node.target) for node in module.graph.nodes if node.op != "placeholder")
+        return module
+
+    for name in ("softmax", "log_softmax", "logsumexp"):
+        call = COMPILED[name]
+        assert torch.equal(torch.compile(call, fullgraph=True, backend=backend)(x), call(x))
+    torch.compiler.reset()
+    assert {"tcusim.exp.default", "tcusim.log.default", "tcusim.sum.default"} <= seen
+    assert not any(word in one for word in ("exp", "log") for one in seen if "tcusim" not in one)
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore")  # by Inductor's own imports
+@pytest.mark.skipif(why_no_compiler() is not None, reason="no C++ compiler, which Inductor needs")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", COMPILED)
+def test_inductor_has_the_bits_of_eager_mode(name: str, dtype: str) -> None:
+    x = torch.randn(5, 37, generator=torch.Generator().manual_seed(3)).to(getattr(torch, dtype))
+    call = COMPILED[name]
+    compiled = torch.compile(call, fullgraph=True)
+    assert torch.equal(compiled(x), call(x))
+    torch.compiler.reset()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_operators_on_elements_have_derivatives_and_vmap() -> None:
+    x = 1 + torch.rand(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    for name in ("exp", "log", "sqrt"):
+        own, theirs = operators.operator(name), getattr(torch, name)
+        torch.testing.assert_close(own(x), theirs(x))
+        assert torch.autograd.gradcheck(own, (x.clone().requires_grad_(),))
+        torch.testing.assert_close(torch.vmap(own, 1)(x), theirs(x).T)
+        expected = torch.func.jvp(theirs, (x,), (x,))
+        got = torch.func.jvp(lambda x, name=name: operators.operator(name)(x), (x,), (x,))
+        torch.testing.assert_close(got, expected)
