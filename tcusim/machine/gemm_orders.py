@@ -882,11 +882,19 @@ def _operands_of(a: Values, b: Values) -> str:
 
 def _result_type(rule: Rule, a: Values, dtype: Any) -> str:
     """Return the element type of the result."""
+    if not format_of(rule.ab).is_float:
+        raise InputError(
+            f"sums of products of {rule.ab} are exact in every order, and none is to be told; "
+            "tcusim.matmul has their bits"
+        )
     wide = dtype is None and format_of(rule.ab).itemsize == 1
     name = "float32" if wide else array_name_of(a.dtype if dtype is None else dtype)
     found: Format | None = BY_ARRAY_NAME.get(name)
     if found is None or not found.is_float:
-        raise InputError(f"dtype: no tensor core's product is rounded to {name}")
+        raise InputError(
+            f"the result cannot be of {name}: no tensor core's product is rounded to it. Take a "
+            "float type"
+        )
     return found.name
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tcusim.errors import InputError, UnknownName, Unsupported
+from tcusim.errors import InputError, UnknownName, Unsupported, require_names
 from tcusim.machine.arches import BUILT_IN
 from tcusim.machine.formats import format_of
 from tcusim.machine.rules import FAMILIES, Arch, Numerics, Rule
@@ -206,6 +206,7 @@ def usual_types(arch: Arch, ab: str | None = None, acc: str | None = None) -> tu
     >>> usual_types(arch_of("hopper")), usual_types(arch_of("hopper"), "s8")
     (('f16', 'f32'), ('s8', 's32'))
     """
+    require_names(ab=ab, acc=acc)
     usual = ab or "f16", acc or _WIDE.get(ab or "", "f32")
     rows = [(row.ab, row.acc) for row in arch.rows]
     refused = any(one.ab in ("", usual[0]) and one.acc in ("", usual[1]) for one in arch.refusals)

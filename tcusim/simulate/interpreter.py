@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.algorithms.options import as_size
-from tcusim.errors import InputError, VerifyError
+from tcusim.errors import InputError, VerifyError, require_flags
 from tcusim.machine import (
     Values,
     as_values,
@@ -167,10 +167,12 @@ def interpret(
     Raises
     ------
     InputError
-        If the inputs do not fit the program, or `warps_at_once` is no integer of at least 1.
+        If the inputs do not fit the program, `warps_at_once` is no integer of at least 1, or
+        `check` is neither True nor False.
     VerifyError
         If the program breaks a rule.
     """
+    require_flags(check=check)
     as_size("warps_at_once", warps_at_once)
     state = State(program, inputs, arch, check=check)
     state.records_writers = True

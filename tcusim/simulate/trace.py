@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from tcusim.backends import Backend, native_arch, tapping_backend
-from tcusim.errors import InputError, Unsupported
+from tcusim.errors import InputError, Unsupported, require_names
 from tcusim.machine import Values, arch_of
 from tcusim.machine.rules import require_int
 from tcusim.program.grammar import Accesses, Const, Program, accesses, walk
@@ -364,6 +364,7 @@ def trace(
     >>> product.line, product.writes[0].values[0, :3].tolist(), product.writes[0].changed.sum()
     ('V ← P·A + V', [16.0, 16.0, 16.0], np.int64(16))
     """
+    require_names(arch=arch)
     some = _several("blocks", blocks)
     chosen = chosen_warps(
         program,

@@ -762,7 +762,7 @@ _USUAL: dict[str, Any] = {
     "arch": (*ARCHES, ("volta", "hopper")), "backend": (None, "numpy"),
     "algorithm": tuple(one.name for one in algorithms()), "unit": ("h200", "v100", "ieee"),
     "ab": ("f16", "bf16", "tf32", "f64", "s8", "e4m3", "e5m2", "f32", ""),
-    "acc": ("f32", "f16", "f64", "s32"), "family": ("", "mma", "wgmma", "wmma"),
+    "acc": ("f32", "f16", "f64", "s32"), "family": ("", "mma.sync", "wgmma", "wmma"),
     "operation": ("sum", "cumsum", "segmented_sum", "segmented_cumsum", "matmul", "matvec"),
     "length": (1, 5, 256, 1000, 4096, 2**20), "segment_size": (None, 1, 5, 16, 256, 1000),
     "segments": (None, 1, 7, 300), "longest": (None, 1, 16, 5000), "rows": (1, 5, 16, 100),
@@ -781,6 +781,55 @@ _USUAL: dict[str, Any] = {
 }
 _FLAGS = {
     "exclusive", "include_initial", "reverse", "initial", "masked", "usual", "add_c", "check",
+    "exact_inputs",
+}
+# Why usual values may be refused that do not go together: sentences of each function, as patterns.
+_TYPES = (
+    r"accumulates in \w+( or \w+)* here$", r"no rule for \w+ operands; this arch", r"use arch='",
+    "^unknown architecture \\('volta', 'hopper'\\)", "^arch must be a name, got \\('volta', 'h",
+    "^unknown accumulator '", "^unknown type '(float.*)?'\\.", "does not take .* It takes: ",
+    r"^\w+x\w+ has no .*; it has ", "has no mma.sync m.* is the first$",
+)
+_SIZES = (
+    "is not a multiple of .*, the elements that one block takes", "inputs must be (a, b|in); got ",
+    "^backend must be a backend or its name, got None", "there is no warp .*; the grid has",
+)
+_FACTORS = (
+    r"with the same k; got \(", "must agree in k: ", "must have at least 2 dimensions ",
+    r"^c must be ", "^got (comes first: |must be the product, |cannot be|.* no output that adds)",
+    "^the result cannot be of u?int", "are exact in every order, and none is to be told",
+    "^a has elements of .*, by which no tensor core multiplies floats", "^an order must be a GemmO",
+)
+REFUSED: dict[str, tuple[str, ...]] = {
+    "build": (*_TYPES, "cannot be split into parts of ", "a float is never made an integer",
+              "integers are. Leave the branch out",
+              "^scan_t scans segm", "^part must be one of", "combine=", "has no segments; leave",
+              "takes one chunk: items_per_warp=1"),
+    "carries": ("^axis 1 is out of range",),
+    "combine": ("^sums of .* are no parts of a sum in ", "^there are no partial sums to combine",
+                "^axis 1 is out of range"),
+    "cost": (*_SIZES, "^target must be a plan or a program, got 'cumsum'", "say how many elements",
+             "which knows its sizes: leave out length and sizes"),
+    "cut_size": (*_TYPES, "^operation must be 'sum' or 'cumsum', got "),
+    "explain": (*_TYPES, "a and b must be vectors, or matrices with a cell", "^c must be one numb",
+                "of two matrices, cell must say which", "with a cell, a must be ", "of cell must"),
+    "explain_matmul": (*_TYPES, *_FACTORS),
+    "interpret": _SIZES,
+    "layout": (*_TYPES, "^wgmma takes operands from ", "^no GPU has the shape ",
+               "^unknown order None", "takes . by columns only", "^nobody told where ",
+               "^there are maps of NVIDIA's GPUs alone"),
+    "mma": (*_TYPES, *_FACTORS),
+    "partials": (*_TYPES, "^axis 1 is out of range", "^operation must be 'sum' or 'cumsum', got "),
+    "plan": (*_TYPES, "is a product; plan it with", "needs segment_size, ", "as one segment; leave",
+             "is for scans, and .* is none", "^'.*' is a .*, and this is a ", "^longest goes with",
+             "^unknown strategy 'panel'", "does not apply to ",
+             "^segment_size .* is longer than the axis"),
+    "plan_product": (*_TYPES, "does not apply to ", "^unknown operation '",
+                     "^'matmul' needs cols, ", "has no segments;",
+                     "^unknown strategy 'panel'", "^'.*' is a .*, and this is a product"),
+    "predict_matmul": (*_TYPES, *_FACTORS),
+    "run": _SIZES,
+    "trace": _SIZES,
 }
 # fmt: on
 
@@ -843,5 +892,6 @@ def other_calls(draw: st.DrawFn, name: str) -> DrawnCall:
             args.append(value)
     nothing = np.zeros(0)
     return DrawnCall(
-        function, tuple(args), keywords, nothing.dtype, nothing, 0.0, False, False, odd
-    )
+        function, tuple(args), keywords, nothing.dtype, nothing, known=False, odd=odd,
+        reasons=REFUSED.get(name, ()),
+    )  # fmt: skip

@@ -6,7 +6,9 @@ import dataclasses
 import pickle
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import Any
 
+import numpy as np
 import pytest
 
 import tcusim
@@ -62,3 +64,26 @@ def test_a_verify_error_crosses_processes() -> None:
 def test_an_unknown_name_of_many() -> None:
     error = errors.unknown_name("GPU", "h20O", ["h200", "hopper", "ada"], listed=["hopper", "ada"])
     assert str(error) == "unknown GPU 'h20O'. Did you mean 'h200'? Valid: ada, hopper."
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda a: tcusim.mma(a, a, acc=a), "acc must be a name, got array"),
+        (lambda a: tcusim.mma(a, a, ab=a), "ab must be a name, got array"),
+        (lambda a: tcusim.explain(a[0], a[0], acc=a), "acc must be a name, got array"),
+        (
+            lambda a: list(tcusim.interpret(tcusim.build("reduction_k"), {"in": a}, check=a)),
+            "check must be True or False, got array",
+        ),
+        (
+            lambda a: tcusim.trace(tcusim.build("reduction_k"), {"in": a}, arch=a),
+            "arch must be a name, got array",
+        ),
+        (lambda a: tcusim.predict_matmul(a, a, ab="s8", acc="s32"), "products of s8 are exact in "),
+        (lambda a: tcusim.explain_matmul(a, a, a, ab="s8", acc="s32"), "products of s8 are exact"),
+    ],
+)
+def test_an_array_in_the_place_of_a_word_is_refused(call: Any, text: str) -> None:
+    with pytest.raises(tcusim.InputError, match=text):
+        call(np.ones((16, 16), np.float16))

@@ -378,7 +378,7 @@ def test_orders_that_add_alike_come_once() -> None:
         ),
         (
             lambda: predict_matmul(A, B, dtype=np.int32),
-            "no tensor core's product is rounded to int",
+            "no tensor core's product is rounded to it. Take a float",
         ),
         (lambda: predict_matmul(A.astype(np.float64), B), "a has elements of float64, by which no"),
         (lambda: GemmOrder(operands="rna"), "GemmOrder.operands must be '' or 'cut' or 'nearest_e"),  # type: ignore[arg-type]
