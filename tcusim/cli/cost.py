@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import tcusim
+from tcusim.algorithms.registry import algorithm_of
 from tcusim.cli import files
 from tcusim.cli.options import (
     ARRAY_TYPES,
@@ -32,6 +33,12 @@ __all__ = ["cost_command"]
 
 _SUMS: Final = ("sum", "cumsum", "segmented-sum", "segmented-cumsum")
 _PRODUCTS: Final = ("matmul", "matvec")
+# The operation of algorithms of several inputs, by their kind, irregular or not.
+_OPERATION_OF: Final = {
+    "reduction": "segmented-sum --length 2**20 --segment-size 1024",
+    "scan": "segmented-cumsum --length 2**20 --segment-size 1024",
+    "product": "matmul --rows 1024 --inner 1024 --cols 1024",
+}
 _TYPES: Final = tuple(
     row.name for row in FORMATS.values() if row.array_name and row.name not in ("e4m3", "e5m2")
 )
@@ -119,9 +126,10 @@ def cost_command(what: str, unit: str, as_json: bool, **options: Any) -> None:
     several = isinstance(target, tcusim.Program) and len(target.inputs) > 1
     if several and any(one.size.constant is None for one in target.inputs):
         arrays = " and ".join(one.name for one in target.inputs)
+        kind = algorithm_of(what).kind.removeprefix("irregular_")
         raise click.UsageError(
             f"{what} has several inputs, {arrays}, whose sizes its options do not tell. Name the "
-            f"operation, as in: tcusim cost matmul --rows 1024 --inner 1024 --cols 1024"
+            f"operation, as in: tcusim cost {_OPERATION_OF[kind]}"
         )
     found = cost(target, unit, length, cached=options["cached"])
     if as_json:

@@ -71,8 +71,11 @@ def test_the_command_sweeps_segments(tmp_path: Path) -> None:
         ),
         (
             ("gemm", "--length", "64", "--algorithm-inner", "16", "--algorithm-cols", "16"),
-            "gemm has several inputs, a and b, whose sizes its options do not tell",
+            "gemm has several inputs, a and b, whose sizes its options do not tell. Name the "
+            "operation, as in: tcusim cost matmul --rows",
         ),
+        (("reduction_ragged_simt", "--length", "9"), "as in: tcusim cost segmented-sum --length"),
+        (("scan_ragged", "--length", "512"), "as in: tcusim cost segmented-cumsum --length 2**20"),
         (("reduction_q", "--length", "10"), "unknown algorithm 'reduction_q'"),
     ],
 )
