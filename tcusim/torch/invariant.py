@@ -16,7 +16,15 @@ from tcusim.errors import InputError, names_of, require_flags
 from tcusim.torch.functions import Tensor, cumsum, matmul
 from tcusim.torch.functions import sum as tensor_sum
 from tcusim.torch.norm_operators import gradients
-from tcusim.torch.norms import centred, last_axes, log_softmax, mean, normalised, softmax
+from tcusim.torch.norms import (
+    added_by_rms_norm,
+    centred,
+    last_axes,
+    log_softmax,
+    mean,
+    normalised,
+    softmax,
+)
 from tcusim.torch.operators import in_forward_mode
 
 __all__ = ["ROUTED", "adds", "batch_invariant"]
@@ -333,7 +341,7 @@ def _rms_norm(usual: Usual) -> Usual:
         if not _ours(input):
             whole: tuple[Tensor, Tensor] = usual(keyset, input, shape, weight, eps)
             return whole
-        added = torch.finfo(input.dtype).eps if eps is None else eps
+        added = added_by_rms_norm(input, eps)
         axes = last_axes(input, shape, added, weight=weight)
         result, inverse = normalised(input, axes, weight, added, scales=True)
         return result, inverse

@@ -222,7 +222,8 @@ def rms_norm(
     weight : Tensor, optional
         Multiplies the result; of that shape.
     eps : float, optional
-        Added to the mean square. By default the smallest step of the input's type at 1.
+        Added to the mean square. By default the smallest step at 1 of the type of the computation,
+        float32 or float64, as in torch.
 
     Returns
     -------
@@ -250,9 +251,17 @@ def rms_norm(
         if result is not None:
             return result
     _require_float("rms_norm", input)
-    added = torch.finfo(input.dtype).eps if eps is None else eps
+    added = added_by_rms_norm(input, eps)
     axes = last_axes(input, normalized_shape, added, weight=weight)
     return _by_rows(input, axes, lambda rows: normalised(rows, axes, weight, added, key=key)[0])
+
+
+def added_by_rms_norm(input: Tensor, eps: float | None) -> float:
+    """Return what is added to mean squares: `eps`, or the epsilon of the computation's type."""
+    if eps is not None:
+        return eps
+    of_double = input.dtype == torch.float64
+    return float(torch.finfo(torch.float64 if of_double else torch.float32).eps)
 
 
 def normalised(

@@ -111,6 +111,17 @@ def test_norms_have_the_bits_of_the_functions(dtype: str) -> None:
     assert torch.equal(rms, tct.rms_norm(x, 250, weight, 1e-5))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_rms_norm_adds_what_torch_adds_if_nothing_is_named(dtype: torch.dtype) -> None:
+    """Where the mean square is about as large as the epsilon of float32, and as float64's."""
+    for scale in (1e-3, 1e-4) if dtype != torch.float64 else (1e-3, 1e-8):
+        x = torch.full((1, 8), scale, dtype=dtype)
+        usual = F.rms_norm(x, (8,))
+        with batch_invariant("cpu"):
+            torch.testing.assert_close(F.rms_norm(x, (8,)), usual)
+        torch.testing.assert_close(tct.rms_norm(x, 8), usual)
+
+
 def test_derivatives_are_recorded() -> None:
     layer = torch.nn.Linear(256, 8)
     x = torch.randn(5, 256)
