@@ -38,9 +38,8 @@ Run = Callable[[], object]
 
 BACKENDS: Final = {"cuda": CUDA, "cupy": CUPY, "pycuda": PYCUDA}
 
-# Beyond these a run is so slow that it is timed once more, or not again.
+# Beyond this a run is so slow that it is timed once.
 _SLOW_MS: Final = 200.0
-_VERY_SLOW_MS: Final = 2000.0
 # Slower runs are repeated less often: in about so much time, but as often as that.
 _REPEATS_MS: Final = 200.0
 _LEAST_REPEATS: Final = 3
@@ -215,15 +214,13 @@ class Device:
         """Return the time of one run, and of all that is done in a first one."""
         return self._once_ms(run)
 
-    def times(self, run: Run, repeats: int, first: float | None = None) -> Times:
+    def times(self, run: Run, repeats: int, *, warm: bool = False) -> Times:
         """Return the times of one run after a warm-up: fewer of a slow one, or only one.
 
-        first: how long the warm-up took, if it has been.
+        warm: it has run before. A first run is never timed: a library may compile in it.
         """
-        if first is None:
-            first = self._once_ms(run)
-        if first > _VERY_SLOW_MS:
-            return Times(first, first, first)
+        if not warm:
+            self._once_ms(run)
         second = self._once_ms(run)
         if second > _SLOW_MS:
             return Times(second, second, second)

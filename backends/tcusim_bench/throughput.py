@@ -378,7 +378,7 @@ class _Solver:
             expected = None if recipe is None else self.ahead.expected(problem, recipe)
             out = device.output(contender.result, problem.size)
             run = contender.prepare(out)
-            first_ms = device.once(run)
+            device.once(run)
             error = problem.error(out, contender.result)
             attempt = replace(attempt, error=None if math.isnan(error) else error)
             compared, differ = problem.compare_bits(expected, out)
@@ -391,7 +391,7 @@ class _Solver:
                 of_torch = contender.who in IN_TORCH
                 times = device.times_in_graph(run, _REPEATS, of_torch=of_torch)
             else:
-                times = device.times(run, _REPEATS, first_ms)
+                times = device.times(run, _REPEATS, warm=True)
         except Exception as reason:  # a peer may raise anything; the others are still to be run
             return replace(attempt, status=f"failed: {first_line(reason)}")
         return replace(
