@@ -39,6 +39,7 @@ __all__ = [
     "dims_of",
     "everywhere",
     "is_simple",
+    "is_traced",
     "matmul",
     "matvec",
     "put",
@@ -63,6 +64,11 @@ _dispatch_modes = torch._C._len_torch_dispatch_stack
 _transform = torch._C._functorch.peek_interpreter_stack
 
 
+def is_traced() -> bool:
+    """Return whether what is called may be run again, by other code, on other values."""
+    return is_compiling() or bool(_dispatch_modes())
+
+
 def is_simple(*tensors: Tensor | None) -> bool:
     """Return whether nothing has to know of a call on these tensors but the kernel.
 
@@ -70,8 +76,7 @@ def is_simple(*tensors: Tensor | None) -> bool:
     batch, and the tensors have data.
     """
     if (
-        is_compiling()
-        or _dispatch_modes()
+        is_traced()
         or _transform() is not None
         # Which tensors have tangents takes longer to ask.
         or in_forward_mode()

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, TypeAlias
 
 import torch
-from torch.compiler import is_compiling
 
 from tcusim.arrays.dtypes import Bits
-from tcusim.arrays.offsets import require_number
+from tcusim.arrays.offsets import edges_of, require_number
 from tcusim.arrays.spec import size_of
 from tcusim.errors import InputError, require_flags
 from tcusim.torch.functions import (
     Tensor,
     everywhere,
     is_simple,
+    is_traced,
     put,
     require_options,
     require_tensor,
@@ -26,6 +26,7 @@ from tcusim.torch.functions import (
 )
 from tcusim.torch.jagged import is_nested, segments_of
 from tcusim.torch.operators import (
+    LIBRARY,
     axis_of,
     is_integer,
     operator,
@@ -79,8 +80,9 @@ def segment_sum(
     dim : int
         The axis that is made of segments. Rows (N, D) of N elements have ``dim=0``.
     check_offsets : bool
-        Whether offsets, lengths or ids on a GPU are checked, for which the call waits. Without it,
-        wrong ones give wrong results, but no access outside the tensors.
+        Whether offsets, lengths or ids on a GPU are checked, for which the call waits; compiled
+        code checks them when it runs. Without it, wrong ones give wrong results, but no access
+        outside the tensors.
     dtype, bits, out
         As in `sum`.
 
@@ -246,7 +248,7 @@ def segment_max(
     Parameters
     ----------
     input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
-        As in `segment_sum`.
+        As in `segment_sum`, but that offsets on a GPU are not checked, nor waited for.
 
     Returns
     -------
@@ -268,7 +270,7 @@ def segment_max(
     given = _segments(
         input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
     )
-    return _extreme(given, "amax")
+    return _extreme(given, "amax", check_offsets)
 
 
 def segment_min(
@@ -288,7 +290,7 @@ def segment_min(
     Parameters
     ----------
     input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
-        As in `segment_sum`.
+        As in `segment_max`.
 
     Returns
     -------
@@ -309,7 +311,7 @@ def segment_min(
     given = _segments(
         input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
     )
-    return _extreme(given, "amin")
+    return _extreme(given, "amin", check_offsets)
 
 
 # --- The segments of a call -----------------------------------------------------------------------
@@ -319,7 +321,8 @@ def segment_min(
 class _Segments:
     """The elements of a call in the order of their segments, which are along axis `dim`.
 
-    size: 0 if there are offsets. order: where each element was, if they were sorted.
+    size: 0 if there are offsets. order: where each element was, if they were sorted. is_given:
+    whether the offsets are those of the call, which the kernels of sums check.
     """
 
     input: Any
@@ -327,6 +330,7 @@ class _Segments:
     size: int = 0
     offsets: Any = None
     order: Any = None
+    is_given: bool = False
 
     def counts(self) -> Any:
         """Return the number of elements of each segment."""
@@ -349,7 +353,7 @@ def _computed(name: str, kernel: Callable[..., Any], given: _Segments, *argument
     return kernel(input, offsets, *arguments)
 
 
-def _extreme(given: _Segments, reduce: str) -> Tensor:
+def _extreme(given: _Segments, reduce: str, check: bool) -> Tensor:
     """Return the first of each segment's largest or least elements."""
     input, dim = given.input, given.dim
     require_summable("input", input)
@@ -358,7 +362,11 @@ def _extreme(given: _Segments, reduce: str) -> Tensor:
             "segment_max and segment_min take no DTensor: redistribute it to Replicate(), and call "
             "them with its to_local()"
         )
-    length, counts = input.shape[dim], given.counts()
+    length = input.shape[dim]
+    # Of offsets on a GPU the call would have to wait.
+    if given.is_given and check and not given.offsets.is_cuda:
+        given = replace(given, offsets=_offsets_by("offsets", given.offsets, length, dim))
+    counts = given.counts()
     shape = list(input.shape)
     shape[dim] = counts.shape[0]
     segments = segments_at(length, given.offsets, given.size, input.device)
@@ -367,6 +375,9 @@ def _extreme(given: _Segments, reduce: str) -> Tensor:
     none = _worst(input.dtype, reduce)
     values = input.detach()
     best = values.new_full(shape, none).scatter_reduce(dim, owner, values, reduce)
+    if not length:
+        # Not a new tensor: compiled code would leave out the checks, of which nothing came.
+        return best
     found = values == best.gather(dim, owner)
     if input.dtype.is_floating_point:
         found = found | values.isnan()
@@ -375,8 +386,6 @@ def _extreme(given: _Segments, reduce: str) -> Tensor:
     first = places.new_full(shape, length).scatter_reduce(
         dim, owner, torch.where(found, places, far), "amin"
     )
-    if not length:
-        return values.new_full(shape, none)
     chosen = input.gather(dim, first.clamp(max=length - 1))
     return torch.where(first < length, chosen, chosen.new_full((), none))
 
@@ -434,12 +443,11 @@ def _segments(
             segment_size = size_of(int(segment_size), input.shape[axis])
         return _Segments(input, axis, size=int(segment_size))
     if offsets is not None:
-        return _Segments(input, axis, offsets=_integers("offsets", offsets, input))
+        return _Segments(input, axis, offsets=_integers("offsets", offsets, input), is_given=True)
     if lengths is not None:
         counts = _integers("lengths", lengths, input)
-        if check and _has_values(counts):
-            _require_lengths(counts, input.shape[axis], dim)
-        return _Segments(input, axis, offsets=_edges(counts))
+        edges = _offsets_by("lengths", counts, input.shape[axis], int(dim), check=check)
+        return _Segments(input, axis, offsets=edges)
     # In narrower types the borders of the segments might not fit.
     ids = _integers("segment_ids", segment_ids, input).to(torch.int64)
     return _by_ids(input, dim, ids, num_segments, sort, check)
@@ -455,17 +463,6 @@ def _require_own(input: Tensor, num_segments: int | None, sort: bool, dim: Any) 
     for name, is_told in told.items():
         if is_told:
             raise InputError(f"a nested tensor has its own segments: leave out {name}")
-
-
-def _require_lengths(counts: Tensor, length: int, dim: int) -> None:
-    """Refuse lengths that are negative, or not those of all elements."""
-    if bool((counts < 0).any()):
-        raise InputError(f"lengths must be from 0 on; the least is {int(counts.min())}")
-    if int(counts.sum()) != length:
-        raise InputError(
-            f"lengths must add up to the {length} elements of dim {dim}; they come to "
-            f"{int(counts.sum())}"
-        )
 
 
 def _by_ids(
@@ -484,27 +481,14 @@ def _by_ids(
         input = input.index_select(axis, order)
     is_named = num_segments is not None
     if num_segments is None:
+        if ids.is_meta:
+            raise InputError("segment_ids on the device meta have no values: give num_segments")
         num_segments = int(ids[-1]) + 1 if ids.shape[0] else 0
     elif not is_integer(num_segments) or num_segments < 0:
         raise InputError(f"num_segments must be an integer from 0 on, got {num_segments!r}")
-    if check and _has_values(ids):
-        _require_ids(ids, num_segments)
-    if not is_compiling():
-        require_number(int(num_segments), input.shape[axis], named=is_named)
-    borders = torch.arange(num_segments + 1, device=ids.device, dtype=ids.dtype)
-    return _Segments(
-        input, axis, offsets=torch.searchsorted(ids.contiguous(), borders), order=order
-    )
-
-
-def _has_values(numbers: Tensor) -> bool:
-    """Return whether numbers can be looked at."""
-    return not (is_compiling() or numbers.is_meta) and type(numbers) is torch.Tensor
-
-
-def _edges(lengths: Tensor) -> Tensor:
-    """Return the offsets of segments of some lengths."""
-    return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    length = input.shape[axis]
+    edges = _offsets_by("segment_ids", ids, length, int(dim), num_segments, is_named, check)
+    return _Segments(input, axis, offsets=edges, order=order)
 
 
 def _integers(name: str, given: Any, input: Tensor) -> Any:
@@ -525,6 +509,77 @@ def _integers(name: str, given: Any, input: Tensor) -> Any:
     return given if given.dtype in (torch.int32, torch.int64) else given.to(torch.int64)
 
 
+# --- Offsets, by an operator where the call is traced ---------------------------------------------
+#
+# Values are checked when they are there: compiled code calls the operator, checks and all.
+
+LIBRARY.define(
+    "segment_offsets(Tensor numbers, str name, SymInt length, int dim, SymInt segments, bool named,"
+    " bool check) -> Tensor"
+)
+
+
+def _offsets_by(
+    name: str,
+    numbers: Tensor,
+    length: int,
+    dim: int,
+    segments: int = 0,
+    named: bool = False,
+    check: bool = True,
+) -> Any:
+    """Return the offsets that lengths, ids or offsets tell of an axis; refuse wrong ones.
+
+    name: of the argument. dim: as it was given. segments, named: of ids, how many segments there
+    are, and whether the user said so.
+    """
+    if is_traced() or numbers.is_meta or type(numbers) is not torch.Tensor:
+        call = torch.ops.tcusim.segment_offsets.default
+        return call(numbers, name, length, dim, segments, named, check)
+    return _offsets_of(numbers, name, length, dim, segments, named, check)
+
+
+def _offsets_of(
+    numbers: Any, name: str, length: int, dim: int, segments: int, named: bool, check: bool
+) -> Any:
+    if name == "offsets":
+        edges_of(numbers.numpy(), length)
+        return numbers
+    if name == "lengths":
+        if check:
+            _require_lengths(numbers, length, dim)
+        return torch.nn.functional.pad(numbers.cumsum(0), (1, 0))
+    if check:
+        _require_ids(numbers, segments)
+    require_number(segments, length, named=named)
+    borders = torch.arange(segments + 1, device=numbers.device, dtype=numbers.dtype)
+    return torch.searchsorted(numbers.contiguous(), borders)
+
+
+def _segment_offsets_kernel(numbers: Any, *more: Any) -> Any:
+    """Compute the operator `segment_offsets`, whose result is none of its arguments."""
+    result = _offsets_of(numbers, *more)
+    return result.clone() if result is numbers else result
+
+
+def _segment_offsets_shape(numbers: Any, name: str, *more: Any) -> Any:
+    if name == "offsets":
+        return torch.empty_like(numbers)
+    segments = numbers.shape[0] if name == "lengths" else more[2]
+    return numbers.new_empty((segments + 1,), dtype=torch.int64)
+
+
+def _require_lengths(counts: Tensor, length: int, dim: int) -> None:
+    """Refuse lengths that are negative, or not those of all elements."""
+    if bool((counts < 0).any()):
+        raise InputError(f"lengths must be from 0 on; the least is {int(counts.min())}")
+    if int(counts.sum()) != length:
+        raise InputError(
+            f"lengths must add up to the {length} elements of dim {dim}; they come to "
+            f"{int(counts.sum())}"
+        )
+
+
 def _require_ids(ids: Tensor, num_segments: int) -> None:
     """Refuse ids that decrease, or that no segment has."""
     if not ids.shape[0]:
@@ -540,3 +595,8 @@ def _require_ids(ids: Tensor, num_segments: int) -> None:
         raise InputError(
             f"segment_ids must be within 0..{num_segments - 1}; they are from {first} to {last}"
         )
+
+
+for _device in ("CPU", "CUDA"):
+    LIBRARY.impl("segment_offsets", _segment_offsets_kernel, _device)
+torch.library.register_fake("tcusim::segment_offsets", _segment_offsets_shape, lib=LIBRARY)

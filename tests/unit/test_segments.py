@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -282,6 +283,92 @@ def test_what_is_refused(more: dict[str, Any], text: str) -> None:
     for call in (tct.segment_sum, tct.segment_cumsum, segment_mean):
         with pytest.raises(InputError, match=text):
             call(torch.arange(6.0), **more)
+
+
+# Each of two segments of five elements; the last ones are right.
+TOLD: dict[str, list[list[int]]] = {
+    "offsets": [[0, 7, 5], [0, 2, 4], [1, 2, 5], [-1, 2, 5], [0, 2, 5]],
+    "lengths": [[3, 3], [-1, 6], [2, 2], [2, 3]],
+    "segment_ids": [[1, 0, 0, 0, 0], [0, 0, 0, 0, 2], [-1, 0, 0, 0, 1], [0, 0, 1, 1, 1]],
+}
+
+
+FIRST_COMPILED = [
+    *(("sum", "offsets", "eager"), ("cumsum", "lengths", "aot_eager")),
+    *(("max", "offsets", "aot_eager"), ("mean", "segment_ids", "eager")),
+    *(("min", "segment_ids", "aot_eager"), ("max", "lengths", "eager")),
+]
+
+
+def outcome(call: Callable[..., Any], *given: Any) -> Any:
+    """Return a result as a list, or the sentence with which it is refused."""
+    try:
+        return call(*given).tolist()
+    except InputError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "way", "backend"),
+    [
+        # By default those whose checks are apart: the kernel's of sums, and that of extremes.
+        pytest.param(*one, marks=[] if one in FIRST_COMPILED else pytest.mark.full)
+        for one in product(FUNCTIONS, TOLD, ("eager", "aot_eager"))
+    ],
+)
+def test_compiled_code_refuses_what_eager_calls_do(name: str, way: str, backend: str) -> None:
+    call, x = FUNCTIONS[name], torch.arange(1.0, 6.0)
+    more = {"num_segments": 2} if way == "segment_ids" else {}
+
+    def function(x: Any, told: Any) -> Any:
+        return call(x, **{way: told}, **more)
+
+    # The same code of other functions counts as compiled again, and too often.
+    torch.compiler.reset()
+    compiled = torch.compile(function, backend=backend, fullgraph=True)
+    *wrong, right = (torch.tensor(one) for one in TOLD[way])
+    for told in wrong:
+        text = outcome(function, x, told)
+        assert isinstance(text, str), (told, text)
+        assert text.startswith(way)
+        assert outcome(compiled, x, told) == text
+    assert outcome(compiled, x, right) == outcome(function, x, right) != []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_compiled_code_refuses_by_values_of_its_own(name: str) -> None:
+    """Lists and tensors that the graph makes; segments of an axis without elements; gradients."""
+    torch.compiler.reset()
+    call, x = FUNCTIONS[name], torch.arange(1.0, 6.0)
+
+    def function(x: Any, there: Any) -> Any:
+        if there is None:
+            return call(x, segment_ids=torch.tensor([1, 0, 0, 0, 0]), num_segments=2)
+        return call(x, lengths=there)
+
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    calls: tuple[tuple[Any, Any], ...] = (
+        (x, None),
+        (x, [3, 3]),
+        (x[:0], torch.tensor([0, 3])),
+        (x.clone().requires_grad_(), [3, 3]),
+    )
+    for one in calls:
+        text = outcome(function, *one)
+        assert isinstance(text, str)
+        assert outcome(compiled, *one) == text
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_ids_without_values(name: str) -> None:
+    x, ids = torch.ones(5, 2, device="meta"), torch.empty(5, dtype=torch.int64, device="meta")
+    for more in ({}, {"sort": True}):
+        found = FUNCTIONS[name](x, segment_ids=ids, num_segments=3, dim=0, **more)
+        assert found.is_meta
+        assert found.shape == (5 if name == "cumsum" else 3, 2)
+        with pytest.raises(InputError, match="on the device meta have no values: give num_seg"):
+            FUNCTIONS[name](x, segment_ids=ids, dim=0, **more)
 
 
 _NARROW = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "uint64")
