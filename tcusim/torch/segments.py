@@ -376,8 +376,8 @@ def _extreme(given: _Segments, reduce: str, check: bool) -> Tensor:
     values = input.detach()
     best = values.new_full(shape, none).scatter_reduce(dim, owner, values, reduce)
     if not length:
-        # Not a new tensor: compiled code would leave out the checks, of which nothing came.
-        return best
+        # Of a result that reads no count, compiled code would leave out the checks.
+        return torch.where(counts.reshape(-1, *behind) > 0, best, none)
     found = values == best.gather(dim, owner)
     if input.dtype.is_floating_point:
         found = found | values.isnan()
