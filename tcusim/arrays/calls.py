@@ -26,10 +26,17 @@ from tcusim.arrays.home import (
     addend_of,
     delivered,
     gathered,
-    require_out,
+    put_into,
     warn_of_overflow,
 )
-from tcusim.arrays.libraries import as_numpy, is_foreign, is_on_device, like_array, signature
+from tcusim.arrays.libraries import (
+    as_numpy,
+    is_foreign,
+    is_on_device,
+    like_array,
+    require_plain,
+    signature,
+)
 from tcusim.arrays.offsets import Offsets, initial_of, offsets_of, require_longest
 from tcusim.arrays.plans import (
     Planned,
@@ -201,14 +208,8 @@ def _run_foreign(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -
         return like_array(like, run(request, taken, call))
     if not is_foreign(out):
         return run(request, taken, call)
-    same_out = as_numpy("out", out)
-    result = np.asarray(run(request, taken, call._replace(out=None)))
-    require_out(same_out, result)
-    try:
-        out[...] = like_array(out, result)
-    except TypeError as error:
-        raise InputError(f"out cannot be written to: {error}. Leave it out") from error
-    return out
+    require_plain("out", out)
+    return put_into(out, np.asarray(run(request, taken, call._replace(out=None))))
 
 
 def lane_of(prepared: Prepared, array: Any) -> Lane | None:
@@ -280,6 +281,8 @@ def _on_device(
     """Compute arrays in GPU memory where they are: arrange, launch, and shape the result."""
     out, layout, session = call.out, prepared.layout, prepared.session
     back = None if layout is None else layout.back
+    if out is not None:
+        require_plain("out", out)
     carry = None
     if layout is not None and prepared.spec.carry:
         carry = initial_of(home, arrays[0], call.initial, layout, prepared.rule)

@@ -18,7 +18,9 @@ from tcusim.arrays.libraries import (
     Array,
     as_numpy,
     chosen_backend,
+    is_foreign,
     is_on_device,
+    like_array,
     name_of_kind,
     require_plain,
 )
@@ -32,6 +34,7 @@ __all__ = [
     "addend_of",
     "delivered",
     "gathered",
+    "put_into",
     "require_out",
     "warn_of_overflow",
 ]
@@ -180,6 +183,19 @@ def delivered(result: Array, out: Any, a: Any) -> Any:
             + "an array of its own."
         )
     out[...] = result
+    return out
+
+
+def put_into(out: Any, result: Array) -> Any:
+    """Put a result into `out`, an array of NumPy or of another library; return `out`."""
+    if not is_foreign(out):
+        return delivered(result, out, None)
+    require_out(as_numpy("out", out), result)
+    try:
+        # Its library knows how it is written to: a negative view of torch's holds other signs.
+        out[...] = like_array(out, result)
+    except TypeError as error:
+        raise InputError(f"out cannot be written to: {error}. Leave it out") from error
     return out
 
 

@@ -21,7 +21,13 @@ from tcusim.backends import (
     why_unavailable,
 )
 from tcusim.errors import BackendUnavailable, InputError
-from tcusim.machine.convert import bits_of_tensor, require_unmasked
+from tcusim.machine.convert import (
+    bits_of_tensor,
+    is_tensor,
+    require_elements,
+    require_unmasked,
+    resolved,
+)
 
 __all__ = [
     "Array",
@@ -62,7 +68,7 @@ def is_on_device(a: Any) -> bool:
     """Return whether an object is an array in GPU memory."""
     if isinstance(a, _PLAIN):
         return False
-    if _is_torch(a):
+    if is_tensor(a):
         # Nothing else is asked of a tensor: torch.compile cannot trace more, and some raise.
         return bool(a.device.type == "cuda")
     if hasattr(type(a), "__dlpack_device__"):
@@ -78,13 +84,6 @@ def is_foreign(a: Any) -> bool:
 def name_of_kind(a: Any) -> str:
     """Return the type of an object, for messages."""
     return f"{type(a).__module__}.{type(a).__qualname__}"
-
-
-def _is_torch(a: Any) -> bool:
-    return any(
-        base.__name__ == "Tensor" and base.__module__.partition(".")[0] == "torch"
-        for base in type(a).__mro__
-    )
 
 
 def _is_fake(kind: type) -> bool:
@@ -156,9 +155,11 @@ def _numpy_signature(a: Any) -> Hashable:
 
 
 def _torch_signature(a: Any) -> Hashable | None:
-    if a.requires_grad:
+    address = a.data_ptr()
+    # Without memory, or with the signs of its elements elsewhere, it is refused later.
+    if a.requires_grad or a.is_neg() or not (address or 0 in a.shape):
         return None
-    return (type(a), a.device, a.shape, a.dtype, a.stride(), a.data_ptr() % _ALIGNMENT)
+    return (type(a), a.device, a.shape, a.dtype, a.stride(), address % _ALIGNMENT)
 
 
 def _cupy_signature(a: Any) -> Hashable:
@@ -205,7 +206,7 @@ def require_plain(name: str, a: Any) -> None:
             f"tcusim.segmented_sum({name}.data * x[{name}.indices], offsets={name}.indptr)); or "
             f"make it dense: {name}.toarray()"
         )
-    if not _is_torch(a):
+    if not is_tensor(a):
         return
     if _is_fake(type(a)) or a.device.type == "meta":
         raise InputError(
@@ -220,13 +221,8 @@ def require_plain(name: str, a: Any) -> None:
             f"unequal lengths their offsets: {name}.values(), offsets={name}.offsets() or "
             f"{name}.crow_indices()"
         )
-    if hasattr(type(a), "__tensor_flatten__"):
-        # Such as a DTensor: its own address leads nowhere.
-        raise InputError(
-            f"{name} is a {name_of_kind(a)}, whose elements are in other tensors. Pass the tensor "
-            f"that has them, such as {name}.full_tensor(); DTensors are for tcusim.torch"
-        )
     require_no_gradient(name, a)
+    require_elements(name, a)
 
 
 def compressed_rows(a: Any, axis: int) -> tuple[Any, Any] | None:
@@ -282,8 +278,8 @@ def _of_numpy(name: str, a: Any) -> Array:
 
 def _of_dlpack(name: str, a: Any) -> Array:
     """Return another library's array as NumPy's, on the same memory."""
-    if _is_torch(a):
-        a = a.detach() if a.requires_grad else a
+    if is_tensor(a):
+        a = resolved(a.detach() if a.requires_grad else a)
         # NumPy has not all its types: bits are exchanged.
         exchanged = bits_of_tensor(a)
         if exchanged is not None:
@@ -328,7 +324,7 @@ def like_array(a: Any, result: Any) -> Any:
     convert = getattr(module if namespace is None else namespace(), "asarray", None)
     if convert is None:
         return result
-    if module is not None and _is_torch(a) and result.dtype.name == "bfloat16":
+    if module is not None and is_tensor(a) and result.dtype.name == "bfloat16":
         return convert(result.view(np.int16)).view(module.bfloat16)
     try:
         return convert(result)

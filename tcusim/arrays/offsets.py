@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.arrays.dtypes import TypeRule, numpy_type
-from tcusim.arrays.home import Home, Host, addend_of
+from tcusim.arrays.home import Home, Host, addend_of, put_into
 from tcusim.arrays.libraries import (
     Array,
     Ints,
@@ -18,6 +18,7 @@ from tcusim.arrays.libraries import (
     is_on_device,
     like_array,
     name_of_kind,
+    require_plain,
 )
 from tcusim.arrays.spec import Call, Layout, count_of
 from tcusim.backends import DeviceBackend, IntegerFacts, OffsetsBackend
@@ -150,6 +151,7 @@ def initial_of(home: Home, a: Any, initial: Any, layout: Layout, rule: TypeRule)
             f"initial is a {name_of_kind(initial)} in GPU memory, but a is a NumPy array; copy it "
             "to a NumPy array"
         )
+    require_plain("initial", initial)
     facts = home.describe(initial)
     if tuple(facts.shape) != shape or facts.dtype != dtype:
         raise InputError(
@@ -291,14 +293,7 @@ class Sorted(NamedTuple):
             scans[tuple(place)] = sorted_scans
         if out is None:
             return like_array(given, scans) if is_foreign(given) else scans
-        target = as_numpy("out", out)
-        if (target.shape, target.dtype) != (scans.shape, scans.dtype):
-            raise InputError(
-                f"out must be an array of {scans.dtype}, shape {scans.shape}; got {target.dtype}, "
-                f"{target.shape}"
-            )
-        target[...] = scans
-        return out
+        return put_into(out, scans)
 
 
 def sorted_by_ids(a: Any, ids: Any, axis: Any) -> Sorted:

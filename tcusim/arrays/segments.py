@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from tcusim.arrays.dtypes import FLOATS, Bits, numpy_type
 from tcusim.arrays.functions import Accumulator, segmented_sum
-from tcusim.arrays.home import HOST, require_out, warn_of_overflow
+from tcusim.arrays.home import HOST, put_into, warn_of_overflow
 from tcusim.arrays.libraries import (
     Array,
     as_numpy,
@@ -249,7 +249,4 @@ def _least(dtype: np.dtype[Any], name: str) -> Any:
 def _delivered(result: Array, out: Any, given: Any) -> Any:
     if out is None:
         return like_array(given, result) if is_foreign(given) else result
-    require_out(as_numpy("out", out) if is_foreign(out) else out, result)
-    target = as_numpy("out", out)
-    target[...] = result
-    return out
+    return put_into(out, result)

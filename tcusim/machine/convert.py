@@ -28,8 +28,11 @@ __all__ = [
     "as_values",
     "bits_of_tensor",
     "from_values",
+    "is_tensor",
     "nearest_values",
+    "require_elements",
     "require_unmasked",
+    "resolved",
     "round_to_tf32",
     "same_values",
 ]
@@ -43,6 +46,73 @@ def require_unmasked(name: str, array: object) -> None:
             f"{name} is a masked array, and masks are not looked at. Pass {name}.filled(0), so "
             f"that masked elements count as 0, or {name}.compressed(), which leaves them out"
         )
+
+
+def is_tensor(a: Any) -> bool:
+    """Return whether an object is a tensor of torch."""
+    return _tensor_class(a) is not None
+
+
+def _tensor_class(a: Any) -> type | None:
+    """Return torch's own class of a tensor, which the object's class may derive from."""
+    for base in type(a).__mro__:
+        if base.__name__ == "Tensor" and base.__module__.partition(".")[0] == "torch":
+            return base
+    return None
+
+
+def require_elements(name: str, tensor: Any) -> None:
+    """Refuse a tensor of torch whose memory does not hold its elements."""
+    kind, plain = type(tensor), _tensor_class(tensor)
+    own = getattr(kind, "__torch_dispatch__", None)
+    if hasattr(kind, "__tensor_flatten__") or own is not getattr(plain, "__torch_dispatch__", None):
+        # Such as a DTensor or a MaskedTensor: its own address leads nowhere.
+        raise InputError(
+            f"{name} is a {kind.__module__}.{kind.__qualname__}, whose elements are in other "
+            f"tensors. Pass the tensor that has them, such as {name}.full_tensor() of a DTensor, "
+            f"which tcusim.torch takes as it is, or {name}.to_tensor(0) of a MaskedTensor"
+        )
+    if not hasattr(tensor, "untyped_storage"):
+        # torch before 2.0.
+        return
+    try:
+        has, needs = _bytes_of(tensor)
+    except (NotImplementedError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"{name} is a tensor without memory of its own: torch says: {error}. Pass a tensor "
+            "that holds its elements"
+        ) from error
+    if has < needs:
+        raise InputError(
+            f"{name} needs {needs} bytes of memory for its elements, and has {has}: its storage "
+            f"was resized or let go, or torch keeps the elements elsewhere. Pass a tensor that "
+            "holds them"
+        )
+    if tensor.is_neg() and tensor.device.type != "cpu":
+        raise InputError(
+            f"{name} is a view in GPU memory whose elements have the other sign there, such as "
+            f"z.conj().imag. Pass {name}.resolve_neg()"
+        )
+
+
+def _bytes_of(tensor: Any) -> tuple[int, int]:
+    """Return how many bytes a tensor's storage has, and how many its elements need."""
+    if not tensor.numel():
+        return 0, 0
+    last = tensor.storage_offset() + sum(
+        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+    # Without an address there is no memory, whatever the storage says.
+    has = tensor.untyped_storage().nbytes() if tensor.data_ptr() else 0
+    return has, (last + 1) * tensor.element_size()
+
+
+def resolved(a: Any) -> Any:
+    """Return a tensor with the signs of its elements in memory, not in a bit of torch's beside it.
+
+    It is a copy if they were not. Anything else is returned as it is.
+    """
+    return a.resolve_neg() if is_tensor(a) and hasattr(a, "resolve_neg") else a
 
 
 def as_values(array: ArrayLike, fmt: str | Format, *, name: str = "array") -> Values:
@@ -159,7 +229,10 @@ def as_array(array: ArrayLike, name: str) -> Values:
 
     Raises InputError if it is none, or in GPU memory.
     """
+    if is_tensor(array):
+        require_elements(name, array)
     try:
+        array = resolved(array)
         exchanged = bits_of_tensor(array)
         return np.asarray(array) if exchanged is None else exchanged
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:

@@ -17,6 +17,7 @@ from torch.compiler import is_compiling
 import tcusim
 from tcusim.arrays.dtypes import Bits
 from tcusim.errors import InputError, require_flags, unknown_name
+from tcusim.machine.convert import require_elements
 from tcusim.machine.formats import array_name_of
 from tcusim.torch.jagged import along, elements, is_nested
 from tcusim.torch.operators import (
@@ -26,6 +27,7 @@ from tcusim.torch.operators import (
     matmul_kernel,
     matvec_kernel,
     operator,
+    require_one_place,
     require_summable,
     result_type,
     sqrt_kernel,
@@ -43,6 +45,7 @@ __all__ = [
     "matmul",
     "matvec",
     "put",
+    "require_memory",
     "require_options",
     "require_tensor",
     "sqrt",
@@ -106,11 +109,22 @@ def require_tensor(name: str, value: Any) -> None:
             f"{name} must be a tensor of torch, got {type(value).__name__}. Other arrays are for "
             "tcusim.sum and its kin"
         )
+    require_memory(name, value)
     if hasattr(value, "device_mesh"):
         # DTensors take longer to import than this package, and few have any.
         from tcusim.torch import sharded
 
         sharded.require_settled(name, value)
+
+
+def require_memory(name: str, tensor: Tensor) -> None:
+    """Refuse a tensor on the CPU whose memory does not hold its elements, before torch reads it.
+
+    One that is traced, and one of another class, has none and needs none; but a MaskedTensor knows
+    no operators beside torch's.
+    """
+    if type(tensor).__name__ == "MaskedTensor" or (not tensor.is_cuda and is_simple(tensor)):
+        require_elements(name, tensor)
 
 
 def require_options(bits: Any, **flags: Any) -> None:
@@ -167,6 +181,8 @@ def put(result: Tensor, out: Tensor | None) -> Tensor:
         raise InputError(
             "out= takes no result that has a gradient. Leave out= out, or use torch.no_grad()"
         )
+    require_one_place({"input": result, "out": out})
+    require_memory("out", out)
     if out.shape != result.shape or out.dtype != result.dtype:
         raise InputError(
             f"out must be a tensor of {result.dtype}, shape {tuple(result.shape)}; it is of "
@@ -180,7 +196,10 @@ def tensor_beside(input: Tensor, value: Any, wanted: Any) -> Any:
 
     wanted: the type of the result.
     """
-    if value is None or isinstance(value, torch.Tensor):
+    if value is None:
+        return None
+    if isinstance(value, torch.Tensor):
+        require_memory("initial", value)
         return value
     if not isinstance(value, numbers.Real | torch.SymFloat | torch.SymInt):
         raise InputError(f"initial must be a number or a tensor, got {value!r}")

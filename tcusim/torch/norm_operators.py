@@ -135,12 +135,12 @@ def rms_norm_at_once(
         return torch.empty_like(input)
     if not _has_program(input):
         result = plain(input).reshape(-1, columns).float() / _roots(input, columns, eps)
-        result = result if weight is None else result * plain(weight).reshape(-1)
+        result = result if weight is None else result * plain(weight, "weight").reshape(-1)
         return result.to(input.dtype).reshape(input.shape)
     arrays = {"in": plain(input).contiguous()}
     kind = None
     if weight is not None:
-        arrays["weight"] = plain(weight).contiguous()
+        arrays["weight"] = plain(weight, "weight").contiguous()
         kind = _type_of(weight)
     program = _program(columns, _type_of(input), eps=_rounded(eps), weight=kind)
     result = _run(program, arrays, input.shape)

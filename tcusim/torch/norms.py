@@ -18,7 +18,15 @@ import torch
 from torch.compiler import is_compiling
 
 from tcusim.errors import InputError, require_flags
-from tcusim.torch.functions import Tensor, dims_of, is_simple, require_tensor, sqrt, with_whole
+from tcusim.torch.functions import (
+    Tensor,
+    dims_of,
+    is_simple,
+    require_memory,
+    require_tensor,
+    sqrt,
+    with_whole,
+)
 from tcusim.torch.functions import sum as tensor_sum
 from tcusim.torch.jagged import along, elements, is_nested
 from tcusim.torch.norm_operators import (
@@ -36,6 +44,7 @@ from tcusim.torch.operators import (
     divisor,
     is_integer,
     operator,
+    require_one_place,
     require_summable,
     result_type,
     sum_kernel,
@@ -67,6 +76,7 @@ def _narrow(result: Tensor, input: Tensor, dtype: Any = None) -> Tensor:
 
 def _require_float(name: str, input: Tensor) -> None:
     require_tensor("input", input)
+    require_memory("input", input)
     require_summable("input", input)
     if not input.dtype.is_floating_point:
         raise InputError(f"{name} takes float tensors, got {input.dtype}. Cast it: input.float()")
@@ -193,6 +203,8 @@ def last_axes(input: Tensor, normalized_shape: Any, eps: Any, **beside: Any) -> 
         if one is None:
             continue
         require_tensor(name, one)
+        require_one_place({"input": input, name: one})
+        require_memory(name, one)
         if tuple(one.shape) != shape:
             raise InputError(
                 f"{name} must be of the same shape as normalized_shape, {shape}; its shape is "

@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 
 import tcusim
 from tcusim.errors import InputError, require_flags
+from tcusim.machine.convert import require_elements
 from tcusim.machine.formats import array_name_of
 from tcusim.torch.simulation import arch_for
 
@@ -33,6 +34,7 @@ __all__ = [
     "placements",
     "plain",
     "register",
+    "require_one_place",
     "require_summable",
     "result_type",
     "segments_at",
@@ -101,6 +103,19 @@ def require_summable(name: str, tensor: Any) -> None:
     raise InputError(f"{name} is of {tensor.dtype}, which is not summed; cast it first")
 
 
+def require_one_place(tensors: Mapping[str, Any]) -> None:
+    """Refuse tensors of which some have data and others, on the device meta, have none."""
+    are_meta = {name: one.is_meta for name, one in tensors.items() if isinstance(one, torch.Tensor)}
+    if len(set(are_meta.values())) < 2:
+        return
+    without = ", ".join(name for name, is_meta in are_meta.items() if is_meta)
+    have = ", ".join(name for name, is_meta in are_meta.items() if not is_meta)
+    raise InputError(
+        f"tensors on the device meta, which has no data ({without}), do not go with tensors that "
+        f"have data ({have}). Put all of them on one device"
+    )
+
+
 def is_integer(value: Any) -> bool:
     """Return whether a value is one integer: Python's, NumPy's, or a size that is being traced."""
     return isinstance(value, Integral | torch.SymInt) and not isinstance(value, bool)
@@ -141,8 +156,10 @@ def in_forward_mode() -> bool:
     return torch.compiler.is_compiling() or bool(torch._C._is_fwd_grad_enabled())
 
 
-def plain(tensor: Any) -> Any:
+def plain(tensor: Any, name: str = "input") -> Any:
     """Return a tensor that has no gradient: what torch records of it is above these kernels.
+
+    Raises InputError, by this name, if its memory does not hold its elements.
 
     The library of operators knows no tangents, and would drop them.
     """
@@ -151,7 +168,12 @@ def plain(tensor: Any) -> Any:
             "the operators torch.ops.tcusim have no forward mode: call the function of "
             "tcusim.torch instead"
         )
-    return tensor.detach() if tensor.requires_grad or type(tensor) is not torch.Tensor else tensor
+    if tensor.requires_grad or type(tensor) is not torch.Tensor:
+        tensor = tensor.detach()
+    if not tensor.is_nested:
+        # A nested tensor that came here is refused by its kind.
+        require_elements(name, tensor)
+    return tensor
 
 
 def divided(total: Any, count: int) -> Any:
@@ -238,8 +260,9 @@ def _before(initial: Any, input: Any, dtype: Any, bits: Any, shape: Sequence[int
         wide = torch.float64
     elif wide in (torch.float16, torch.bfloat16):
         wide = torch.float32
+    before = plain(initial, "initial")
     try:
-        return plain(initial).to(wide).expand(shape).contiguous()
+        return before.to(wide).expand(shape).contiguous()
     except RuntimeError:
         text = f"initial must be broadcast to the shape {tuple(shape)}, got {tuple(initial.shape)}"
         raise InputError(text) from None
@@ -339,12 +362,12 @@ def _segment_spread_kernel(input: Any, offsets: Any, size: int, dim: int, length
 
 def matmul_kernel(a: Any, b: Any, dtype: Any) -> Any:
     """Compute the operator `matmul`."""
-    return tcusim.matmul(plain(a), plain(b), dtype=array_name_of(dtype), arch=arch_for(a))
+    return tcusim.matmul(plain(a, "a"), plain(b, "b"), dtype=array_name_of(dtype), arch=arch_for(a))
 
 
 def matvec_kernel(a: Any, x: Any, dtype: Any) -> Any:
     """Compute the operator `matvec`."""
-    return tcusim.matvec(plain(a), plain(x), dtype=array_name_of(dtype), arch=arch_for(a))
+    return tcusim.matvec(plain(a, "a"), plain(x, "x"), dtype=array_name_of(dtype), arch=arch_for(a))
 
 
 def sqrt_kernel(input: Any) -> Any:
@@ -830,13 +853,24 @@ def _function_of(
     return type(name, (torch.autograd.Function,), parts)
 
 
+def _in_one_place(name: str, shape: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the shape of an operator's result, for tensors none of which has data."""
+
+    def call(*arguments: Any) -> Any:
+        names = [one.name for one in getattr(torch.ops.tcusim, name).default._schema.arguments]
+        require_one_place(dict(zip(names, arguments, strict=False)))
+        return shape(*arguments)
+
+    return call
+
+
 def register(operators: Mapping[str, tuple[Any, ...]]) -> None:
     """Give defined operators their kernel, shapes, what they keep, derivatives and vmap."""
     for name, (kernel, shape, keep, backward, jvp, vmap) in operators.items():
         full = f"tcusim::{name}"
         for device in ("CPU", "CUDA"):
             LIBRARY.impl(name, kernel, device)
-        torch.library.register_fake(full, shape, lib=LIBRARY)
+        torch.library.register_fake(full, _in_one_place(name, shape), lib=LIBRARY)
         torch.library.register_autograd(full, backward, setup_context=keep, lib=LIBRARY)
         torch.library.register_vmap(full, _of_library(vmap), lib=LIBRARY)
         _FUNCTIONS[name] = _function_of(name, keep, backward, jvp, vmap)

@@ -19,6 +19,7 @@ from tcusim.torch.functions import (
     is_simple,
     is_traced,
     put,
+    require_memory,
     require_options,
     require_tensor,
     sum_type,
@@ -500,6 +501,7 @@ def _integers(name: str, given: Any, input: Tensor) -> Any:
             raise InputError(f"{name} must be integers, got {given!r}: {error}") from error
         if not given.numel():
             given = given.to(torch.int64)
+    require_memory(name, given)
     if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         raise InputError(f"{name} must be integers, got a tensor of {given.dtype}")
     if given.dim() != 1:

@@ -339,6 +339,9 @@ class Torch(ModuleType):
             self.values, self.shape = values, values.shape
             self.dtype = f"torch.{values.dtype}"
 
+        def is_neg(self) -> bool:
+            return False
+
         def data_ptr(self) -> int:
             return self.values.ctypes.data
 

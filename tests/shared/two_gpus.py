@@ -204,6 +204,9 @@ class Tensor:
     def values(self) -> NDArray[Any]:
         return self.array.values
 
+    def is_neg(self) -> bool:
+        return False
+
     def data_ptr(self) -> int:
         return self.array.address
 

@@ -200,6 +200,9 @@ class OnGpu:
     def stride(self) -> tuple[int, ...]:
         return self.values.strides
 
+    def is_neg(self) -> bool:
+        return False
+
     def data_ptr(self) -> int:
         return self.address
 
@@ -381,6 +384,9 @@ class Tensor:
 
     def detach(self) -> Tensor:
         return self
+
+    def is_neg(self) -> bool:
+        return False
 
     def data_ptr(self) -> int:
         if self.device.type == "meta":

@@ -531,3 +531,207 @@ def test_an_option_of_another_type_is_refused(name: str, option: str, recorded: 
     text = "unknown bits" if option == "bits" else f"{option} must be True or False, got 'no'"
     with pytest.raises(InputError, match=text):
         getattr(tct, name)(torch.ones(4, requires_grad=recorded), **more, **{option: "no"})
+
+
+def negative(values: Any) -> Any:
+    """Return a tensor of these values whose memory holds the other signs."""
+    found = torch.complex(torch.zeros_like(values), -values).conj().imag
+    assert found.is_neg()
+    return found
+
+
+@pytest.mark.parametrize("compute", [*CALLS.values(), (tct.sqrt, np.sqrt)])
+def test_signs_that_torch_keeps_beside_the_memory(compute: Any) -> None:
+    of_tensor, of_array = compute
+    x = torch.arange(64.0).repeat(8, 1)
+    assert np.array_equal(of_tensor(negative(x)).numpy(), of_array(x.numpy()))
+    if of_array is not np.sqrt:
+        assert np.array_equal(np.asarray(of_array(negative(x))), of_array(x.numpy()))
+
+
+def test_signs_that_torch_keeps_beside_the_memory_in_other_places() -> None:
+    ones, twos = torch.ones(4, 2), torch.full((4,), 2.0)
+    first = negative(twos)
+    assert tcusim.cumsum(ones, axis=1, initial=first)[0].tolist() == [3, 4]
+    assert tct.cumsum(ones, 1, initial=first)[0].tolist() == [3, 4]
+    assert tcusim.plan("sum", length=4, dtype="f4")(first) == 8
+    assert tcusim.matmul(ones.T, ones, c=negative(torch.ones(2, 2))).tolist() == [[5, 5], [5, 5]]
+    assert tcusim.predict_matmul(torch._neg_view(-twos.half())[None], ones.half()).tolist() == [
+        [8, 8]
+    ]
+    half = torch._neg_view(-twos.bfloat16())
+    assert tcusim.sum(half).item() == 8
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda out: tcusim.cumsum(torch.ones(4), out=out),
+        lambda out: tct.cumsum(torch.ones(4), 0, out=out),
+        lambda out: tct.sum(torch.tensor([[1.0], [2], [3], [4]]), 1, out=out),
+        lambda out: tcusim.segmented_max(torch.tensor([1.0, 2, 3, 4]), 1, out=out),
+        lambda out: tcusim.segmented_cumsum(
+            torch.tensor([1.0, 2, 3, 4]), segment_ids=torch.arange(3, -1, -1), sort=True, out=out
+        ),
+    ],
+)
+def test_results_go_where_torch_keeps_signs_beside_the_memory(write: Any) -> None:
+    out = negative(torch.zeros(4))
+    write(out)
+    assert out.tolist() == [1, 2, 3, 4]
+
+
+class Wrapper(torch.Tensor):  # type: ignore[misc]
+    """A tensor whose elements another has; it says so to nobody but torch's dispatcher."""
+
+    @staticmethod
+    def __new__(cls, held: Any) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype)
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        taken = [one.held if isinstance(one, Wrapper) else one for one in args]
+        return func(*taken, **(kwargs or {}))
+
+
+def masked(values: Any) -> Any:
+    from torch.masked import masked_tensor
+
+    return masked_tensor(values, values > 0)
+
+
+def with_storage_of(size: int) -> Callable[[Any], Any]:
+    def resize(values: Any) -> Any:
+        values.untyped_storage().resize_(size)
+        return values
+
+    return resize
+
+
+WITHOUT_MEMORY = {
+    "masked": masked,
+    "wrapper": Wrapper,
+    "let go": with_storage_of(0),
+    "resized": with_storage_of(12),
+    "functional": torch._to_functional_tensor,
+}
+PLACES: dict[str, Callable[[Any], Any]] = {
+    "sum": tcusim.sum,
+    "cumsum": tcusim.cumsum,
+    "initial": lambda x: tcusim.cumsum(torch.ones(4, 2), axis=1, initial=x),
+    "out": lambda x: tcusim.cumsum(torch.ones(4), out=x),
+    "out of maxima": lambda x: tcusim.segmented_max(torch.ones(8), 2, out=x),
+    "factor": lambda x: tcusim.matvec(torch.ones(4, 4), x),
+    "plan": lambda x: tcusim.plan("sum", length=4)(x),
+    "where": lambda x: tcusim.sum(x, where=torch.ones(4, dtype=torch.bool)),
+    "values": lambda x: tcusim.mma(x, x, "f32"),
+    "torch out": lambda x: tct.cumsum(torch.ones(4), 0, out=x),
+    "torch sum": lambda x: tct.sum(x, 0),
+    "torch sum out": lambda x: tct.sum(torch.ones(4, 2), 1, out=x),
+    "torch cumsum": lambda x: tct.cumsum(x, 0),
+    "torch initial": lambda x: tct.cumsum(torch.ones(4, 2), 1, initial=x),
+    "torch segments": lambda x: tct.segment_sum(x, 2),
+    "torch factor": lambda x: tct.matvec(torch.ones(4, 4), x),
+    "torch sqrt": tct.sqrt,
+    "torch softmax": lambda x: tct.softmax(x, 0),
+    "torch mean": lambda x: tct.mean(x, 0),
+    "torch norm": lambda x: tct.rms_norm(x, (4,)),
+    "torch weight": lambda x: tct.rms_norm(torch.ones(2, 4), (4,), x),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
+@pytest.mark.parametrize("made", WITHOUT_MEMORY)
+@pytest.mark.parametrize("place", PLACES)
+def test_tensors_without_memory_of_their_own_are_refused(place: str, made: str) -> None:
+    if made == "wrapper" and place.startswith("torch") and place != "torch out":
+        # torch's dispatcher asks the class, which gives what it holds.
+        PLACES[place](Wrapper(torch.ones(4)))
+        return
+    x = WITHOUT_MEMORY[made](torch.ones(4))
+    with pytest.raises(InputError, match=r"elements are in other tensors|bytes of memory for its"):
+        PLACES[place](x)
+
+
+@pytest.mark.parametrize("name", ["offsets", "lengths", "segment_ids"])
+def test_integers_without_memory_are_refused(name: str) -> None:
+    numbers = with_storage_of(0)(torch.tensor([0, 1, 2, 3]))
+    with pytest.raises(InputError, match=f"{name} needs 32 bytes of memory"):
+        tct.segment_sum(torch.ones(4), **{name: numbers})
+
+
+def test_views_of_a_storage_need_no_more_of_it_than_their_elements() -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+    assert tcusim.sum(x[1, 2:]) == 13
+    assert tcusim.sum(x[:, 3]) == 21
+    assert tcusim.sum(torch.ones(1).expand(5)) == 5
+    assert tct.sum(x[3:], 0).tolist() == [0, 0, 0, 0]
+
+
+def integers(*values: int, device: str) -> Any:
+    return torch.tensor(values, device=device)
+
+
+# Each with the shape of its result, of tensors on one device and another.
+OF_TWO: dict[str, tuple[Callable[[str, str], Any], tuple[int, ...]]] = {
+    "matmul": (
+        lambda one, other: tct.matmul(torch.ones(2, 4, device=one), torch.ones(4, 3, device=other)),
+        (2, 3),
+    ),
+    "matvec": (
+        lambda one, other: tct.matvec(torch.ones(2, 4, device=one), torch.ones(4, device=other)),
+        (2,),
+    ),
+    "initial": (
+        lambda one, other: tct.cumsum(
+            torch.ones(2, 4, device=one), 1, initial=torch.ones(2, device=other)
+        ),
+        (2, 4),
+    ),
+    "offsets": (
+        lambda one, other: tct.segment_sum(
+            torch.ones(4, device=one), offsets=integers(0, 1, 4, device=other)
+        ),
+        (2,),
+    ),
+    "lengths": (
+        lambda one, other: tct.segment_cumsum(
+            torch.ones(4, device=one), lengths=integers(1, 3, device=other)
+        ),
+        (4,),
+    ),
+    "ids": (
+        lambda one, other: tct.segment_sum(
+            torch.ones(4, device=one),
+            segment_ids=integers(0, 0, 1, 1, device=other),
+            num_segments=2,
+        ),
+        (2,),
+    ),
+    "weight": (
+        lambda one, other: tct.rms_norm(
+            torch.ones(2, 4, device=one), (4,), torch.ones(4, device=other)
+        ),
+        (2, 4),
+    ),
+    "out": (
+        lambda one, other: tct.sum(
+            torch.ones(2, 4, device=one), 1, out=torch.ones(2, device=other)
+        ),
+        (2,),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_TWO)
+def test_tensors_with_data_and_without_do_not_go_together(name: str) -> None:
+    call, shape = OF_TWO[name]
+    for device in ("cpu", "meta"):
+        result = call(device, device)
+        assert (result.device.type, tuple(result.shape)) == (device, shape)
+    for one, other in (("cpu", "meta"), ("meta", "cpu")):
+        with pytest.raises(InputError, match="the device meta, which has no data"):
+            call(one, other)
