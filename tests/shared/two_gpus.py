@@ -226,7 +226,16 @@ class Tensor:
         raise AssertionError("nothing here needs another shape")
 
     def untyped_storage(self) -> Any:
-        return SimpleNamespace(resize_=lambda size: None)
+        return SimpleNamespace(resize_=lambda size: None, nbytes=lambda: self.values.nbytes)
+
+    def storage_offset(self) -> int:
+        return 0
+
+    def numel(self) -> int:
+        return self.values.size
+
+    def element_size(self) -> int:
+        return self.values.itemsize
 
 
 @dataclass(frozen=True)
