@@ -44,6 +44,7 @@ __all__ = [
     "TypeRule",
     "dtype_of",
     "numpy_type",
+    "real_type_of",
     "types_of",
     "types_on_device",
     "types_on_host",
@@ -248,6 +249,16 @@ def _require_exact_on_device(given: str, acc: str, arch: str, *, multiplied: boo
 def _require_one_rounding(acc: str) -> None:
     if acc == "f16":
         raise Unsupported("acc='f16' rounds after every product, bits='exact' once; choose one")
+
+
+def real_type_of(dtype: Any) -> str:
+    """Return NumPy's name of a type of real numbers; InputError if it is another type."""
+    name = array_name_of(dtype)
+    # The name of a structured type is that of none.
+    void = name.startswith(("void", "record"))
+    if void or (name != "bfloat16" and np.dtype(name).kind not in "biuf"):
+        raise InputError(f"dtype must be a real number type, got {name}")
+    return name
 
 
 def _result_type(given: str, kind: str, dtype: Any) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from tcusim.algorithms.rows import CHUNK_PANELS, GROUP_CHUNKS, PANEL_ROWS, ROW_TILES
-from tcusim.arrays.dtypes import FLOATS, numpy_type, types_on_host
+from tcusim.arrays.dtypes import FLOATS, numpy_type, real_type_of, types_on_host
 from tcusim.arrays.functions import segmented_sum
 from tcusim.arrays.libraries import as_numpy, like_array
 from tcusim.arrays.problem import Shape, tile_for
@@ -83,7 +83,7 @@ def cut_size(
 
 def _tile_columns(dtype: DTypeLike, tile: Shape | None, arch: str) -> int:
     """Return the elements that a tile has of a row of the grid: its k."""
-    rule = types_on_host(array_name_of(dtype), None, "f32", arch_of(arch).name)
+    rule = types_on_host(real_type_of(dtype), None, "f32", arch_of(arch).name)
     return tile_for(rule.types, tile).k
 
 
@@ -324,7 +324,7 @@ def _joined(parts: list[Any]) -> Any:
 
 
 def _cast(values: Any, dtype: DTypeLike) -> Any:
-    name = array_name_of(dtype)
+    name = real_type_of(dtype)
     if hasattr(values, "astype"):
         with np.errstate(over="ignore"):
             return values.astype(numpy_type(name))

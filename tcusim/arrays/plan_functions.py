@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack, overload
 
-import numpy as np
-
 from tcusim.arrays.calls import run
-from tcusim.arrays.dtypes import Bits, types_on_host
+from tcusim.arrays.dtypes import Bits, real_type_of, types_on_host
 from tcusim.arrays.libraries import Array, HostArray, Kind
 from tcusim.arrays.plans import (
     Planned,
@@ -263,7 +261,7 @@ def plan(
     spec.require_names()
     used = arch_of_run(arch, backend)
     named_result = None if result is None else array_name_of(result)
-    given = _given_type(dtype)
+    given = real_type_of(dtype)
     rule = types_on_host(given, named_result, acc, used, bits=bits, algorithm=algorithm, tile=tile)
     layout = spec.layout((length,), by_offsets="segments" in sizes)
     if initial:
@@ -285,13 +283,6 @@ def plan(
     )
     assert isinstance(made, Plan)
     return made
-
-
-def _given_type(dtype: Any) -> str:
-    name = array_name_of(dtype)
-    if name != "bfloat16" and np.dtype(name).kind not in "biuf":
-        raise InputError(f"dtype must be a real number type, got {name}")
-    return name
 
 
 def _checked_sizes(operation: str, sizes: Mapping[str, Any]) -> dict[str, int]:
@@ -387,7 +378,7 @@ def plan_product(
     spec.require_names()
     used = arch_of_run(arch, backend)
     named_result = None if result is None else array_name_of(result)
-    given = _given_type(dtype)
+    given = real_type_of(dtype)
     rule = types_on_host(given, named_result, acc, used, product=True, tile=tile)
     problem = product_problem(spec, layout, rule, used, add_c=bool(add_c))
     of_plan = spec._replace(dtype=rule.named(named_result), tile=None)

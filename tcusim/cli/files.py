@@ -105,6 +105,9 @@ def read_integers(path: str | Path, what: str) -> Array:
     Raises InputError if the file cannot be read, or a number is not whole or exceeds 64 bits.
     """
     given = read_array(path)
+    if given.dtype.kind not in "biu":
+        # Types of few bits do not hold 2**63.
+        given = given.astype(np.float64)
     whole = np.isfinite(given) & (given == np.floor(given))
     if not whole.all():
         raise InputError(f"{path}: {what} must be whole numbers, got {given[~whole][0]:g}")

@@ -250,6 +250,12 @@ def test_offsets_fit_64_bits(tmp_path: Path) -> None:
         read_integers(text_file(tmp_path, "0 nan\n", "d.txt"), "ids")
 
 
+def test_integers_of_a_type_that_does_not_hold_all(tmp_path: Path) -> None:
+    file = tmp_path / "half.npy"
+    np.save(file, np.arange(40, dtype=np.float16))
+    assert read_integers(file, "offsets").tolist() == list(range(40))
+
+
 def test_a_device_is_written_to_and_stays_a_device() -> None:
     check_file_writable("/dev/full")
     with pytest.raises(InputError, match="cannot write /dev/full: no space left on device"):

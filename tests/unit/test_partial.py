@@ -119,6 +119,18 @@ def test_what_cannot_be_cut() -> None:
         combine(np.zeros(0, np.float32))
 
 
+@pytest.mark.parametrize("dtype", [{}, [("a", "f4")], "datetime64[s]", complex])
+def test_only_real_numbers_are_named(dtype: Any) -> None:
+    calls = (
+        lambda: tcusim.combine(np.ones((4, 4), np.float16), dtype=dtype),
+        lambda: tcusim.cut_size(dtype),
+        lambda: tcusim.plan("sum", length=4, dtype=dtype),
+    )
+    for call in calls:
+        with pytest.raises(InputError, match="dtype must be a real number type, got "):
+            call()
+
+
 def test_sums_of_float32_are_no_parts_of_a_sum_in_float64() -> None:
     sums = tcusim.partials(np.ones(20_000, np.float32))
     with pytest.raises(InputError, match="cast the pieces to float64 before"):
