@@ -57,7 +57,7 @@ class NoGpu(Device):
             return bool(((array & 0x7FFF) > 0x7F80).any())
         return bool(np.isnan(array).any())
 
-    def times(self, run: Any, repeats: int, first: float | None = None) -> Times:
+    def times(self, run: Any, repeats: int, *, warm: bool = False) -> Times:
         return Times(0.5, 0.25, 1.0)
 
     def times_in_graph(self, run: Any, repeats: int, *, of_torch: bool) -> Times:

@@ -93,6 +93,9 @@ class Case:
             pair = (ab[dtype], "f64" if dtype == "float64" else acc)
         if arch == "volta":
             pair = ("f16", acc)
+        # Digits of integers and parts of float32 can be float16.
+        if dtype not in ("float16", "bfloat16", "float64") and not self.shape.supports(*pair):
+            pair = ("f16", "f32")
         return None if self.shape.supports(*pair) else f"does not take {pair[0]} to {pair[1]}"
 
 

@@ -72,9 +72,9 @@ def sums_and_scans(
 ) -> Iterator[tcusim.Plan | tcusim.ProductPlan]:
     few, many = max(1, length // 1000), length // 3
     sizes = (16, 100, 1000, 1024, 5000, 2**15)
-    ways: list[dict[str, Any]] = [{"segment_size": size} for size in sizes]
+    ways: list[dict[str, Any]] = [{"segment_size": size} for size in sizes if size <= length]
     ways += [{"segments": few}, {"segments": many, "longest": 9}]
-    if types["dtype"] == "float16":
+    if types["dtype"] == "float16" and length >= 5000:
         # Literal to the paper, which takes tile after tile.
         ways.append({"segment_size": 5000, "acc": "f16"})
     for operation in ("sum", "cumsum"):
