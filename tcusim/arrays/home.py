@@ -32,10 +32,14 @@ __all__ = [
     "Home",
     "Host",
     "addend_of",
+    "beyond_range",
     "delivered",
+    "first_terms",
     "gathered",
+    "no_integers",
     "put_into",
     "require_out",
+    "require_range",
     "warn_of_overflow",
 ]
 
@@ -95,18 +99,49 @@ def gathered(given: Mapping[str, Any], backend: str | None) -> tuple[Home, dict[
     return chosen_backend(given["a"], backend), dict(given)
 
 
-def cast_finite(x: Array, to: np.dtype[Any]) -> Array:
+def cast_finite(x: Array, to: np.dtype[Any], name: str = "the input") -> Array:
     """Convert to the type of the computation; refuse to make infinities."""
     if x.dtype == to:
         return x
     with np.errstate(over="ignore"):
         cast: Array = x.astype(to)
     if to.kind not in "iu" and not np.array_equal(np.isfinite(cast), np.isfinite(x)):
-        raise InputError(
-            f"the input holds values beyond the range of {to}, the type of the computation; "
-            "leave dtype out, or scale the input"
-        )
+        raise beyond_range(name, to)
     return cast
+
+
+def beyond_range(name: str, to: Any) -> InputError:
+    """Return the error of finite numbers that would be infinite in the type of the computation."""
+    return InputError(
+        f"{name} holds values beyond the range of {to}, the type of the computation; "
+        f"leave dtype out, or scale {name}"
+    )
+
+
+def no_integers(name: str, given: Any, result: Any) -> InputError:
+    """Return the error of what is of the type `given`, and would be added to integers."""
+    return InputError(
+        f"{name} is of {given}, but the result of {result}, which holds integers alone. Give an "
+        f"integer {name}, or a float dtype"
+    )
+
+
+def require_range(values: Any, result: str) -> None:
+    """Refuse initial values that wrap in the type of the result, of integers, where sums alone may.
+
+    values: a number of any size, or an array of integers.
+    """
+    array, ends = np.asarray(values), np.iinfo(result)
+    if not array.size or np.can_cast(array.dtype, result):
+        return
+    least, most = int(array.min()), int(array.max())
+    value = least if least < ends.min else most
+    if not ends.min <= value <= ends.max:
+        told = value if abs(value) < 2**128 else f"an integer of {value.bit_length()} bits"
+        raise InputError(
+            f"initial holds {told}, and the type of the result, {result}, integers from {ends.min} "
+            f"to {ends.max}. Give an initial within that range, or a wider dtype"
+        )
 
 
 def addend_of(
@@ -121,10 +156,7 @@ def addend_of(
     is_integer = type(c) is int or (type(c) is not float and as_numpy(name, c).dtype.kind in "biu")
     if result.kind in "iu":
         if not is_integer:
-            raise InputError(
-                f"{name} holds fractions, which a result of {result} would lose. Give an integer "
-                f"{name}, or a float dtype"
-            )
+            raise no_integers(name, np.asarray(c).dtype, result)
         if type(c) is int and not -(2**63) <= c < 2**64:
             raise InputError(f"{name} = {c} does not fit an integer of 64 bits")
         array = np.asarray(c % 2**64, np.uint64) if type(c) is int else as_numpy(name, c)
@@ -134,13 +166,30 @@ def addend_of(
             array = np.asarray(float(c)) if type(c) is int else as_numpy(name, c)
         except OverflowError as error:
             raise InputError(f"{name} is beyond the range of {result}: {error}") from error
-        array = cast_finite(array, result)
+        array = cast_finite(array, result, name)
     try:
         return np.broadcast_to(array, shape)
     except ValueError:
         raise InputError(
             f"{name} must have the shape {shape}, or be broadcast to it; got {array.shape}"
         ) from None
+
+
+def first_terms(
+    initial: Any, shape: tuple[int, ...], kept: np.dtype[Any], result: np.dtype[Any]
+) -> Array | None:
+    """Return what precedes scans, in their shape; refuse what the result's type has no room for.
+
+    kept: the type that it is returned in. result: that of the scans.
+    """
+    if initial is None:
+        return None
+    array = np.asarray(initial) if type(initial) is int else as_numpy("initial", initial)
+    if result.kind in "iu":
+        if array.dtype.kind not in "biuO":
+            raise no_integers("initial", array.dtype, result)
+        require_range(array, result.name)
+    return addend_of(initial, shape, kept, "initial")
 
 
 # --- Results in the computer's memory -------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.arrays.dtypes import TypeRule, numpy_type
-from tcusim.arrays.home import Home, Host, addend_of, put_into
+from tcusim.arrays.home import Home, Host, first_terms, put_into
 from tcusim.arrays.libraries import (
     Array,
     Ints,
@@ -143,7 +143,7 @@ def initial_of(home: Home, a: Any, initial: Any, layout: Layout, rule: TypeRule)
         )
     axes = tuple(range(len(shape))) if layout.is_whole or not layout.lead else layout.order
     if not is_on_device(initial):
-        values = addend_of(initial, shape, numpy_type(dtype), "initial")
+        values = first_terms(initial, shape, numpy_type(dtype), numpy_type(rule.result))
         assert values is not None
         return home.to_device(np.ascontiguousarray(values.transpose(axes)).reshape(-1), a)
     if isinstance(home, Host):

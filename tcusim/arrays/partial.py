@@ -256,7 +256,8 @@ def carries(partials: Any, *, axis: int = -1, reverse: bool = False) -> Any:
     -------
     array
         Of the shape of `partials`: for a piece, the value of its first group (in reverse, of its
-        last) is the `initial` of ``tcusim.cumsum``, with which it has the bits of the whole.
+        last) is the `initial` of ``tcusim.cumsum``, with which it has the bits of the whole. For a
+        result of another type of integers cast it to that first: it wraps there, as sums do.
 
     Examples
     --------

@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 import tcusim
 from tcusim.arrays.dtypes import Bits, numpy_type
 from tcusim.arrays.fixed_point import FixedPoint, places_of, terms_of
-from tcusim.arrays.home import addend_of
+from tcusim.arrays.home import first_terms
 from tcusim.arrays.libraries import as_numpy, require_real
 from tcusim.arrays.offsets import edges_of, edges_of_ids, sorted_by_ids
 from tcusim.arrays.partial import (
@@ -174,13 +174,13 @@ def cumsum(
     if 0 in a.shape:
         return a.astype(result)
     if is_exact:
-        first_terms = addend_of(initial, shape, np.dtype(np.float64), "initial")
-        return _exact_scan(a, axis, result, order, first_terms)
+        before = first_terms(initial, shape, np.dtype(np.float64), result)
+        return _exact_scan(a, axis, result, order, before)
     if a.dtype.kind in "biu" and result.kind not in "biu":
         # Integers until all is added up: what precedes a group would be rounded to the result.
         more: dict[str, Any] = {**order, "tile": tile, "arch": arch}
         sums = cumsum(a, axis, **more).astype(np.float64)
-        value = addend_of(initial, shape, result, "initial")
+        value = first_terms(initial, shape, result, result)
         if value is not None:
             sums = sums + np.expand_dims(value.astype(np.float64), axis)
         return sums.astype(result)
@@ -193,7 +193,7 @@ def cumsum(
     counts, first = groups.chunks[axis], 0
     if initial is not None:
         # As if it were the sum of a group before the first one.
-        value = addend_of(initial, shape, groups.dtype, "initial")
+        value = first_terms(initial, shape, groups.dtype, result)
         one = _DA.from_array(np.expand_dims(np.asarray(value), axis))
         groups = _DA.concatenate([groups, one] if reverse else [one, groups], axis=axis)
         first = 0 if reverse else 1
@@ -458,6 +458,9 @@ def _scanned(block: Any, initial: Any = None, *, axis: int, dtype: Any, **more: 
     """Scan a chunk from what precedes it."""
     if initial is not None:
         initial = initial.reshape((*block.shape[:axis], *block.shape[axis + 1 :]))
+        if isinstance(initial, np.ndarray) and np.dtype(dtype).kind in "iu":
+            # Sums of chunks wrap, as those of elements do.
+            initial = initial.astype(dtype)
     return tcusim.cumsum(block, axis=axis, dtype=dtype, initial=initial, **more)
 
 
@@ -601,9 +604,9 @@ def _by_segments(
 
 def _before_segments(initial: Any, shape: tuple[int, ...], result: np.dtype[Any]) -> Any:
     """Return what precedes segments, of the shape of their sums; refuse what would lose."""
-    wide = np.dtype(np.uint64 if result.kind in "biu" else np.float64)
-    value = addend_of(initial, shape, wide, "initial")
-    if type(initial) is int or wide.kind == "u":
+    is_whole = result.kind in "iu"
+    value = first_terms(initial, shape, result if is_whole else np.dtype(np.float64), result)
+    if type(initial) is int or is_whole:
         return value
     # Rounded once, where it is added.
     return np.broadcast_to(as_numpy("initial", initial), shape)

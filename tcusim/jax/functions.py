@@ -14,6 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from tcusim.arrays.dtypes import FLOATS, TypeRule, types_on_host
+from tcusim.arrays.home import first_terms, no_integers
 from tcusim.errors import InputError, require_flags
 from tcusim.jax.primitives import How, computed
 from tcusim.machine import arch_of
@@ -223,21 +224,18 @@ def _before(initial: ArrayLike, shape: tuple[int, ...], rule: TypeRule) -> Array
         name = rule.result if rule.method == "digits" else "float64"
     is_integer = jnp.dtype(rule.result).kind in "iu"
     wide = _work(rule) if is_integer else jax.dtypes.canonicalize_dtype(jnp.dtype(name))
-    if type(initial) is int and is_integer:
-        # JAX refuses numbers of more than 32 bits; sums are modulo 2 to the power of theirs.
-        initial = np.asarray(initial % 2**64, np.uint64).astype(wide)
-    elif isinstance(initial, np.ndarray | np.generic):
-        given = np.asarray(initial)
+    if isinstance(initial, int | float | list | tuple | np.ndarray | np.generic):
         # JAX would cast to 32 bits first.
-        initial = given.astype(wide) if given.dtype.kind in "biu" else given
+        kept, result = np.dtype(wide), np.dtype(rule.result)
+        initial = first_terms(initial, np.shape(initial), kept, result)
     values = jnp.asarray(initial)
     if is_integer and _kind(values) not in tuple("biu"):
-        raise InputError(
-            f"initial is {values.dtype} and holds fractions, which a result of {rule.result} would "
-            "lose. Give an integer initial, or a float dtype"
-        )
+        raise no_integers("initial", values.dtype, rule.result)
     if _kind(values) not in tuple("biu") and not jnp.issubdtype(values.dtype, jnp.floating):
         raise InputError(f"initial must be real numbers, got {values.dtype}")
+    own = jnp.dtype(rule.result) if is_integer else wide
+    if not isinstance(values, jax.core.Tracer) and not np.can_cast(values.dtype, own):
+        first_terms(np.asarray(values), values.shape, np.dtype(wide), np.dtype(rule.result))
     try:
         return jnp.broadcast_to(values, shape).astype(wide)
     except ValueError:

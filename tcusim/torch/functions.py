@@ -16,6 +16,7 @@ from torch.compiler import is_compiling
 
 import tcusim
 from tcusim.arrays.dtypes import Bits
+from tcusim.arrays.home import no_integers, require_range
 from tcusim.errors import InputError, require_flags, unknown_name
 from tcusim.machine.convert import require_elements
 from tcusim.machine.formats import array_name_of
@@ -27,11 +28,13 @@ from tcusim.torch.operators import (
     matmul_kernel,
     matvec_kernel,
     operator,
+    require_finite,
     require_one_place,
     require_summable,
     result_type,
     sqrt_kernel,
     sum_kernel,
+    type_of_sums,
 )
 from tcusim.torch.repeated import launched
 from tcusim.torch.simulation import arch_for
@@ -191,8 +194,8 @@ def put(result: Tensor, out: Tensor | None) -> Tensor:
     return out.copy_(result)
 
 
-def tensor_beside(input: Tensor, value: Any, wanted: Any) -> Any:
-    """Return a number as a tensor where another is; a tensor, or None, as it is.
+def tensor_beside(input: Tensor, value: Any, wanted: Any, bits: Bits) -> Any:
+    """Return a scan's initial number as a tensor where `input` is; a tensor, or None, as it is.
 
     wanted: the type of the result.
     """
@@ -206,6 +209,10 @@ def tensor_beside(input: Tensor, value: Any, wanted: Any) -> Any:
     kind = torch.float64 if wanted.is_floating_point else torch.int64
     if not isinstance(value, torch.SymFloat | torch.SymInt):
         value = _number(value, wanted)
+        if kind == torch.float64:
+            require_finite(value, type_of_sums(input.dtype, wanted, bits))
+    if wanted == torch.uint64:
+        kind = wanted
     return torch.full((), value, dtype=kind, device=input.device)
 
 
@@ -217,15 +224,9 @@ def _number(value: Any, wanted: Any) -> int | float:
         except OverflowError as error:
             raise InputError(f"initial is beyond the range of torch.float64: {error}") from error
     if not isinstance(value, numbers.Integral):
-        raise InputError(
-            f"initial holds fractions, which a result of {wanted} would lose; got {value!r}. Give "
-            "an integer initial, or a float dtype"
-        )
-    whole = int(value)
-    if not -(2**63) <= whole < 2**64:
-        raise InputError(f"initial = {whole} does not fit an integer of 64 bits")
-    # Sums are modulo 2**64.
-    return whole - (2**64 if whole >= 2**63 else 0)
+        raise no_integers("initial", type(value).__name__, wanted)
+    require_range(int(value), array_name_of(wanted))
+    return int(value)
 
 
 def sum(
@@ -353,7 +354,7 @@ def cumsum(
             return cumsum(values, axes[0], initial=initial, **more)
 
         return put(along(input, dim, True, scan), out)
-    before = tensor_beside(input, initial, wanted)
+    before = tensor_beside(input, initial, wanted, bits)
     return put(operator("cumsum")(input, dim, exclusive, reverse, wanted, bits, before), out)
 
 

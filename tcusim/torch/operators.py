@@ -16,6 +16,7 @@ import torch
 from torch.autograd import forward_ad
 
 import tcusim
+from tcusim.arrays.home import beyond_range, require_range
 from tcusim.errors import InputError, require_flags
 from tcusim.machine.convert import require_elements
 from tcusim.machine.formats import array_name_of
@@ -244,6 +245,22 @@ def sum_kernel(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> An
     return result.contiguous()
 
 
+def type_of_sums(given: Any, result: Any, bits: Any) -> Any:
+    """Return the type in which what precedes elements is kept."""
+    if not result.is_floating_point:
+        return result
+    if bits == "exact" or not given.is_floating_point or given == torch.float64:
+        return torch.float64
+    return torch.float32 if result in (torch.float16, torch.bfloat16) else result
+
+
+def require_finite(values: Any, to: Any) -> None:
+    """Refuse finite initial values, a number or a tensor, that the type of the sums lacks."""
+    wide = torch.as_tensor(values, dtype=torch.float64)
+    if not torch.equal(wide.isfinite(), wide.to(to).isfinite()):
+        raise beyond_range("initial", array_name_of(to))
+
+
 def _before(initial: Any, input: Any, dtype: Any, bits: Any, shape: Sequence[int]) -> Any:
     """Return what precedes rows in the type of the sums, of the shape of the sums."""
     if initial is None:
@@ -254,15 +271,15 @@ def _before(initial: Any, input: Any, dtype: Any, bits: Any, shape: Sequence[int
             f"initial is of {given}, of which a result of {dtype} would lose a part. Give real "
             "numbers, and to an integer result integers"
         )
-    is_wide = bits == "exact" or not input.dtype.is_floating_point or input.dtype == torch.float64
-    wide = dtype
-    if dtype.is_floating_point and is_wide:
-        wide = torch.float64
-    elif wide in (torch.float16, torch.bfloat16):
-        wide = torch.float32
-    before = plain(initial, "initial")
+    wide, values = type_of_sums(input.dtype, dtype, bits), plain(initial, "initial")
+    if values.device.type == "cpu" and given != wide:
+        # In GPU memory a look at the values would wait for all that is queued there.
+        if wide.is_floating_point:
+            require_finite(values, wide)
+        else:
+            require_range(values.numpy(), array_name_of(dtype))
     try:
-        return before.to(wide).expand(shape).contiguous()
+        return values.to(wide).expand(shape).contiguous()
     except RuntimeError:
         text = f"initial must be broadcast to the shape {tuple(shape)}, got {tuple(initial.shape)}"
         raise InputError(text) from None

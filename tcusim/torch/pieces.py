@@ -176,6 +176,9 @@ def cumsum_of_pieces(
     if piece.shape[0]:
         # They are few, and added one after the other: by the host at once.
         before = carries(sums.cpu(), axis=0, reverse=reverse)
+        if not dtype.is_floating_point:
+            # Sums of pieces wrap, as those of elements do.
+            before = before.to(dtype)
         place = -(-want[rank + 1] // cut) - 1 if reverse else want[rank] // cut
         result = tcusim.cumsum(
             piece, axis=0, dtype=array_name_of(dtype), initial=before[place],

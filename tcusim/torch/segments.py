@@ -170,7 +170,7 @@ def segment_cumsum(
     require_options(bits, exclusive=exclusive, reverse=reverse)
     wanted = sum_type(given.input, dtype)
     arguments = given.size, given.dim, check_offsets, exclusive, reverse, wanted, bits
-    before = tensor_beside(given.input, initial, wanted)
+    before = tensor_beside(given.input, initial, wanted, bits)
     result = _computed("segment_cumsum", segment_cumsum_kernel, given, *arguments, before)
     if given.order is not None:
         # Back to where the elements were.

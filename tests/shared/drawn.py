@@ -377,7 +377,7 @@ def segment_calls(draw: st.DrawFn, name: str) -> DrawnCall:
     if segmented:
         edges, order = _segments(draw, shape[keywords.get("axis", -1)], keywords)
     if scans:
-        _order(draw, keywords)
+        _order(draw, keywords, result_type(given, keywords.get("dtype")))
     elif name == "sum" and pick(draw, False, (True,)):
         keywords["keepdims"] = True
     if name == "sum" and pick(draw, False, (True,), 5):
@@ -424,11 +424,12 @@ def _expected(
             call.error = call.error + eps_of(result) * size.astype(np.float64)
     # NumPy refuses what would change the kind of number, and so may we.
     call.plain = keywords.get("initial") != -2 or given.kind != "u"
+    call.plain = keywords.get("initial") != -2 or given.kind != "u"
     call.plain &= family != "special" or result.kind in "fV"
     return call
 
 
-def _order(draw: st.DrawFn, keywords: dict[str, Any]) -> None:
+def _order(draw: st.DrawFn, keywords: dict[str, Any], result: np.dtype[Any]) -> None:
     """Draw the order of a scan, and what it begins with."""
     for flag in ("exclusive", "reverse"):
         if pick(draw, False, (True,)):
@@ -437,7 +438,7 @@ def _order(draw: st.DrawFn, keywords: dict[str, Any]) -> None:
     if pick(draw, False, (True,), 5) and longer:
         keywords["include_initial"] = True
     elif pick(draw, False, (True,), 4) and "algorithm" not in keywords:
-        keywords["initial"] = draw(st.sampled_from((1, -2, 3)))
+        keywords["initial"] = draw(st.sampled_from((1, 2 if result.kind == "u" else -2, 3)))
 
 
 def _beyond(size: Array, keywords: dict[str, Any], given: np.dtype[Any], family: str) -> bool:

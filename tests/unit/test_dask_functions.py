@@ -111,7 +111,15 @@ def test_nothing_to_add() -> None:
         (lambda x: functions.segmented_sum(x, 2, sort=True), "sort goes with segment_ids"),
         (lambda x: UNTYPED.segmented_cumsum(x, 2, sort="yes"), "sort must be"),
         (lambda x: functions.segmented_cumsum(x, 2, initial=[1, 2]), r"must have the shape \(3,\)"),
-        (lambda x: functions.segmented_cumsum(x, 2, dtype="i8", initial=0.5), "holds fractions"),
+        (
+            lambda x: functions.segmented_cumsum(x, 2, dtype="i8", initial=0.5),
+            "holds integers alone",
+        ),
+        (
+            lambda x: functions.segmented_cumsum(x, 2, dtype="i8", initial=2**63),
+            "initial holds 922",
+        ),
+        (lambda x: functions.cumsum(x.astype("i1"), dtype="i1", initial=300), "initial holds 300"),
     ],
 )
 def test_what_is_refused(call: Callable[[Any], Any], text: str) -> None:
@@ -230,8 +238,8 @@ PRECEDES: list[tuple[str, dict[str, Any]]] = [
     ("float64", {"initial": FRACTIONS, "reverse": True, "dtype": "float32"}),
     ("int8", {"initial": FRACTIONS, "dtype": "float32"}),
     ("int8", {"initial": np.array([2**62 + 1, 5, -7, 0]), "dtype": "float32"}),
-    ("int8", {"initial": 2**63, "exclusive": True}),
-    ("uint64", {"initial": -1}),
+    ("int8", {"initial": 2**63 - 1, "exclusive": True}),
+    ("uint64", {"initial": 2**64 - 1}),
     ("bfloat16", {"initial": 0.1}),
 ]
 

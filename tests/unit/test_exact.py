@@ -200,7 +200,9 @@ ROW, HALF = np.ones((1, 2), np.int8), np.ones((1, 2), np.float16)
      (np.array([[np.inf]]), "uint64")],
 )  # fmt: skip
 def test_an_addend_with_fractions_is_not_cut(c: Any, dtype: str) -> None:
-    text = f"c holds fractions, which a result of {np.dtype(dtype)} would lose. Give an integer c"
+    text = (
+        rf"c is of float\d+, but the result of {np.dtype(dtype)}, which holds integers alone. Give"
+    )
     for call in (
         lambda: tcusim.matmul(ROW, ROW.T, c, dtype=dtype),
         lambda: tcusim.matvec(ROW, ROW[0], np.ravel(c)[0], dtype=dtype),
@@ -227,7 +229,7 @@ def test_an_addend_has_the_precision_of_the_result() -> None:
     assert tcusim.matmul(HALF, HALF.T, singles([[0.1]])) == np.float32(2.1)
     unsigned = ROW.astype(np.uint8)
     assert tcusim.matvec(unsigned, unsigned[0], -1).tolist() == [1]
-    with pytest.raises(InputError, match="the input holds values beyond the range of float16"):
+    with pytest.raises(InputError, match="c holds values beyond the range of float16"):
         tcusim.matmul(HALF, HALF.T, 1e6)
     with pytest.raises(InputError, match="c is beyond the range of float16"):
         tcusim.matmul(HALF, HALF.T, 10**400)

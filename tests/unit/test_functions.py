@@ -582,11 +582,23 @@ def test_types_by_the_names_of_the_tables() -> None:
         ),
         (
             lambda: tcusim.cumsum(np.arange(3), initial=2**70),
-            "initial = 1180591620717411303424 does not fit an integer of 64 bits",
+            "initial holds 1180591620717411303424, and the type of the result, int64",
         ),
         (
             lambda: tcusim.cumsum(np.arange(3), initial=-(2**63) - 1),
-            "does not fit an integer of 64 bits",
+            "-9223372036854775808 to 9223372036854775807. Give an initial within that range, or",
+        ),
+        (
+            lambda: tcusim.cumsum(np.arange(3), initial=2**99999),
+            "initial holds an integer of 100000 bits, and the type of",
+        ),
+        (
+            lambda: tcusim.segmented_cumsum(np.ones(3, np.uint8), 1, initial=np.array([1, -1, 2])),
+            "initial holds -1, and the type of the result, uint64, integers from 0 to",
+        ),
+        (
+            lambda: tcusim.cumsum(np.ones(3, np.int8), dtype="int8", initial=300),
+            "initial holds 300, and the type of the result, int8, integers from -128 to 127",
         ),
         (
             lambda: tcusim.cumsum(np.ones(8, bool), out=np.zeros(8, np.uint32)),
@@ -614,9 +626,10 @@ def test_an_initial_value_of_64_bits_is_numpy_s() -> None:
         (np.arange(3), 2**63 - 1),
         (np.arange(3, dtype=np.uint8), 2**64 - 1),
         (np.arange(3), -1),
+        (np.arange(3), np.uint64(7)),
     ):
         kind = x.sum().dtype
-        before = np.array([initial % 2**64], np.uint64).astype(kind)
+        before = np.array([initial], kind)
         expected = np.cumsum(np.concatenate([before, x.astype(kind)]))[1:]
         np.testing.assert_array_equal(tcusim.cumsum(x, initial=initial), expected)
 

@@ -93,7 +93,7 @@ def test_scans_of_integers_with_what_precedes_them(result: str) -> None:
         (row % 2 if dtype == "bool" else row).astype(dtype)
         for row, dtype in zip(drawn, types, strict=True)
     ]
-    calls = [(x, initial) for x in given for initial in (None, 5, 2**40)]
+    calls = [(x, initial) for x in given for initial in (None, 5, np.iinfo(result).min)]
 
     def scans(xs: list[Any]) -> list[Any]:
         pairs = zip(xs, calls, strict=True)
@@ -286,15 +286,23 @@ def test_what_precedes_is_of_the_type_of_the_sums() -> None:
     for dtype in ("int32", "uint32", "int8", "bool"):
         x = np.ones(4, dtype)
         for wrong in (1.5, np.float32(1), jnp.float32(1)):
-            with pytest.raises(InputError, match=r"and holds fractions, which a result of u?int"):
+            with pytest.raises(
+                InputError, match=r"initial is of float\d+, but the result of u?int"
+            ):
                 jax.eval_shape(lambda x, one=wrong: tj.cumsum(x, initial=one), x)
         assert tj.cumsum(x, dtype="float32", initial=1.5).tolist() == [2.5, 3.5, 4.5, 5.5]
     with pytest.raises(InputError, match="initial must be real numbers, got complex64"):
         tj.cumsum(np.ones(4, np.float32), initial=1j)
-    for one in (3_000_000_000, -7, 2**63, np.uint64(2**40 + 5), np.array(200, np.uint8)):
-        for dtype in ("uint32", "int8"):
-            x = np.arange(4).astype(dtype)
+    for dtype, fitting in (("uint32", (3_000_000_000, np.array(200, np.uint8))), ("int8", (-7,))):
+        x = np.arange(4).astype(dtype)
+        for one in fitting:
             same(tj.cumsum(x, initial=one), tcusim.cumsum(x, dtype=dtype, initial=one))
+        for one in (-300, 2**63, 2**2000, np.uint64(2**40 + 5), np.array([2**40]), jnp.int32(-300)):
+            with pytest.raises(InputError, match=f"the type of the result, {dtype}, integers from"):
+                tj.cumsum(x, initial=one)
+    for kind, beyond in (("float16", 1e39), ("float32", np.float64(-1e39)), ("float32", 2**2000)):
+        with pytest.raises(InputError, match=r"initial .* beyond the range of float32"):
+            tj.cumsum(np.ones(4, kind), initial=beyond)
     with wide_types():
         before = 1 + 2**-24
         for given, dtype in (("float32", None), ("float16", "float32"), ("int32", "float32")):

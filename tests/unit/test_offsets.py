@@ -423,7 +423,7 @@ def test_infinite_initial_values_and_float32_beyond_bf16() -> None:
         (
             np.arange(4),
             {"initial": 0.5},
-            "initial holds fractions, which a result of int64 would l",
+            "initial is of float64, but the result of int64, which holds integers alone",
         ),
     ],
 )

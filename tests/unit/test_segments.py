@@ -419,7 +419,9 @@ def test_floats_precede_integers_of_a_float_result(kind: str, bits: Any) -> None
         assert tct.cumsum(whole, 0, **more).tolist() == [1.5, 2.5, 3.5, 4.5]
         assert tct.segment_cumsum(whole, 2, **more).tolist() == [1.5, 2.5, 1.5, 2.5]
     assert tct.cumsum(whole, 0, initial=3, bits=bits).tolist() == [4, 5, 6, 7]
-    assert tct.cumsum(whole, 0, initial=2**63, bits=bits)[0] == 1 - 2**63
+    assert tct.cumsum(whole, 0, initial=2**63 - 1, bits=bits)[0] == -(2**63)
+    wide: dict[str, Any] = {"dtype": torch.uint64, "initial": 2**63, "bits": bits}
+    assert tct.cumsum(whole, 0, **wide).numpy()[0] == 2**63 + 1
 
 
 @pytest.mark.parametrize(
@@ -428,11 +430,14 @@ def test_floats_precede_integers_of_a_float_result(kind: str, bits: Any) -> None
         (
             0.5,
             None,
-            r"initial holds fractions, which a result of torch\.int64 would lose; got 0\.5",
+            r"initial is of float, but the result of torch\.int64, which holds integers alone",
         ),
-        (float("nan"), None, "initial holds fractions"),
-        (1e19, torch.int32, "initial holds fractions"),
-        (2**70, None, "initial = 1180591620717411303424 does not fit an integer of 64 bits"),
+        (float("nan"), None, "initial is of float"),
+        (1e19, torch.int32, "initial is of float"),
+        (2**70, None, "initial holds 1180591620717411303424, and the type of the result, int64"),
+        (-300, torch.int8, "initial holds -300, and the type of the result, int8, integers from"),
+        (torch.tensor([300]), torch.int8, "initial holds 300, and the type of the result, int8"),
+        (-1, torch.uint64, "initial holds -1, and the type of the result, uint64, integers from 0"),
         (2**2000, torch.float64, r"initial is beyond the range of torch\.float64"),
         (
             torch.tensor(0.5),
