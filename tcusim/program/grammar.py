@@ -741,22 +741,22 @@ class Program:
     def _repr_html_(self) -> str:
         return listing(repr(self), str(self))
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Buffer, ...]:
         """The arrays that a launch reads."""
         return self._of(BufferRole.INPUT)
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[Buffer, ...]:
         """The arrays that a launch writes."""
         return self._of(BufferRole.OUTPUT)
 
-    @property
+    @cached_property
     def scratch(self) -> tuple[Buffer, ...]:
         """Shared memory."""
         return self._of(BufferRole.SCRATCH)
 
-    @property
+    @cached_property
     def status(self) -> tuple[Buffer, ...]:
         """Status words, through which blocks give values to later ones."""
         return self._of(BufferRole.STATUS)

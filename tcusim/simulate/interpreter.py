@@ -73,7 +73,7 @@ from tcusim.program.grammar import (
 )
 from tcusim.program.printer import line
 from tcusim.program.walk import Ints, Mask, Placement, order_of_blocks
-from tcusim.simulate.schedule import Fork, Leaf, Schedule, prepared
+from tcusim.simulate.schedule import Fork, Leaf, Schedule, prepared, warps_of
 from tcusim.simulate.windows import Elements, OutOfBounds, memory_of_warps, pitch_of_warps
 
 __all__ = ["Event", "State", "add_values", "convert_values", "everywhere", "interpret", "run_numpy"]
@@ -239,7 +239,7 @@ class State:
         self._lying: dict[str, Values] = {}
         self._pending: list[_Write] = []
         self._unshared: list[_Write] = []
-        self._begin(self._prepared.schedule_of((), np.arange(0)))
+        self._begin(self._prepared.idle)
 
     @cached_property
     def writers(self) -> dict[str, Ints]:
@@ -405,11 +405,15 @@ class State:
         self, warps_at_once: int, block_order: str, seed: int
     ) -> Iterator[Iterable[Leaf]]:
         """Begin one batch after the other, and yield the steps that it is to run."""
+        if block_order == "ascending" and self._prepared.fits(warps_at_once):
+            self._begin(self._prepared.schedule(self._prepared.single_batch, 1))
+            yield self._leaves()
+            return
         batches = self.batches(warps_at_once, block_order, seed)
         # Blocks in another order are not met again.
         runs_again = block_order == "ascending" or bool(self.program.status)
         for blocks in batches:
-            warps = self._warps_of(blocks)
+            warps = warps_of(self.program, blocks)
             if runs_again:
                 self._begin(self._prepared.schedule(warps, len(batches)))
             else:
@@ -424,7 +428,7 @@ class State:
         columns = self.program.columns
         steps = _with_status(self.program.steps)
         for first in range(0, self._prepared.grid, columns):
-            warps = self._warps_of(np.arange(first, first + columns))
+            warps = warps_of(self.program, np.arange(first, first + columns))
             self._begin(self._prepared.schedule_of(steps, warps))
             awaited = {name: known < 0 for name, known in self._publishers.items()}
             for leaf in self._leaves():
@@ -437,10 +441,6 @@ class State:
                 elif awaited[view.buffer.name][used].any():
                     return False
         return True
-
-    def _warps_of(self, blocks: Ints) -> Ints:
-        count = self.program.warps
-        return (blocks[:, None] * count + np.arange(count)).ravel()
 
     def _begin(self, schedule: Schedule) -> None:
         """Set up a batch of warps, with fresh registers and poisoned shared memory."""
@@ -830,7 +830,9 @@ def _write(elements: Elements, memory: Values, values: Values) -> None:
 
 def _chosen(values: Values, elements: Elements) -> Values:
     """Return the values, (W or 1, rows, cols), of elements in bounds, warp after warp."""
-    chosen: Values = np.broadcast_to(values, elements.shape)[elements.keep]
+    if values.shape != elements.shape:
+        values = np.broadcast_to(values, elements.shape)
+    chosen: Values = values[elements.keep]
     return chosen
 
 

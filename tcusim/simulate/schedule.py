@@ -30,7 +30,7 @@ from tcusim.program.grammar import (
 from tcusim.program.walk import Ints, Placement
 from tcusim.simulate.windows import Elements
 
-__all__ = ["Fork", "Leaf", "Prepared", "Schedule", "prepared"]
+__all__ = ["Fork", "Leaf", "Prepared", "Schedule", "prepared", "warps_of"]
 
 # Of so many programs with sizes is kept what runs have in common, if it is no more than so many
 # steps of batches, with so many bytes of addresses.
@@ -238,6 +238,18 @@ class Prepared:
         self._steps = _leaves(program.steps, self.scalars)
         self._schedules: dict[tuple[int, int], Schedule] = {}
         self._bytes = 0
+        # The state before the first batch: no warps, no steps.
+        self.idle = Schedule(self, (), np.arange(0))
+
+    def fits(self, warps_at_once: int) -> bool:
+        """Whether the whole grid is one batch of so many warps; see `State.batches`."""
+        blocks = max(1, warps_at_once // self.program.warps)
+        return 0 < self.grid <= blocks and not self.program.status
+
+    @cached_property
+    def single_batch(self) -> Ints:
+        """The warps of the grid in ascending order."""
+        return warps_of(self.program, np.arange(self.grid, dtype=np.int64))
 
     def schedule(self, warps: Ints, batches: int) -> Schedule:
         """Return what a batch of warps runs, which follow one another, of so many batches."""
@@ -260,6 +272,12 @@ class Prepared:
             return False
         self._bytes += size
         return True
+
+
+def warps_of(program: Program, blocks: Ints) -> Ints:
+    """Return the numbers, in the grid, of the warps of these blocks."""
+    count = program.warps
+    return (blocks[:, None] * count + np.arange(count)).ravel()
 
 
 @lru_cache(maxsize=_PROGRAMS)

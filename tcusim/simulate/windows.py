@@ -205,7 +205,10 @@ class Elements:
     @property
     def keep(self) -> Mask:
         """Where bounds hold, in all of the warps: (W, rows, cols)."""
-        return np.broadcast_to(np.True_ if self.mask is None else self.mask, self.shape)
+        mask = self.mask
+        if mask is not None and mask.shape == self.shape:
+            return mask
+        return np.broadcast_to(np.True_ if mask is None else mask, self.shape)
 
     @property
     def kept(self) -> Ints:
