@@ -29,6 +29,7 @@ from tcusim.program.grammar import (
     Copy,
     Extent,
     Frag,
+    Index,
     Load,
     Locate,
     Loop,
@@ -54,6 +55,17 @@ from tcusim.program.grammar import (
     numbered,
     walk,
 )
+from tcusim.program.lanes import (
+    HELD_BYTES,
+    LANES,
+    UNROLL,
+    Transfer,
+    Where,
+    known_steps,
+    narrow_rows,
+    transfer_of,
+    varying,
+)
 from tcusim.program.printer import line
 from tcusim.program.resources import SharedMemory, Table
 from tcusim_cuda.following import following
@@ -72,7 +84,7 @@ from tcusim_cuda.moves import (
     taking,
     write,
 )
-from tcusim_cuda.narrow import narrow_rows
+from tcusim_cuda.prefetch import fetches
 from tcusim_cuda.shifted import ShiftedRun, shifted_run
 from tcusim_cuda.sums import prefix_lines, rows_of
 from tcusim_cuda.text import (
@@ -92,17 +104,6 @@ from tcusim_cuda.text import (
     wrapped,
 )
 from tcusim_cuda.together import MOST_STEPS, Run, runs_of
-from tcusim_cuda.transfer import (
-    HELD_BYTES,
-    LANES,
-    UNROLL,
-    Transfer,
-    Where,
-    fetches,
-    known_steps,
-    transfer_of,
-    varying,
-)
 
 HEADER = Path(__file__).parent / "include" / "tcusim.cuh"
 # Types of tiles whose accesses tcusim.cuh writes in PTX.
@@ -810,7 +811,9 @@ class Emitter:
             return
         rows = narrow_rows(step)
         if rows is not None:
-            self._line(rows)
+            sizes = f"{rows.inside}, {rows.width}, {rows.apart}, {rows.count}"
+            places = (c_pointer(view.buffer, Index()) for view in (step.dst, step.src))
+            self._line(f"tcu::spread_rows<{sizes}>({', '.join(places)}, lane);")
             return
         move = copied(step, how)
         run = self._shifted_run(step)

@@ -24,10 +24,10 @@ from tcusim.program.grammar import (
     View,
     walk,
 )
+from tcusim.program.lanes import Transfer, Where, end_with_array, transfer_of
 from tcusim.program.resources import STAGED, is_staged, stage_of
 from tcusim_cuda.moves import copied
 from tcusim_cuda.text import C_TYPES, c_pointer
-from tcusim_cuda.transfer import Transfer, Where, end_with_array, transfer_of
 
 __all__ = ["Following", "following"]
 

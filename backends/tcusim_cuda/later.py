@@ -30,7 +30,7 @@ from tcusim.program.grammar import (
     numbered,
     walk,
 )
-from tcusim_cuda.transfer import Where, transfer_of
+from tcusim.program.lanes import Where, transfer_of
 
 # What cp.async copies. Source: PTX ISA, "cp.async".
 ASYNC_BYTES = (4, 8, 16)

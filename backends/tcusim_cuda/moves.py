@@ -22,6 +22,16 @@ from tcusim.program.grammar import (
     Term,
     View,
 )
+from tcusim.program.lanes import (
+    FEW_GROUPS,
+    LANES,
+    UNROLL,
+    Alignment,
+    Transfer,
+    Where,
+    is_all_or_none,
+    varying,
+)
 from tcusim_cuda.text import (
     C_TYPES,
     c_address,
@@ -35,16 +45,6 @@ from tcusim_cuda.text import (
     c_value,
     c_when,
     wrapped,
-)
-from tcusim_cuda.transfer import (
-    FEW_GROUPS,
-    LANES,
-    UNROLL,
-    Alignment,
-    Transfer,
-    Where,
-    is_all_or_none,
-    varying,
 )
 
 __all__ = [

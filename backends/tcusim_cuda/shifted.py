@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 
 from tcusim.machine import format_of
 from tcusim.program.grammar import BufferRole, Copy, Program, View, accesses, whole
-from tcusim_cuda.moves import c_test, copied
-from tcusim_cuda.text import C_TYPES, c_pointer
-from tcusim_cuda.transfer import (
+from tcusim.program.lanes import (
     LEAST_GATHERED,
     Transfer,
     aligned_like,
     begins_at_elements,
     transfer_of,
 )
+from tcusim_cuda.moves import c_test, copied
+from tcusim_cuda.text import C_TYPES, c_pointer
 
 __all__ = ["ShiftedRun", "shifted_run"]
 

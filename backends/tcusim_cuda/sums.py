@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 
 from tcusim.machine import format_of
 from tcusim.program.grammar import Bound, Prefix, Program, Ranges, Space, View
-from tcusim_cuda.moves import c_test, read, taking, write
-from tcusim_cuda.text import C_TYPES, c_literal, c_place, c_pointer
-from tcusim_cuda.transfer import (
+from tcusim.program.lanes import (
     LANES,
     UNROLL,
     Alignment,
@@ -22,6 +20,8 @@ from tcusim_cuda.transfer import (
     aligned_like,
     transfer_of,
 )
+from tcusim_cuda.moves import c_test, read, taking, write
+from tcusim_cuda.text import C_TYPES, c_literal, c_place, c_pointer
 
 __all__ = ["Rows", "prefix_lines", "rows_of"]
 

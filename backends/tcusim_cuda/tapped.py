@@ -51,6 +51,7 @@ from tcusim.program.grammar import (
     branch_of,
     walk,
 )
+from tcusim.program.lanes import LANES, narrow_rows, varying
 from tcusim_cuda.emit import (
     OWN_NAMES,
     Emitter,
@@ -60,10 +61,8 @@ from tcusim_cuda.emit import (
     require_free_names,
 )
 from tcusim_cuda.kernel import Kernel
-from tcusim_cuda.narrow import narrow_rows
 from tcusim_cuda.text import C_TYPES, c_address, c_extent, c_index, c_literal, c_value, c_within
 from tcusim_cuda.together import Run
-from tcusim_cuda.transfer import LANES, varying
 
 __all__ = [
     "BASE",

@@ -27,7 +27,7 @@ from tcusim.program.grammar import (
     walk,
     whole,
 )
-from tcusim_cuda.transfer import Alignment, Transfer
+from tcusim.program.lanes import Alignment, Transfer
 
 __all__ = ["HELD_TOGETHER", "MOST_STEPS", "Member", "Run", "runs_of"]
 

@@ -10,8 +10,8 @@ from typing import Final
 from tcusim.machine import Unit, format_of
 from tcusim.program.grammar import BufferRole, Mma, Program, Space
 from tcusim.program.walk import sites
+from tcusim.timing.accesses import LINE, SECTOR
 from tcusim.timing.fitted import FITTED, Fitted
-from tcusim.timing.lanes import LINE, SECTOR
 from tcusim.timing.occupancy import Occupancy, occupancy_of
 from tcusim.timing.work import Latencies, Work, work_of
 

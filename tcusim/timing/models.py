@@ -12,7 +12,7 @@ from typing import Final
 
 from tcusim.errors import InputError
 from tcusim.machine import Figure, Unit, unit_of
-from tcusim.timing.lanes import LANES
+from tcusim.program.lanes import LANES
 
 __all__ = ["Comparison", "TcuMachine", "compare_with_shuffles"]
 

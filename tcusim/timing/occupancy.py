@@ -7,9 +7,9 @@ from typing import Final
 
 from tcusim.machine import format_of
 from tcusim.program.grammar import Program
+from tcusim.program.lanes import LANES
 from tcusim.program.resources import SharedMemory
 from tcusim.program.walk import sites
-from tcusim.timing.lanes import LANES
 
 __all__ = ["Occupancy", "occupancy_of", "registers_of"]
 

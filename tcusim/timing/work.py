@@ -6,7 +6,7 @@ Of a long loop some rounds are followed, and the last one stands for the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final, TypeAlias
 
@@ -42,15 +42,22 @@ from tcusim.program.grammar import (
     accesses,
     numbered,
 )
+from tcusim.program.lanes import (
+    LANES,
+    WORD_BYTES,
+    Transfer,
+    Where,
+    known_steps,
+    narrow_rows,
+    transfer_of,
+    varying,
+)
 from tcusim.program.resources import SharedMemory
 from tcusim.program.walk import Ints, Mask, Placement
-from tcusim.timing.lanes import (
-    LANES,
+from tcusim.timing.accesses import (
     Access,
-    Pass,
     access_of,
-    narrow_rows,
-    pass_over,
+    spread_rows,
     tile_pass,
 )
 
@@ -165,16 +172,17 @@ _INSTRUCTIONS: Final = {
 }
 
 
-def _arithmetic(step: _Moving) -> float:
+def _arithmetic(step: _Moving, vector: int) -> float:
     """Return the instructions of a warp for the elements themselves: additions and conversions.
 
-    Two neighbours of two bytes are converted together.
+    Two neighbours of two bytes are converted together. vector: elements of its source that a lane
+    reads at once.
     """
     if isinstance(step, Map):
         each = sum(_INSTRUCTIONS[one] for one in step.formula.operations)
         return each * step.dst.rows * step.dst.cols / LANES
     if isinstance(step, Prefix):
-        return _additions(step)
+        return _additions(step, vector)
     written = step.dsts if isinstance(step, Split) else (step.dst,)
     each = 1.0 if isinstance(step, Copy) and step.plus is not None else 0.0
     for view in written:
@@ -183,10 +191,13 @@ def _arithmetic(step: _Moving) -> float:
     return each * step.src.rows * step.src.cols / LANES
 
 
-def _additions(step: Prefix) -> float:
-    """Return the instructions of a warp for the additions of rows, and for the shuffles between."""
+def _additions(step: Prefix, vector: int) -> float:
+    """Return the instructions of a warp for the additions of rows, and for the shuffles between.
+
+    vector: elements of a row that a lane reads at once.
+    """
     size = 1 << (step.src.cols - 1).bit_length()
-    lanes = min(LANES, -(-size // pass_over((step.src,), (step.src,)).vector))
+    lanes = min(LANES, -(-size // vector))
     each, between = size // lanes, lanes.bit_length() - 1
     alone = each.bit_length() - 1
     if step.sums_alone:
@@ -214,6 +225,7 @@ class _Walk:
         self.total = Work()
         warps = np.arange(program.warps, dtype=np.int64)
         self.all = Placement.of_warps(program, scalars, block * program.warps + warps)
+        self._known = known_steps(program)
         self._first = {
             name: int(value[0])
             for name, value in self.all.symbols.items()
@@ -294,7 +306,7 @@ class _Walk:
         taken = self.all.holds(step.bounds)
         if step.not_finite is not None:
             # Data are finite, as a rule: the warp looks, and takes the other branch.
-            over = pass_over((step.not_finite,), ())
+            over = self._transfer((step.not_finite,), (step.not_finite,))
             self._wait(self._when_there(step.not_finite))
             self._read(step.not_finite, over, who & taken, times)
             self._wait(self.now + self.latencies.shared)
@@ -347,45 +359,67 @@ class _Walk:
 
     def _move(self, step: _Moving, who: Mask, times: float) -> None:
         touched = accesses(step)
-        if isinstance(step, Copy) and step.plus is None and step.only is None and not step.odd:
-            apart = narrow_rows(step.dst, step.src)
-            if apart is not None:
-                self._wait(self._when_there(step.src))
-                self._count(step.src, apart[0], who, times, written=False)
-                self._wait(self.now + self.latencies.shared)
-                # Every register of what is written is put together from two.
-                self._issue(apart[1].nbytes / (LANES * 4), float(who.sum()) * times)
-                self._count(step.dst, apart[1], who, times, written=True)
-                self._written(step.dst)
-                return
+        narrow = narrow_rows(step) if isinstance(step, Copy) else None
+        if isinstance(step, Copy) and narrow is not None:
+            reads, writes = spread_rows(narrow)
+            self._wait(self._when_there(step.src))
+            self._count(step.src, reads, who, times, written=False)
+            self._wait(self.now + self.latencies.shared)
+            # Every register of what is written is put together from two.
+            self._issue(writes.nbytes / (LANES * 4), float(who.sum()) * times)
+            self._count(step.dst, writes, who, times, written=True)
+            self._written(step.dst)
+            return
         written = touched.views_written
         if isinstance(step, Prefix):
             written = (step.src if step.sums_alone else step.dst,)
-        over = pass_over(written, touched.views_read)
+        read = touched.views_read
+        if isinstance(step, Map):
+            read = varying(read) or read
+        over = self._transfer(written, read)
+        shifted = {
+            view
+            for view, where in zip((*written, *read), over.where, strict=True)
+            if where is Where.SHIFTED
+        }
         arrives = self.now
         for view in touched.views_read:
             self._wait(self._when_there(view))
             access = self._read(view, over, who, times)
+            if view in shifted:
+                self._shift(access, over.vector * format_of(view.buffer.dtype).itemsize, who, times)
             arrives = max(arrives, self._when_read(view))
             if view.buffer.space is Space.GLOBAL:
                 self._hold(access.nbytes, arrives)
         here = not any(view.buffer.space is Space.GLOBAL for view in touched.views_read)
         if here or isinstance(step, Await):
             self._wait(arrives)
-        self._issue(_arithmetic(step), float(who.sum()) * times)
+        vector = self._transfer((step.src,), (step.src,)).vector if isinstance(step, Prefix) else 1
+        self._issue(_arithmetic(step, vector), float(who.sum()) * times)
         for view in touched.views_written:
             alike = (view.rows, view.cols) == (over.rows, over.cols)
-            of_view = over if alike else pass_over((view,), ())
+            of_view = over if alike else self._transfer((view,), (view,))
             self._read(view, of_view, who, times, written=True)
             self._written(view, max(self.now, arrives))
 
     # --- Accesses ----------------------------------------------------------------------------
 
+    def _transfer(self, written: Sequence[View], read: Sequence[View]) -> Transfer:
+        return transfer_of(self.program, written, read, known=self._known)
+
     def _read(
-        self, view: View, over: Pass, who: Mask, times: float, *, written: bool = False
+        self, view: View, over: Transfer, who: Mask, times: float, *, written: bool = False
     ) -> Access:
         access = access_of(view, over, self._some(who), written=written)
         return self._count(view, access, who, times, written=written)
+
+    def _shift(self, access: Access, nbytes: int, who: Mask, times: float) -> None:
+        """Put vectors of so many bytes together from two aligned ones each (`tcu::words_from`)."""
+        words = nbytes // WORD_BYTES
+        selected = 3 * words + 3
+        self._issue(
+            access.instructions * (1.0 + self.overhead + selected), float(who.sum()) * times
+        )
 
     def _tile(self, view: View, frag: Frag, who: Mask, times: float, *, written: bool) -> Access:
         access = tile_pass(view, frag, self._some(who))

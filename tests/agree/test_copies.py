@@ -40,11 +40,11 @@ from tcusim.program.grammar import (
     View,
     When,
 )
+from tcusim.program.lanes import Where, transfer_of
 from tcusim.simulate.interpreter import run_numpy
 from tcusim_cuda.compile import compile_kernel, why_no_compiler
 from tcusim_cuda.emit import emit
 from tcusim_cuda.later import Later
-from tcusim_cuda.transfer import Where, transfer_of
 from tcusim_host import KernelError, compile_programs, run_kernel
 
 SHAPE = shape_of("16x16x16")

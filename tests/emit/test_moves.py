@@ -22,8 +22,8 @@ from tcusim.program.grammar import (
     Split,
     View,
 )
+from tcusim.program.lanes import Alignment, Transfer, transfer_of
 from tcusim_cuda.moves import c_test, copied, moved, split, taking
-from tcusim_cuda.transfer import Alignment, Transfer, transfer_of
 
 LENGTH = Index.symbol("length")
 IN = Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT)

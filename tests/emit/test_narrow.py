@@ -22,8 +22,9 @@ from tcusim.program.grammar import (
     Space,
     View,
 )
+from tcusim.program.lanes import NarrowRows, narrow_rows
 from tcusim.program.walk import sites
-from tcusim_cuda.narrow import narrow_rows
+from tcusim_cuda.emit import emit
 
 
 def shared(name: str, dtype: str = "f16") -> Buffer:
@@ -37,7 +38,7 @@ ROWS = Copy(TO, FROM)
 
 
 def test_rows_that_follow_each_other_are_spread() -> None:
-    assert narrow_rows(ROWS) == "tcu::spread_rows<5, 8, 24, 64>(&to[0], &from[0], lane);"
+    assert narrow_rows(ROWS) == NarrowRows(inside=5, width=8, apart=24, count=64)
     down = replace(
         ROWS,
         dst=replace(TO, row_axis=TO.col_axis, col_axis=TO.row_axis),
@@ -82,6 +83,7 @@ def test_the_emitted_text_spreads_them_right(name: str, size: int) -> None:
     program = build(name, segment_size=size, masked=True, warps=2, items_per_warp=2)
     copies = [site.step for site in sites(program) if isinstance(site.step, Copy)]
     assert any(narrow_rows(step) for step in copies)
+    assert "tcu::spread_rows<" in emit(program).text
     x = np.random.default_rng(size).standard_normal(20_011).astype(np.float16)
     x[[5, 700, 9000]] = np.inf
     assert_agree(program, {"in": x}, backends=("numpy", "host"))

@@ -27,9 +27,9 @@ from tcusim.program.grammar import (
     numbered,
     walk,
 )
+from tcusim.program.lanes import Alignment, Transfer, transfer_of
 from tcusim_cuda.emit import emit
 from tcusim_cuda.together import HELD_TOGETHER, MOST_STEPS, Run, runs_of
-from tcusim_cuda.transfer import Alignment, Transfer, transfer_of
 
 
 def runs(program: Program, steps: tuple[Numbered, ...] | None = None) -> list[Run]:

@@ -19,7 +19,7 @@ from tcusim.program.grammar import (
     Space,
     View,
 )
-from tcusim_cuda.transfer import Alignment, Transfer, Where, transfer_of
+from tcusim.program.lanes import Alignment, Transfer, Where, transfer_of
 
 LENGTH, SIZE = Index.symbol("length"), Index.symbol("size")
 IN = Buffer("in", "f16", Extent(LENGTH), BufferRole.INPUT)

@@ -1,13 +1,11 @@
-"""How the lanes of a warp go over a rectangle, and what one access costs each level of memory.
+"""The sectors, lines and banks of memory that a warp's accesses to a rectangle take.
 
-Lanes take vectors of neighbouring elements in turn, as every backend for GPUs does. Nothing here
-depends on a machine but its granularity: sectors, lines and banks, which all GPUs since Volta share
-[CPG, compute capabilities 7.x to 9.0].
+`tcusim.program.lanes` has the vectors. Nothing here depends on a machine but its granularity, which
+all GPUs since Volta share [CPG, compute capabilities 7.x to 9.0].
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,49 +14,24 @@ from numpy.typing import NDArray
 
 from tcusim.machine import format_of
 from tcusim.program.grammar import BufferRole, Frag, Role, Space, View
+from tcusim.program.lanes import LANES, STATUS_BYTES, WORD_BYTES, NarrowRows, Transfer
 from tcusim.program.walk import Ints, Placement
 
 __all__ = [
     "BANKS",
-    "LANES",
     "LINE",
     "SECTOR",
     "Access",
-    "Pass",
     "access_of",
-    "narrow_rows",
-    "pass_over",
+    "spread_rows",
     "tile_pass",
 ]
 
-LANES: Final = 32
 SECTOR: Final = 32
 LINE: Final = 128
 BANKS: Final = 32
-_BANK_BYTES: Final = 4
-# The widest access of a lane.
-_WIDEST: Final = 16
-_STATUS_BYTES: Final = 8
 # What a lane loads of a tile for an mma: registers of 32 bits, eight rows of 16 bytes at a time.
 _TILE_ROW: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """How lanes go over rectangles of one extent.
-
-    vector: elements that a lane takes at once. down: whether they are neighbours in a column.
-    """
-
-    rows: int
-    cols: int
-    vector: int
-    down: bool
-
-    @property
-    def instructions(self) -> int:
-        """How often a warp takes a vector for each lane."""
-        return -(-self.rows * self.cols // (self.vector * LANES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,65 +51,11 @@ class Access:
     which: Ints | None = None
 
 
-def pass_over(written: Sequence[View], read: Sequence[View]) -> Pass:
-    """Return how lanes go over a step's rectangles: by the widest vectors that all of them allow.
-
-    A vector lies side by side in memory, at a multiple of its size for every lane; what only a
-    launch tells, such as where an array begins, is taken to be such a multiple.
-    """
-    first, views = written[0], (*written, *read)
-    if min(first.rows, first.cols) == 1:
-        down = first.cols == 1
-    else:
-        down = _goes_down(first, read[0] if read else first)
-    extent = first.rows if down else first.cols
-    itemsizes = [format_of(view.buffer.dtype).itemsize for view in views]
-    vector = _WIDEST // max(itemsizes)
-    if any(view.buffer.role is BufferRole.STATUS for view in views):
-        vector = 1
-    while vector > 1 and not (
-        extent % vector == 0 and all(_fits(view, vector, down) for view in views)
-    ):
-        vector //= 2
-    # Smaller vectors for more lanes, while it takes each lane no more turns.
-    count = first.rows * first.cols
-    while vector > 1 and -(-count // (vector // 2 * LANES)) <= -(-count // (vector * LANES)):
-        vector //= 2
-    return Pass(first.rows, first.cols, vector, down)
-
-
-def _goes_down(dst: View, src: View) -> bool:
-    """Return whether neighbouring lanes take neighbouring rows: where memory is contiguous."""
-    for view in (dst, src):
-        if view.buffer.space is Space.GLOBAL and view.rows > 1 and view.cols > 1:
-            return view.row_stride == 1 and view.col_stride != 1
-    return dst.row_stride == 1 and dst.col_stride != 1
-
-
-def _fits(view: View, vector: int, down: bool) -> bool:
-    """Return whether every vector of a rectangle is one element, or lies side by side, aligned."""
-    inner, stride = ("row", view.row_stride) if down else ("col", view.col_stride)
-    if stride == 0 and view.ranges is None:
-        return not any(bound.excess.coefficient(inner) for bound in view.bounds)
-    if stride != 1 or view.ranges is not None:
-        return False
-    single = (view.cols if down else view.rows) == 1
-    outer = "col" if down else "row"
-    step = vector * format_of(view.buffer.dtype).itemsize
-    itemsize = format_of(view.buffer.dtype).itemsize
-    terms = [
-        factor
-        for name, factor in view.address.terms
-        if name != inner and not (single and name == outer)
-    ]
-    return all(term * itemsize % step == 0 for term in (*terms, view.address.const))
-
-
-def access_of(view: View, over: Pass, places: Placement, *, written: bool = False) -> Access:
+def access_of(view: View, over: Transfer, places: Placement, *, written: bool = False) -> Access:
     """Return what the accesses to a rectangle take, of the warps at these places."""
     itemsize = format_of(view.buffer.dtype).itemsize
     if view.buffer.role is BufferRole.STATUS:
-        itemsize = _STATUS_BYTES
+        itemsize = STATUS_BYTES
     first, inside = _vectors(view, over, places)
     count = first.shape[0]
     size = over.vector * itemsize if _moves(view, over.down) else itemsize
@@ -157,7 +76,7 @@ def _moves(view: View, down: bool) -> bool:
     return (view.row_stride if down else view.col_stride) != 0 or view.ranges is not None
 
 
-def _vectors(view: View, over: Pass, places: Placement) -> tuple[Ints, NDArray[np.bool_]]:
+def _vectors(view: View, over: Transfer, places: Placement) -> tuple[Ints, NDArray[np.bool_]]:
     """Return the first element of each lane's vectors, and which are there: (W, n * 32) each."""
     count = places.count
     shape = (count, view.rows, view.cols)
@@ -199,39 +118,24 @@ def _bank_passes(begins: Ints, inside: NDArray[np.bool_], size: int) -> float:
     if not there.any():
         return 0.0
     part = (np.arange(flat.size, dtype=np.int64) // lanes)[there]
-    words = [(flat[there] + offset) // _BANK_BYTES for offset in range(0, size, _BANK_BYTES)]
+    words = [(flat[there] + offset) // WORD_BYTES for offset in range(0, size, WORD_BYTES)]
     once = np.unique(np.concatenate([part * _FAR + one for one in words]))
     bank = once // _FAR * BANKS + once % _FAR % BANKS
     taken = np.bincount(bank, minlength=(int(part.max()) + 1) * BANKS)
     return float(taken.reshape(-1, BANKS).max(axis=1).sum())
 
 
-def narrow_rows(dst: View, src: View) -> tuple[Access, Access] | None:
+def spread_rows(rows: NarrowRows) -> tuple[Access, Access]:
     """Return the reads and the writes of narrow rows of two-byte elements that are put apart.
 
-    In shared memory, where rows of a few elements follow each other and get zeros behind them, a
-    lane takes two of them, which begin at a word of 4 bytes: it reads words, and writes vectors.
-    None for any other copy.
+    A lane takes two of them: it reads words, and writes vectors.
     """
-    down = dst.row_stride == 1 and dst.col_stride != 1
-    to, source = (_Lines.of(view, down) for view in (dst, src))
-    if to is None or source is None or to.inside < to.width or source.inside > LANES:
-        return None
-    pairs = all(format_of(view.buffer.dtype).itemsize == 2 for view in (dst, src))
-    follow = source.inside < source.width and source.apart == source.inside and to.count % 2 == 0
-    if not (pairs and follow and to.width % 4 == to.apart % 4 == 0):
-        return None
-    vector = 8 if to.width % 8 == to.apart % 8 == 0 else 4
-    lanes = np.arange(to.count // 2, dtype=np.int64)
+    vector = 8 if rows.width % 8 == rows.apart % 8 == 0 else 4
+    lanes = np.arange(rows.count // 2, dtype=np.int64)
+    begins = [2 * (row * rows.apart + np.arange(0, rows.width, vector)) for row in (0, 1)]
     return (
-        _by_words(lanes * 2 * 2 * source.apart, 4, 4 * np.arange(source.inside)),
-        _by_words(
-            lanes * 2 * 2 * to.apart,
-            2 * vector,
-            np.concatenate(
-                [2 * (row * to.apart + np.arange(0, to.width, vector)) for row in (0, 1)]
-            ),
-        ),
+        _by_words(lanes * 4 * rows.inside, 4, 4 * np.arange(rows.inside)),
+        _by_words(lanes * 4 * rows.apart, 2 * vector, np.concatenate(begins)),
     )
 
 
@@ -243,37 +147,6 @@ def _by_words(begins: Ints, size: int, offsets: Ints) -> Access:
     passes = sum(_bank_passes(at + offset, there, size) for offset in offsets)
     instructions = offsets.size * (at.size // LANES)
     return Access(float(instructions), 0.0, passes, float(begins.size * offsets.size * size))
-
-
-@dataclass(frozen=True, slots=True)
-class _Lines:
-    """A rectangle of shared memory as lines of neighbours: how many, how long, how far apart.
-
-    inside: the elements of each that are in bounds.
-    """
-
-    count: int
-    width: int
-    apart: int
-    inside: int
-
-    @staticmethod
-    def of(view: View, down: bool) -> _Lines | None:
-        """Return the lines of a rectangle of which only the length is bounded, if it is one."""
-        inner, apart = view.col_stride, view.row_stride
-        count, width = view.rows, view.cols
-        if down:
-            inner, apart, count, width = apart, inner, width, count
-        if view.buffer.space is Space.GLOBAL or view.ranges is not None or inner != 1 or count == 1:
-            return None
-        inside = width
-        if view.bounds:
-            excesses = [bound.excess for bound in view.bounds]
-            along = "row" if down else "col"
-            if len(excesses) > 1 or excesses[0].symbols != {along}:
-                return None
-            inside = -excesses[0].const
-        return _Lines(count, width, apart, min(inside, width))
 
 
 def tile_pass(view: View, frag: Frag, places: Placement) -> Access:
@@ -296,7 +169,7 @@ def tile_pass(view: View, frag: Frag, places: Placement) -> Access:
         begins = _grouped(rows, _TILE_ROW // itemsize)[..., :1]
         size = _TILE_ROW
     else:
-        each = 2 if frag.role is Role.ACC else max(1, _BANK_BYTES // itemsize)
+        each = 2 if frag.role is Role.ACC else max(1, WORD_BYTES // itemsize)
         begins = _grouped(where, 4 * each).reshape(places.count, -1, 8, 4, each)
         # What does not lie side by side moves element by element.
         begins = begins[..., :1] if side_by_side else begins

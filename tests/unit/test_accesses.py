@@ -1,10 +1,11 @@
-"""tcusim.timing.lanes: what one access takes, against counts by hand."""
+"""The sectors, lines and banks of one access, against counts by hand."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from tcusim.algorithms import build
 from tcusim.machine.shapes import shape_of
 from tcusim.program.grammar import (
     ROW,
@@ -18,10 +19,16 @@ from tcusim.program.grammar import (
     Space,
     View,
 )
+from tcusim.program.lanes import NarrowRows, Transfer, transfer_of
 from tcusim.program.walk import Placement
-from tcusim.timing.lanes import access_of, narrow_rows, pass_over, tile_pass
+from tcusim.timing.accesses import access_of, spread_rows, tile_pass
 
+PROGRAM = build("reduction_k")
 HERE = Placement(1, {"block": 0, "warp": 0})
+
+
+def over(written: View, read: View | None = None) -> Transfer:
+    return transfer_of(PROGRAM, (written,), (read or written,))
 
 
 def buffer(space: Space, dtype: str = "f16") -> Buffer:
@@ -37,13 +44,13 @@ def rectangle(
 
 def test_lanes_take_the_widest_vectors_that_all_rectangles_allow() -> None:
     whole = rectangle(Space.GLOBAL, 16, 64, 64, 1)
-    assert pass_over((rectangle(Space.SHARED, 16, 64, 72, 1),), (whole,)).vector == 8
+    assert over(rectangle(Space.SHARED, 16, 64, 72, 1), whole).vector == 8
     # Rows of 66 elements begin at multiples of 4 bytes.
-    assert pass_over((rectangle(Space.SHARED, 16, 64, 66, 1),), (whole,)).vector == 2
-    assert pass_over((rectangle(Space.SHARED, 16, 64, 72, 1, dtype="f32"),), (whole,)).vector == 4
+    assert over(rectangle(Space.SHARED, 16, 64, 66, 1), whole).vector == 2
+    assert over(rectangle(Space.SHARED, 16, 64, 72, 1, dtype="f32"), whole).vector == 4
     # Few elements are shared by more lanes.
     few = rectangle(Space.GLOBAL, 1, 64, 64, 1)
-    assert pass_over((few,), (few,)).vector == 2
+    assert over(few, few).vector == 2
 
 
 @pytest.mark.parametrize(
@@ -52,13 +59,13 @@ def test_lanes_take_the_widest_vectors_that_all_rectangles_allow() -> None:
 def test_sectors_and_lines_of_a_warp(stride: int, sectors: int, lines: int) -> None:
     """32 halves at a distance: 64 bytes side by side, up to a sector and a line each."""
     view = rectangle(Space.GLOBAL, 1, 32, 1, stride)
-    found = access_of(view, pass_over((view,), ()), HERE)
+    found = access_of(view, over(view), HERE)
     assert (found.instructions, found.sectors, found.lines, found.nbytes) == (1, sectors, lines, 64)
 
 
 def test_a_misaligned_row_touches_one_sector_more() -> None:
     view = View.strided(buffer(Space.GLOBAL), Index.of(3), 1, 32, 1, 1)
-    found = access_of(view, pass_over((view,), ()), HERE)
+    found = access_of(view, over(view), HERE)
     assert (found.sectors, found.lines) == (3, 1)
 
 
@@ -66,19 +73,19 @@ def test_a_misaligned_row_touches_one_sector_more() -> None:
 def test_bank_conflicts(stride: int, passes: int) -> None:
     """32 words at a distance of so many words; the same word is read once for all lanes."""
     view = rectangle(Space.SHARED, 32, 1, stride, 1, dtype="f32")
-    assert access_of(view, pass_over((view,), ()), HERE).lines == passes
+    assert access_of(view, over(view), HERE).lines == passes
 
 
 def test_wide_accesses_pass_the_banks_in_parts() -> None:
     view = rectangle(Space.SHARED, 32, 8, 8, 1)  # 16 bytes a lane
-    found = access_of(view, pass_over((view,), ()), HERE)
+    found = access_of(view, over(view), HERE)
     assert (found.instructions, found.lines, found.nbytes) == (1, 4, 512)
 
 
 def test_what_is_out_of_bounds_is_not_moved() -> None:
     bound = Bound(ROW, Index.of(8))
     view = View.strided(buffer(Space.GLOBAL), Index(), 64, 1, 1, 1, (bound,))
-    found = access_of(view, pass_over((view,), ()), HERE)
+    found = access_of(view, over(view), HERE)
     assert (found.instructions, found.sectors, found.nbytes) == (1, 1, 16)
 
 
@@ -111,18 +118,12 @@ def test_accumulators_are_stored_by_two_neighbours() -> None:
 
 def test_narrow_rows_are_moved_by_words() -> None:
     """Rows of 3, put 4 apart: a lane reads 3 words of two rows, and writes two vectors."""
-    inside = Bound(ROW, Index.of(3))
-    source = View.strided(buffer(Space.WARP), Index(), 4, 64, 1, 3, (inside,))
-    found = narrow_rows(rectangle(Space.WARP, 4, 64, 1, 4), source)
-    assert found is not None
-    read, written = found
+    read, written = spread_rows(NarrowRows(inside=3, width=4, apart=4, count=64))
     assert (read.instructions, read.lines, read.nbytes) == (3, 3, 384)
     assert (written.instructions, written.nbytes) == (2, 512)
-    apart = View.strided(buffer(Space.WARP), Index(), 4, 64, 1, 5, (inside,))
-    assert narrow_rows(rectangle(Space.WARP, 4, 64, 1, 4), apart) is None
 
 
 def test_counts_are_averages_over_warps() -> None:
     view = View.strided(buffer(Space.GLOBAL), Index.symbol("warp") * 3, 1, 32, 1, 1)
     several = Placement(2, {"warp": np.array([0, 1])})
-    assert access_of(view, pass_over((view,), ()), several).sectors == 2.5
+    assert access_of(view, over(view), several).sectors == 2.5

@@ -1,8 +1,9 @@
-"""How a warp's lanes move the rectangles of a step: by what vectors, how many at a time, and when.
+"""The work of a warp's lanes on the rectangles of a step: vectors, unrolling, tests of bounds.
 
 A vector is as many neighbouring elements as one instruction moves. Its size is decided here, for
 all the rectangles of a step; where the address of an array is known only at run time, the
-templates of `tcusim.cuh` see what it allows.
+templates of `tcusim.cuh` test its alignment. Backends emit these decisions, and `tcusim.timing`
+predicts their cost.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from enum import StrEnum
 
 from tcusim.machine import format_of
 from tcusim.program.grammar import (
-    Await,
+    COL,
+    ROW,
     Bound,
     Buffer,
     BufferRole,
+    Copy,
     Extent,
     Index,
     Locate,
@@ -25,11 +28,10 @@ from tcusim.program.grammar import (
     Ranges,
     Space,
     View,
-    accesses,
     walk,
     whole,
 )
-from tcusim.program.walk import WARP_PLACES, Guard, sites, span
+from tcusim.program.walk import WARP_PLACES
 
 LANES = 32
 # The widest access of a lane. A vector is that many bytes of the widest type of its step, not of
@@ -46,16 +48,19 @@ UNROLL = 16
 FEW_GROUPS = 2
 # Vectors of one element of a lane from which on one test for all of them is worth two loops.
 GUARDED = 4
-# What a status word takes.
+# The widest narrow rows; their elements are all in registers.
+WIDEST_NARROW = 32
+# Elements of two bytes of narrow rows that a lane writes at once, at least.
+LEAST_SPREAD = 4
+# Bytes of a word of shared memory.
+WORD_BYTES = 4
+# Bytes of a status word.
 STATUS_BYTES = 8
 # The least that tcu::Piece reads.
 LEAST_GATHERED = 4
 # Elements of a rectangle from which on vectors that begin at single ones are put together of
 # aligned ones: on an H200 rows of 999 then took two thirds of the time, and of 333 a quarter more.
 LEAST_SHIFTED = 768
-# How much of an input L2 reads ahead of the blocks that run: as much as they themselves read, or
-# more. Measured on an H200: 2 to 8 MB are equally good, and 16 MB are bad for its L2 of 50 MB.
-FETCHED_BYTES = 2**22
 
 
 class Where(StrEnum):
@@ -347,54 +352,73 @@ def end_with_array(program: Program, view: View) -> bool:
     return all(limit is not None and Extent(limit) == view.buffer.size for limit in limits)
 
 
-# --- Reads ahead of blocks that wait --------------------------------------------------------------
+# --- Rows that are too narrow for vectors ---------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
-    """Elements of an input that the block with a ticket `later` by so many reads.
+class NarrowRows:
+    """A copy within shared memory of rows that follow each other, spread with zeros behind each.
 
-    They are `count` from place `first` on, in terms of that block's place in the grid.
+    Segments of a few elements follow each other in memory, and each has a row of its own in a tile.
+    Element by element, a lane would spend more instructions on addresses than on moves. Here a lane
+    takes as many rows as begin at a word of 4 bytes together, at addresses known at compile time.
+
+    inside: elements of each row. width: of each row with its zeros. apart: elements from row to row
+    of the copy. count: rows.
     """
 
-    buffer: Buffer
-    later: int
-    first: Index
+    inside: int
+    width: int
+    apart: int
     count: int
 
 
-def fetches(program: Program) -> list[Fetch]:
-    """Return what is read ahead: where all blocks wait for others, what of inputs lies together.
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """A rectangle as lines of neighbours: how many, how long, and their distance in elements.
 
-    Blocks start in the order of their tickets, so that it is known which of them comes when.
+    inside: the elements of each line that are in bounds.
     """
-    waits = (site for site in sites(program) if isinstance(site.step, Await))
-    if not any(_of_warp(site.guards) for site in waits):
-        return []
-    found: dict[tuple[Buffer, Index], tuple[int, int]] = {}
-    for site in sites(program):
-        for view in accesses(site.step).views_read:
-            if view.buffer.role is not BufferRole.INPUT or view.ranges is not None:
-                continue
-            across = program.warp_columns
-            sides = {"warp": program.warps, "warp_row": program.warps // across}
-            sides |= {"warp_col": across, "row": view.rows, "col": view.cols}
-            sides |= {loop.var: loop.count.constant or 1 for loop in site.loops}
-            box = {name: (0, count - 1) for name, count in sides.items()}
-            inner = Index(tuple(term for term in view.address.terms if term[0] in box))
-            low, high = span(inner + view.address.const, box)
-            key = view.buffer, view.address - inner - view.address.const
-            least, most = found.get(key, (low, high))
-            found[key] = min(least, low), max(most, high)
-    result = []
-    for (buffer, base), (low, high) in found.items():
-        count = high + 1 - low
-        later = max(1, FETCHED_BYTES // (count * format_of(buffer.dtype).itemsize))
-        result.append(Fetch(buffer, later, base + low, count))
-    return result
+
+    count: int
+    width: int
+    apart: int
+    inside: int
+
+    @staticmethod
+    def of(view: View, *, down: bool) -> _Lines | None:
+        """Return the lines of a rectangle of shared memory whose place is known, if it has any."""
+        inner, apart = view.col_stride, view.row_stride
+        count, width = view.rows, view.cols
+        if down:
+            inner, apart, count, width = apart, inner, width, count
+        known = view.buffer.space is not Space.GLOBAL and view.ranges is None
+        if not known or inner != 1 or view.offset != Index() or count == 1:
+            return None
+        inside = width
+        if view.bounds:
+            (bound, *others) = view.bounds
+            inside = bound.rhs.const
+            if others or bound != Bound(ROW if down else COL, Index.of(inside)):
+                return None
+        return _Lines(count, width, apart, min(inside, width))
 
 
-def _of_warp(guards: tuple[Guard, ...]) -> bool:
-    """Return whether a step is there in every block, in some warp."""
-    bounds = (bound for guard in guards for bound in guard.bounds)
-    return all(bound.excess.symbols <= WARP_PLACES for bound in bounds)
+def narrow_rows(step: Copy) -> NarrowRows | None:
+    """Return the rows of a copy of narrow rows that get zeros behind them, None for any other.
+
+    The other way, where rows lose their ends, this is no faster: a lane would read several
+    neighbours of four bytes, with bank conflicts between the lanes.
+    """
+    if step.plus is not None or step.only is not None or step.odd:
+        return None
+    down = step.dst.row_stride == 1 and step.dst.col_stride != 1
+    dst, src = (_Lines.of(view, down=down) for view in (step.dst, step.src))
+    if dst is None or src is None or dst.inside < dst.width or src.inside > WIDEST_NARROW:
+        return None
+    dtype = step.dst.buffer.dtype
+    pairs = dtype == step.src.buffer.dtype and 2 * format_of(dtype).itemsize == WORD_BYTES
+    follow = src.inside < src.width and src.apart == src.inside and dst.count % 2 == 0
+    if not (pairs and follow and dst.width % LEAST_SPREAD == dst.apart % LEAST_SPREAD == 0):
+        return None
+    return NarrowRows(src.inside, dst.width, dst.apart, dst.count)
