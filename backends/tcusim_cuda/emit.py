@@ -63,6 +63,7 @@ from tcusim.program.lanes import (
     Where,
     known_steps,
     narrow_rows,
+    rows_of,
     transfer_of,
     varying,
 )
@@ -86,7 +87,7 @@ from tcusim_cuda.moves import (
 )
 from tcusim_cuda.prefetch import fetches
 from tcusim_cuda.shifted import ShiftedRun, shifted_run
-from tcusim_cuda.sums import prefix_lines, rows_of
+from tcusim_cuda.sums import prefix_lines
 from tcusim_cuda.text import (
     C_TYPES,
     ascii_text,

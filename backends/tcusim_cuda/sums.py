@@ -7,120 +7,14 @@ hold.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tcusim.machine import format_of
-from tcusim.program.grammar import Bound, Prefix, Program, Ranges, Space, View
-from tcusim.program.lanes import (
-    LANES,
-    UNROLL,
-    Alignment,
-    Transfer,
-    Where,
-    aligned_like,
-    transfer_of,
-)
+from tcusim.program.grammar import Prefix, View
+from tcusim.program.lanes import LANES, UNROLL, Rows, Transfer, Where
 from tcusim_cuda.moves import c_test, read, taking, write
 from tcusim_cuda.text import C_TYPES, c_literal, c_place, c_pointer
 
-__all__ = ["Rows", "prefix_lines", "rows_of"]
-
-# Elements that a lane holds at a time, so that its loads are in flight together.
-HELD = 32
-# Elements of a row that a lane holds, if there are so many: what it adds up by itself takes no
-# shuffle.
-NEIGHBOURS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """How lanes share out the rows of a Prefix.
-
-    how: their vectors of the source. to: those of the result, if it is as large. each: neighbours
-    that a lane holds of a piece of a row. lanes: of a row, a power of 2. pieces: of a long row,
-    each of which takes all lanes. at_once: rows that all lanes have at a time. held: how often they
-    take so many before they add them up.
-    """
-
-    how: Transfer
-    to: Transfer
-    each: int
-    lanes: int
-    pieces: int
-    at_once: int
-    held: int
-
-    @property
-    def turns(self) -> int:
-        """How often the lanes take rows."""
-        return -(-self.how.rows // self.at_once)
-
-    @property
-    def size(self) -> int:
-        """Elements that the lanes of a row have room for."""
-        return self.each * self.lanes * self.pieces
-
-    @property
-    def is_even(self) -> bool:
-        """Whether all lanes have rows each time."""
-        return self.how.rows % (self.at_once * self.held) == 0
-
-    def meet_in_banks(self, dst: View) -> bool:
-        """Return whether lanes that write all of their vectors in one order use the same banks.
-
-        Of rows in shared memory that they fill.
-        """
-        fills = self.to.cols == self.size and self.to.where[0] is Where.ALIGNED
-        shared = dst.buffer.space is not Space.GLOBAL and not dst.bounds
-        return fills and shared and self.each >= 2 * self.to.vector > 2
-
-    @property
-    def guard(self) -> list[Bound | Alignment | Ranges]:
-        """What must hold so that all vectors are in bounds and aligned."""
-        return list(dict.fromkeys([*self.to.guard, *self.how.guard]))
-
-
-def rows_of(
-    program: Program, step: Prefix, tiled: frozenset[str], known: frozenset[str] | None
-) -> Rows:
-    """Return how lanes share out a step's rows, in vectors where memory allows them."""
-    how, to = _vectors(program, step, tiled, known)
-    size = 1 << (how.cols - 1).bit_length()
-    neighbours = max(how.vector, to.vector, NEIGHBOURS)
-    lanes = min(LANES, max(1, size // neighbours))
-    # Lanes read what lies together. For prefixes it is better that they hold what does.
-    pieces = max(1, size // (lanes * neighbours)) if step.sums_alone else 1
-    each = size // (lanes * pieces)
-    at_once = LANES // lanes
-    turns = -(-how.rows // at_once)
-    # Groups of about one size.
-    groups = -(-turns // max(1, min(turns, HELD // (each * pieces))))
-    return Rows(how, to, each, lanes, pieces, at_once, -(-turns // groups))
-
-
-def _vectors(
-    program: Program, step: Prefix, tiled: frozenset[str], known: frozenset[str] | None
-) -> tuple[Transfer, Transfer]:
-    """Return how the elements are read, and how the results are written.
-
-    Results of the elements' size go where these are read; others in vectors of their own.
-    """
-    src, dst = step.src, step.dst
-    if step.sums_alone:
-        dst = aligned_like(src)
-    if format_of(dst.buffer.dtype).itemsize == format_of(src.buffer.dtype).itemsize:
-        how = _along_rows(transfer_of(program, (dst,), (src,), tiled, known))
-        return how, how
-    how = transfer_of(program, (aligned_like(src),), (src,), tiled, known)
-    to = transfer_of(program, (dst,), (aligned_like(dst),), tiled, known)
-    return _along_rows(how), _along_rows(to)
-
-
-def _along_rows(how: Transfer) -> Transfer:
-    """Return how lanes move a rectangle along its rows, one by one if memory lies otherwise."""
-    if not how.down:
-        return how
-    return Transfer(how.rows, how.cols, 1, down=False, where=(Where.ANYWHERE,) * 2)
+__all__ = ["prefix_lines"]
 
 
 def prefix_lines(step: Prefix, rows: Rows) -> list[str]:

@@ -6,7 +6,7 @@ Of a long loop some rounds are followed, and the last one stands for the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Final, TypeAlias
 
@@ -45,10 +45,12 @@ from tcusim.program.grammar import (
 from tcusim.program.lanes import (
     LANES,
     WORD_BYTES,
+    Rows,
     Transfer,
     Where,
     known_steps,
     narrow_rows,
+    rows_of,
     transfer_of,
     varying,
 )
@@ -63,7 +65,7 @@ from tcusim.timing.accesses import (
 
 __all__ = ["Latencies", "Work", "work_of"]
 
-_Moving: TypeAlias = Copy | Split | Map | Prefix | Publish | Await
+_Elementwise: TypeAlias = Copy | Split | Map | Publish | Await
 
 # Rounds of a loop that are followed.
 _FOLLOWED: Final = 3
@@ -172,17 +174,14 @@ _INSTRUCTIONS: Final = {
 }
 
 
-def _arithmetic(step: _Moving, vector: int) -> float:
+def _arithmetic(step: _Elementwise) -> float:
     """Return the instructions of a warp for the elements themselves: additions and conversions.
 
-    Two neighbours of two bytes are converted together. vector: elements of its source that a lane
-    reads at once.
+    Two neighbours of two bytes are converted together.
     """
     if isinstance(step, Map):
         each = sum(_INSTRUCTIONS[one] for one in step.formula.operations)
         return each * step.dst.rows * step.dst.cols / LANES
-    if isinstance(step, Prefix):
-        return _additions(step, vector)
     written = step.dsts if isinstance(step, Split) else (step.dst,)
     each = 1.0 if isinstance(step, Copy) and step.plus is not None else 0.0
     for view in written:
@@ -191,14 +190,9 @@ def _arithmetic(step: _Moving, vector: int) -> float:
     return each * step.src.rows * step.src.cols / LANES
 
 
-def _additions(step: Prefix, vector: int) -> float:
-    """Return the instructions of a warp for the additions of rows, and for the shuffles between.
-
-    vector: elements of a row that a lane reads at once.
-    """
-    size = 1 << (step.src.cols - 1).bit_length()
-    lanes = min(LANES, -(-size // vector))
-    each, between = size // lanes, lanes.bit_length() - 1
+def _additions(step: Prefix, rows: Rows) -> float:
+    """Return the instructions of a warp for the additions of rows, and for the shuffles between."""
+    each, between = rows.each * rows.pieces, rows.lanes.bit_length() - 1
     alone = each.bit_length() - 1
     if step.sums_alone:
         of_lane = 2.0 * each - 1 + 2 * between
@@ -206,7 +200,7 @@ def _additions(step: Prefix, vector: int) -> float:
         # Half of a pair is added to in each round; between lanes all that a lane holds.
         of_lane = each + each * alone / 2 + between * (2 + each)
     of_lane += each * step.squares
-    return of_lane * -(-step.src.rows * lanes // LANES)
+    return of_lane * rows.turns
 
 
 class _Walk:
@@ -306,7 +300,7 @@ class _Walk:
         taken = self.all.holds(step.bounds)
         if step.not_finite is not None:
             # Data are finite, as a rule: the warp looks, and takes the other branch.
-            over = self._transfer((step.not_finite,), (step.not_finite,))
+            over = self._alone(step.not_finite)
             self._wait(self._when_there(step.not_finite))
             self._read(step.not_finite, over, who & taken, times)
             self._wait(self.now + self.latencies.shared)
@@ -344,8 +338,10 @@ class _Walk:
                 self._wait(self.ready.get(src.name, 0.0))
                 self._tile(dst, src, who, times, written=True)
                 self._written(dst)
-            case Copy() | Split() | Map() | Prefix() | Publish() | Await():
+            case Copy() | Split() | Map() | Publish() | Await():
                 self._move(step, who, times)
+            case Prefix():
+                self._add_rows(step, who, times)
             case Sync(scope):
                 self._issue(1.0, warps)
                 if scope is Scope.BLOCK:
@@ -357,8 +353,7 @@ class _Walk:
                     f"offsets, which the program does not tell. Ask for segments of one size."
                 )
 
-    def _move(self, step: _Moving, who: Mask, times: float) -> None:
-        touched = accesses(step)
+    def _move(self, step: _Elementwise, who: Mask, times: float) -> None:
         narrow = narrow_rows(step) if isinstance(step, Copy) else None
         if isinstance(step, Copy) and narrow is not None:
             reads, writes = spread_rows(narrow)
@@ -370,23 +365,33 @@ class _Walk:
             self._count(step.dst, writes, who, times, written=True)
             self._written(step.dst)
             return
-        written = touched.views_written
-        if isinstance(step, Prefix):
-            written = (step.src if step.sums_alone else step.dst,)
+        touched = accesses(step)
         read = touched.views_read
         if isinstance(step, Map):
             read = varying(read) or read
-        over = self._transfer(written, read)
-        shifted = {
-            view
-            for view, where in zip((*written, *read), over.where, strict=True)
-            if where is Where.SHIFTED
-        }
-        arrives = self.now
+        over = transfer_of(self.program, touched.views_written, read, known=self._known)
+        self._pass(step, over, over, _arithmetic(step), who, times)
+
+    def _add_rows(self, step: Prefix, who: Mask, times: float) -> None:
+        rows = rows_of(self.program, step, frozenset(), self._known)
+        self._pass(step, rows.how, rows.to, _additions(step, rows), who, times)
+
+    def _pass(
+        self,
+        step: _Elementwise | Prefix,
+        over: Transfer,
+        to: Transfer,
+        arithmetic: float,
+        who: Mask,
+        times: float,
+    ) -> None:
+        """Read by one transfer, compute, and write by another, or by that of the result."""
+        touched, arrives = accesses(step), self.now
+        shifted = Where.SHIFTED in over.where
         for view in touched.views_read:
             self._wait(self._when_there(view))
             access = self._read(view, over, who, times)
-            if view in shifted:
+            if shifted and view.buffer.role is BufferRole.INPUT:
                 self._shift(access, over.vector * format_of(view.buffer.dtype).itemsize, who, times)
             arrives = max(arrives, self._when_read(view))
             if view.buffer.space is Space.GLOBAL:
@@ -394,18 +399,18 @@ class _Walk:
         here = not any(view.buffer.space is Space.GLOBAL for view in touched.views_read)
         if here or isinstance(step, Await):
             self._wait(arrives)
-        vector = self._transfer((step.src,), (step.src,)).vector if isinstance(step, Prefix) else 1
-        self._issue(_arithmetic(step, vector), float(who.sum()) * times)
+        self._issue(arithmetic, float(who.sum()) * times)
         for view in touched.views_written:
-            alike = (view.rows, view.cols) == (over.rows, over.cols)
-            of_view = over if alike else self._transfer((view,), (view,))
+            alike = (view.rows, view.cols) == (to.rows, to.cols)
+            of_view = to if alike else self._alone(view)
             self._read(view, of_view, who, times, written=True)
             self._written(view, max(self.now, arrives))
 
     # --- Accesses ----------------------------------------------------------------------------
 
-    def _transfer(self, written: Sequence[View], read: Sequence[View]) -> Transfer:
-        return transfer_of(self.program, written, read, known=self._known)
+    def _alone(self, view: View) -> Transfer:
+        """Return the transfer of one rectangle."""
+        return transfer_of(self.program, (view,), (view,), known=self._known)
 
     def _read(
         self, view: View, over: Transfer, who: Mask, times: float, *, written: bool = False

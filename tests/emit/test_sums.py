@@ -20,8 +20,9 @@ from tcusim.program.grammar import (
     Space,
     View,
 )
+from tcusim.program.lanes import Rows, rows_of
 from tcusim_cuda.emit import emit
-from tcusim_cuda.sums import Rows, prefix_lines, rows_of
+from tcusim_cuda.sums import prefix_lines
 
 LENGTH = Index.symbol("length")
 IN = Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT)
