@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import functools
 import gc
@@ -225,11 +226,22 @@ class _Tally:
     def __init__(self) -> None:
         self.passed = 0
         self.gpu_passed = 0
+        self.drawn: collections.Counter[str] = collections.Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and report.passed:
             self.passed += 1
             self.gpu_passed += "gpu" in report.keywords
+        if report.when == "call":
+            for name, value in report.user_properties:
+                self.drawn.update(
+                    value if name == "drawn calls" and isinstance(value, dict) else {}
+                )
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.drawn:
+            each = ", ".join(f"{n} {end}" for end, n in sorted(self.drawn.items()))
+            terminalreporter.write_line(f"{self.drawn.total()} drawn calls: {each}")
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

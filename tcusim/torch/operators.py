@@ -79,7 +79,7 @@ _SUMMED: Final = frozenset(
 def result_type(dtype: Any, given: Any) -> Any:
     """Return the type of a result: that which is asked for, or as torch has it."""
     if dtype is not None:
-        if dtype not in _SUMMED:
+        if not isinstance(dtype, torch.dtype) or dtype not in _SUMMED:
             raise InputError(
                 f"dtype must be a torch.dtype of real numbers of 16 bits or more, or of integers; "
                 f"got {dtype!r}"

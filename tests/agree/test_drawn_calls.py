@@ -1,17 +1,22 @@
 """Calls drawn from the whole public surface: right results, or an error with a sentence.
 
-`TCUSIM_DRAWN_CASES=20000 pytest tests/agree/test_drawn_calls.py` draws as many calls of each
-function, others in each run; an ordinary run takes a few of each, the same ones each time.
+`TCUSIM_DRAWN_CASES=2000 pytest -n 8 tests/agree/test_drawn_calls.py` draws as many calls of each
+function, others in each run, in parts that workers share; an ordinary run takes a few of each, the
+same ones each time. `TCUSIM_DRAWN_SEED` repeats a run. The session ends with the number of calls.
 """
 
 from __future__ import annotations
 
+import collections
 import os
-from collections.abc import Iterator
+import time
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from drawn import (
@@ -31,52 +36,69 @@ from drawn_commands import COMMANDS, check_command, command_lines, folder
 from drawn_frameworks import CALLS, check_twin, twins
 
 CASES = int(os.environ.get("TCUSIM_DRAWN_CASES", "0"))
+SEED = os.environ.get("TCUSIM_DRAWN_SEED") or str(time.time_ns())
+# Cases of one test item: some seconds of the dearest calls.
+PART = 200
+PARTS = -(-CASES // PART)
+
+Drawn = Callable[[int, st.SearchStrategy[Any], Callable[[Any], str]], None]
 
 
-def cases(usual: int) -> settings:
-    """Return so many cases, or as many as are asked for."""
-    return settings(
-        max_examples=CASES or usual,
-        deadline=None,
-        derandomize=not CASES,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
+@pytest.fixture(params=range(PARTS) if CASES else None)
+def drawn(request: pytest.FixtureRequest) -> Drawn:
+    """Return what checks so many cases of a strategy, or a part of those that are asked for."""
+
+    def drawn(usual: int, strategy: st.SearchStrategy[Any], check: Callable[[Any], str]) -> None:
+        ends: collections.Counter[str] = collections.Counter()
+
+        @settings(
+            max_examples=min(PART, CASES - PART * request.param) if CASES else usual,
+            deadline=None,
+            derandomize=not CASES,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(strategy)
+        def each(one: Any) -> None:
+            ends[check(one)] += 1
+
+        if CASES:
+            seed(zlib.crc32(f"{SEED} {request.node.name}".encode()))(each)
+        try:
+            each()
+        except Exception as error:
+            error.add_note(f"TCUSIM_DRAWN_CASES={CASES} TCUSIM_DRAWN_SEED={SEED} repeats it.")
+            raise
+        finally:
+            # A report takes this to the main process: see conftest.py.
+            request.node.user_properties.append(("drawn calls", dict(ends)))
+
+    return drawn
 
 
 @pytest.mark.parametrize("name", SEGMENT_CALLS)
-@cases(40)
-@given(data=st.data())
-def test_sums_and_scans(name: str, data: st.DataObject) -> None:
-    check(data.draw(segment_calls(name)))
+def test_sums_and_scans(drawn: Drawn, name: str) -> None:
+    drawn(40, segment_calls(name), check)
 
 
 @pytest.mark.parametrize("name", ["sum", "cumsum", "segmented_sum", "segmented_cumsum"])
-@cases(3)
-@given(data=st.data())
-def test_strategies(name: str, data: st.DataObject) -> None:
-    check_strategies(*data.draw(plans_of(name)))
+def test_strategies(drawn: Drawn, name: str) -> None:
+    drawn(3, plans_of(name), check_strategies)
 
 
 @pytest.mark.parametrize("name", PER_SEGMENT)
-@cases(20)
-@given(data=st.data())
-def test_results_of_each_segment(name: str, data: st.DataObject) -> None:
-    check(data.draw(per_segment_calls(name)))
+def test_results_of_each_segment(drawn: Drawn, name: str) -> None:
+    drawn(20, per_segment_calls(name), check)
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-@cases(30)
-@given(data=st.data())
-def test_products(name: str, data: st.DataObject) -> None:
-    check(data.draw(product_calls(name)))
+def test_products(drawn: Drawn, name: str) -> None:
+    drawn(30, product_calls(name), check)
 
 
 @pytest.mark.parametrize("name", OTHERS)
-@cases(10)
-@given(data=st.data())
-def test_every_other_function(name: str, data: st.DataObject) -> None:
-    check(data.draw(other_calls(name)))
+def test_every_other_function(drawn: Drawn, name: str) -> None:
+    drawn(10, other_calls(name), check)
 
 
 @pytest.fixture(scope="module")
@@ -89,16 +111,12 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-@cases(8)
-@given(data=st.data())
-def test_command_lines(there: None, name: str, data: st.DataObject) -> None:
-    check_command(data.draw(command_lines(name)))
+def test_command_lines(drawn: Drawn, there: None, name: str) -> None:
+    drawn(8, command_lines(name), check_command)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("library", "name"), [(one, name) for one in CALLS for name in CALLS[one]])
-@cases(12)
-@given(data=st.data())
-def test_libraries(library: str, name: str, data: st.DataObject) -> None:
+def test_libraries(drawn: Drawn, library: str, name: str) -> None:
     pytest.importorskip(library)
-    check_twin(data.draw(twins(library, name)))
+    drawn(12, twins(library, name), check_twin)

@@ -345,6 +345,7 @@ def _reasons_of_algorithm(
     if (name == row.alias or row.combines == ("mma",)) and len(pairs) > 1:
         # Parts of numbers, and digits, are not rounded to operands.
         yield f"'{name}' is run as (the paper prints it|printed)|takes one part; take"
+        yield f"'{name}' rounds partial sums to float16, and on "
 
 
 @st.composite
@@ -650,15 +651,16 @@ def plans_of(draw: st.DrawFn, operation: str) -> tuple[dict[str, Any], Array]:
     return keywords, np.asarray(values(draw, (length,), dtype, "floats"))
 
 
-def check_strategies(keywords: dict[str, Any], x: Array) -> None:
+def check_strategies(drawn: tuple[dict[str, Any], Array]) -> str:
     """Follow every strategy: the chosen one can be named, and all that apply have its bits."""
+    keywords, x = drawn
     chosen, why = _planned(keywords)
     if chosen is None:
         valid = [*reasons("", x.dtype, keywords | {"dtype": None}, x.size)]
         if keywords.get("segment_size", 1) > x.size:
             valid.append("^segment_size .* is longer than the axis")
         assert any(re.search(one, why) for one in valid), f"{keywords}: {why}"
-        return
+        return "refused"
     bits = chosen(x).tobytes()
     for name in ("short", "panels", "single_pass"):
         plan, why = _planned(keywords | {"strategy": name})
@@ -667,6 +669,7 @@ def check_strategies(keywords: dict[str, Any], x: Array) -> None:
             continue
         assert name != chosen.strategy, f"{keywords}: the chosen strategy is refused: {why}"
         assert re.search("does not apply to .* it is for segments", why), why
+    return "returned"
 
 
 def _planned(keywords: dict[str, Any]) -> tuple[tcusim.Plan | None, str]:
@@ -786,14 +789,19 @@ _FLAGS = {
     "exact_inputs",
 }
 # Why usual values may be refused that do not go together: sentences of each function, as patterns.
+_PAIR = (
+    "^unknown architecture \\('volta', 'hopper'\\)",
+    "^arch must be a name, got \\('volta', 'h",
+)
 _TYPES = (
+    *_PAIR, "^acc='f16' is for float16 input, not ",
     r"accumulates in \w+( or \w+)* here$", r"no rule for \w+ operands; this arch", r"use arch='",
-    "^unknown architecture \\('volta', 'hopper'\\)", "^arch must be a name, got \\('volta', 'h",
     "^unknown accumulator '", "^unknown type '(float.*)?'\\.", "does not take .* It takes: ",
     r"^\w+x\w+ has no .*; it has ", "has no mma.sync m.* is the first$",
     r"w\w+ does not take \w+; ",
 )
 _SIZES = (
+    *_PAIR,
     "is not a multiple of .*, the elements that one block takes", "inputs must be (a, b|in); got ",
     "^backend must be a backend or its name, got None", "there is no warp .*; the grid has",
 )
@@ -817,7 +825,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "explain": (*_TYPES, "a and b must be vectors, or matrices with a cell", "^c must be one numb",
                 "of two matrices, cell must say which", "with a cell, a must be ", "of cell must"),
     "explain_matmul": (*_TYPES, *_FACTORS),
-    "interpret": (*_SIZES, "^unknown architecture \\('volta', 'h"),
+    "interpret": _SIZES,
     "layout": (*_TYPES, "^wgmma takes operands from ", "^no GPU has the shape ",
                "^unknown order None", "takes . by columns only", "^nobody told where ",
                "^there are maps of NVIDIA's GPUs alone"),
