@@ -25,8 +25,8 @@ class DeviceArray:
     library: "torch", "cupy", "gpuarray", "jax" or "other". address: of its first element. dtype:
     its library's name of the element type. contiguous: whether no other bytes lie between its
     elements, and the last axis is the fastest. writable: whether its library lets us write. device:
-    None where its library does not say. stream: the one on which its library works on it. keep:
-    what must stay alive besides.
+    None if its library does not report it. stream: its library's stream for it. keep: other objects
+    that must stay alive.
     """
 
     name: str

@@ -76,8 +76,8 @@ class Toolkit:
     """The compiler and the headers that were found on this machine.
 
     version: NVRTC's. targets: the compute capabilities that it compiles for. include: folders.
-    headers: CUDART_VERSION of the headers, such as 12090. nvrtc: `cuda.bindings.nvrtc`, or what has
-    its calls.
+    headers: CUDART_VERSION of the headers, such as 12090. nvrtc: `cuda.bindings.nvrtc`, or an
+    object with its calls.
     """
 
     version: tuple[int, int]
@@ -162,7 +162,7 @@ def compile_kernel(kernel: AnyKernel, sm: int, *, options: Iterable[str] = ()) -
 
 
 def _key(kernel: AnyKernel, toolkit: Toolkit, options: Sequence[str]) -> str:
-    """Return a name for everything on which the machine code depends."""
+    """Return the cache key of the machine code, from all of its inputs."""
     own_headers = {path.name: path.read_text() for path in sorted(INCLUDE.glob("*.cuh"))}
     parts = [kernel.text, own_headers, list(options), toolkit.version, toolkit.headers]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
@@ -268,7 +268,7 @@ def _compile_text(
 
 
 def _value(result: tuple[Any, ...]) -> Any:
-    """Return the values of a call of the bindings, whose status must be success."""
+    """Return the values of a call of the bindings; its status must be success."""
     status, *values = result
     if int(status):
         raise BackendUnavailable(f"NVRTC failed: {status}. {REMEDY}")
@@ -276,9 +276,9 @@ def _value(result: tuple[Any, ...]) -> Any:
 
 
 def _filled(size_of: Any, fill: Any, program: Any) -> bytes:
-    """Return bytes that a call writes into a buffer, whose size another call tells."""
+    """Return the bytes that a call writes into a buffer; another call gives its size."""
     # The bindings write into an object of type bytes. Python shares those of one byte: the only
-    # thing ever written into one is the zero that ends an empty log, which is what it holds.
+    # thing ever written into one is the zero that ends an empty log, and a new one has it.
     buffer = bytes(_value(size_of(program)))
     _value((*fill(program, buffer), None))
     return buffer
@@ -350,7 +350,7 @@ def _find_headers(major: int) -> tuple[tuple[Path, ...], int]:
 def _header_sets() -> Iterator[tuple[Path, ...]]:
     """Yield sets of folders to look in: of pip packages first, then of toolkits."""
     roots = _nvidia_packages()
-    # The packages of CUDA 12 lack crt/, which is in two others, one of them of CUDA 13.
+    # The packages of CUDA 12 lack crt/: two others have it, one of them of CUDA 13.
     yield _existing(
         root / part / "include" for part in ("cuda_runtime", "cuda_nvcc", "cu13") for root in roots
     )
@@ -362,7 +362,7 @@ def _header_sets() -> Iterator[tuple[Path, ...]]:
 
 
 def _nvidia_packages() -> list[Path]:
-    """Return the folders `nvidia` into which pip installs NVIDIA's packages."""
+    """Return the folders `nvidia` of NVIDIA's packages from pip."""
     spec = importlib.util.find_spec("nvidia")
     if spec is None or spec.submodule_search_locations is None:
         return []

@@ -1,4 +1,4 @@
-"""Read a cubin: what a kernel needs of a GPU, and how many tensor-core instructions it has.
+"""Read a cubin: a kernel's resources, and its number of tensor-core instructions.
 
 A cubin is an ELF file. Nothing but the file is needed here: no GPU, no driver, no disassembler.
 """
@@ -14,7 +14,7 @@ from typing import Final
 
 from tcusim.errors import InputError
 
-# The low 12 bits of a 16-byte machine instruction say what it does.
+# The low 12 bits of a 16-byte machine instruction are its opcode.
 # 0x236 is HMMA of sm_70: so shown by nvdisasm 12.8 (`HMMA.884.F32.F32.STEP0`). The others were read
 # from nvdisasm 13.5 beside the bytes of WMMA kernels for sm_75, 80, 86, 89, 90, 100, 103 and 120:
 # HMMA.1688, HMMA.16816 (f16, bf16) and HMMA.1684 (tf32); IMMA.8816 and IMMA.16816 (s8, u8);
@@ -36,7 +36,7 @@ _NO_BITS: Final = 8  # a section that takes memory but no room in the file
 
 # Records of `.nv.info`: a byte for the form, one for the attribute, two for the size. Form 4 is
 # followed by so many bytes: here a symbol's number and a value. The attributes were established by
-# comparing with what `ptxas -v` prints for sm_70 to sm_120.
+# comparing with the output of `ptxas -v` for sm_70 to sm_120.
 _FORM_SIZED: Final = 4
 _REGISTERS: Final = 0x2F
 _STACK_BYTES: Final = 0x12
@@ -53,10 +53,10 @@ _SHIFTING_ABI: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one kernel needs, and what is in its machine code.
+    """The resources of one kernel, and the contents of its machine code.
 
     registers: of a thread. shared_bytes: static shared memory of a block. stack_bytes: local memory
-    of a thread, where the compiler keeps what does not fit in registers. instructions: in all, the
+    of a thread, for spilled registers and local arrays. instructions: in all, the
     padding included. tensor_core: how many of each kind, such as ``{"HMMA": 2}``; empty if none.
     On sm_70 the kind is ``"HMMA.884"``: one 16x16x16 mma takes 16 of them (f32) or 8 (f16).
     """
@@ -69,7 +69,7 @@ class Usage:
 
 
 def read_usage(cubin: bytes, kernel: str) -> Usage:
-    """Return what the kernel of this name needs.
+    """Return the resources of the kernel of this name.
 
     Raises
     ------
@@ -129,7 +129,7 @@ class _Elf:
 
     @property
     def reserved_bytes(self) -> int:
-        """What a section of shared memory counts besides the kernel's own."""
+        """The reserved bytes in a section of shared memory, besides the kernel's own."""
         abi: int
         flags: int
         abi, flags = struct.unpack_from("<8xB39xI", self._data)

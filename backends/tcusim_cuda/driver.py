@@ -58,7 +58,7 @@ class DriverMemory:
 
     def __init__(self, driver: Driver, nbytes: int) -> None:
         self.address = driver.allocate(nbytes)
-        # At the end of the process the driver frees what is left.
+        # At the end of the process the driver frees the rest.
         weakref.finalize(self, driver.free, self.address).atexit = False
 
 
@@ -147,7 +147,7 @@ class Driver:
         self._call("cuCtxSetCurrent", context)
 
     def primary_context(self, device: int) -> int:
-        """Return a device's primary context, which the runtime and its libraries use."""
+        """Return a device's primary context, shared with the runtime and its libraries."""
         if device not in self._primary:
             # It is never released: arrays of other libraries live in it to the end.
             context = self._call("cuDevicePrimaryCtxRetain", self._device(device))
@@ -166,7 +166,7 @@ class Driver:
     def restored_context(self, there: int = 0) -> Iterator[None]:
         """Make a context the thread's if one is given, and give the thread back its own afterwards.
 
-        A thread that had none is left in that of GPU 0, which is where libraries take it to be.
+        A thread without a context is left in that of GPU 0, the libraries' default.
         """
         before = self.current_context()
         if there not in (0, before):
@@ -369,11 +369,11 @@ class Driver:
         return bool(status) or int(how) != 0
 
     def stream(self, handle: int) -> Any:
-        """Return the bindings' own object for a stream, with which they launch fastest."""
+        """Return the bindings' own object for a stream, the fastest to launch with."""
         return self._cuda.CUstream(handle)
 
     def load(self, cubin: bytes, name: str) -> Any:
-        """Return a function of a cubin, which stays loaded as long as its context."""
+        """Return a function of a cubin; it stays loaded as long as its context."""
         module = self._call("cuModuleLoadData", cubin)
         return self._call("cuModuleGetFunction", module, name.encode())
 
@@ -388,7 +388,7 @@ class Driver:
         """Return a launcher of a function from `load` on a stream from `stream`.
 
         sizes: blocks, threads of a block, and bytes of dynamic shared memory. arguments: the
-        address of an array with the address of each argument, which are read at each launch.
+        address of an array with the address of each argument; each launch reads them.
         """
         blocks, threads, shared = sizes
         ask = functools.partial(

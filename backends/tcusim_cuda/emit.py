@@ -1,7 +1,7 @@
 """Program -> CUDA C++: pure text, one statement or loop a step, the listing line above each.
 
 Read it beside `tcusim/simulate/interpreter.py`: both list the same cases in the same order, that
-file with what a step does to arrays, this one with what it says in CUDA. Neither knows of numerics
+file with a step's effect on arrays, this one with its CUDA statements. Neither knows of numerics
 here: a fragment is opaque and the GPU's own unit multiplies it.
 
 A tile that one instruction multiplies becomes `nvcuda::wmma` fragments, or those of `tcusim.cuh`
@@ -164,7 +164,7 @@ def emit(program: Program, *, standalone: bool = False) -> Kernel:
     Parameters
     ----------
     program : Program
-        What the kernel does.
+        The steps of the kernel.
     standalone : bool
         Put tcusim.cuh into the text, in place of the line that includes it.
 
@@ -225,7 +225,7 @@ def instruction_for(program: Program) -> Instruction:
     )
 
 
-# What a program without products has: every GPU with tensor cores runs it.
+# For a program without products: every GPU with tensor cores runs it.
 _ANY = Instruction(MmaShape(16, 16, 16), Operands("f16", "f32", 70, "wmma"), (1, 1, 1))
 
 
@@ -287,7 +287,7 @@ class Emitter:
         self.paths: list[str] = []
         self.depth = 0
         self.path = ""
-        # Products that the machine code holds so far, and how often what comes next is unrolled.
+        # Products that the machine code holds so far, and the unroll factor of the next lines.
         self.products, self.times = 0, 1
         # The variables that say whether some of these values are not finite, while it is so; and
         # how many there have been.
@@ -295,7 +295,7 @@ class Emitter:
         self.asked = 0
         # Whether few data come here, so that nothing is worth space in the instruction cache.
         self.rare = False
-        # Whether each vector is tested: the steps of a run of which not all is in bounds.
+        # Whether each vector is tested: in a run that is not all in bounds.
         self.tested = False
         self.later = Later(program)
         self.known = known_steps(program)
@@ -370,15 +370,15 @@ class Emitter:
         )
 
     def _residents(self) -> str:
-        """Return how many blocks are to share a multiprocessor, if they hold many tiles, or wait.
+        """Return the blocks per multiprocessor to ask for, if blocks hold many tiles, or wait.
 
-        Then those are what keeps memory busy: the compiler must neither spend registers freely nor
-        save them by loading a tile only when another is done with.
+        Their number then keeps memory busy: the compiler must neither spend registers freely nor
+        save them by loading a tile only when another is no longer used.
         """
         program = self.program
         loads = [step for _, step in walk(program.steps) if isinstance(step, Load)]
         inputs = [load for load in loads if load.src.buffer.role is BufferRole.INPUT]
-        # What only some of is taken is not held: a warp repairs its rows tile by tile.
+        # Tiles that are taken in part are not held: a warp repairs its rows tile by tile.
         held = {load.dst for load in inputs if load.only is None}
         nbytes = sum(frag.rows * frag.cols * format_of(frag.dtype).itemsize for frag in held)
         waits = bool(held and fetches(program))
@@ -446,7 +446,7 @@ class Emitter:
     def _place_in_band(self) -> None:
         """Declare the block's place where blocks run column by column, in bands of some rows.
 
-        Those that run at the same time then read fewer rows and columns, which L2 keeps for them.
+        Concurrent blocks then read fewer rows and columns, and L2 keeps these for them.
         """
         sizes = f"{self.program.columns}, {BAND_ROWS}"
         place = f"(blockIdx.x, {c_extent(self.program.blocks)})"
@@ -502,7 +502,7 @@ class Emitter:
             place += f" + {size}" if words == 1 else f" + {words} * {size}"
 
     def _fetch_ahead(self) -> None:
-        """Have L2 read what a later block will, so that memory is busy while blocks wait."""
+        """Prefetch a later block's inputs into L2, so that memory is busy while blocks wait."""
         for fetch in fetches(self.program):
             name = fetch.buffer.name
             self._line("", f"// What a later block reads of {name}.")
@@ -541,11 +541,11 @@ class Emitter:
         return f"{kind} {frag.name}{array};"
 
     def _space_of(self, frag: Frag) -> str:
-        """Return where the functions for a fragment are."""
+        """Return the C++ namespace of the functions for a fragment."""
         return "tcu" if frag.name in self.kept else self.space
 
     def _grid_of(self, frag: Frag) -> tuple[int, int]:
-        """Return how many fragments a tile is, down and across."""
+        """Return the number of fragments of a tile, down and across."""
         down, across, deep = self.instruction.grid
         return {Role.A: (down, deep), Role.B: (deep, across), Role.ACC: (down, across)}[frag.role]
 
@@ -606,13 +606,13 @@ class Emitter:
             self._line("", f"// {self.path}  {ascii_text(line(step))}")
 
     def _forget(self, step: Step) -> None:
-        """Drop the votes on what a step has written."""
+        """Drop the votes on the buffers that a step has written."""
         written = {view.buffer for view in accesses(step).views_written}
         for values in [one for one in self.votes if one.buffer in written]:
             del self.votes[values]
 
     def _may_run(self, path: str, step: Copy | Split) -> Transfer | None:
-        """Return how a step moves, if it is not only started, nor one with lines of its own."""
+        """Return a step's move; None for an asynchronous copy or a step with lines of its own."""
         if isinstance(step, Copy) and (narrow_rows(step) or self._shifted_run(step)):
             return None
         return None if path in self.later.copies else self._transfer_of(step)
@@ -648,7 +648,7 @@ class Emitter:
         self.path = path
 
     def _condition(self, step: When) -> str:
-        """Return the condition of a branch, once what it asks of the data is known."""
+        """Return the condition of a branch, after the vote on its data."""
         conditions = [c_bound(bound) for bound in step.bounds]
         if step.longer is not None:
             conditions.append(f"{step.longer.name}_found.longest > 1")
@@ -659,7 +659,7 @@ class Emitter:
 
     @contextmanager
     def _own_votes(self) -> Iterator[None]:
-        """Forget, at the end of a branch, what it voted on: its variables are gone."""
+        """Forget a branch's votes at its end: their variables are out of scope."""
         outer = dict(self.votes)
         yield
         self.votes = {values: name for values, name in outer.items() if values in self.votes}
@@ -730,7 +730,7 @@ class Emitter:
     def _tile_function(self, verb: str, view: View, frag: Frag) -> str:
         """Return the function that moves a fragment: WMMA's, or ours for mma.sync's shapes.
 
-        Of some types nvcc does not see in which space a tile of WMMA's is, so ours is told.
+        For some types nvcc does not infer the memory space of a WMMA tile, so ours is told.
         """
         if frag.name not in self.kept and self.space == "wmma" and frag.dtype in TOLD_THE_SPACE:
             space = "InGlobal" if view.buffer.space is Space.GLOBAL else "InShared"
@@ -738,7 +738,7 @@ class Emitter:
         return f"{self._space_of(frag)}::{verb}_matrix_sync"
 
     def _wait_for_copies(self) -> None:
-        """Wait for what a barrier shall make visible of what was only started."""
+        """Wait for the asynchronous copies that a barrier makes visible."""
         unfinished = self.later.waits.get(self.path)
         if unfinished is not None:
             latest = f"<{unfinished}>" if unfinished else ""
@@ -843,7 +843,7 @@ class Emitter:
         return self._transfer(touched.views_written, touched.views_read)
 
     def _transfer_of_map(self, step: Map) -> Transfer:
-        """Return how a formula's rectangles move; what it computes is wider than they are."""
+        """Return the moves of a formula's rectangles; the computed values are wider."""
         views = step.formula.views
         how = self._transfer((step.dst,), varying(views) or views)
         return replace(how, held=max(1, min(how.held, HELD_BYTES // (4 * how.vector))))
@@ -894,7 +894,7 @@ class Emitter:
         self._line(*each_vector(how, how.iterations, "lane", [put]))
 
     def _await(self, dst: View, src: View) -> None:
-        """Look at all of the lane's words at once, then wait for what was not there."""
+        """Poll all of the lane's words at once, then wait for the missing ones."""
         how = self._transfer((dst,), (src,))
         words, place = src.buffer.name, c_address(src)
 
@@ -910,13 +910,13 @@ class Emitter:
         self._line(*Move(how, f"{kind} seen", get, put).lines())
 
 
-# --- What a program needs before its first step -------------------------------------------------
+# --- Declarations before a program's first step -------------------------------------------------
 
 
 def _weight(steps: tuple[Step, ...]) -> int:
-    """Return how many leaf steps are written out, where loops in between are unrolled.
+    """Return the number of leaf steps in the text, where loops in between are unrolled.
 
-    What only data that are not finite ask for is not: there, no loop is.
+    Branches for non-finite data are excluded: no loop is unrolled there.
     """
     total = 0
     for step in steps:

@@ -1,4 +1,4 @@
-"""What the CUDA backends tell of a program without running it: its instruction, text and cubin."""
+"""Facts of a program that need no launch: its instruction, CUDA text and cubin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class CudaEmitter:
     """An emitter, as `tcusim.backends.Emitter` describes it. It needs no GPU."""
 
     def instruction(self, program: Program) -> str:
-        """Return what would multiply the program's tiles, such as "wmma m16n16k16"."""
+        """Return the instruction for the program's tiles, such as "wmma m16n16k16"."""
         instruction = instruction_for(program)
         emit(program)
         if not any(isinstance(step, Mma) for _, step in walk(program.steps)):
@@ -41,7 +41,7 @@ class CudaEmitter:
 
 
 def _facts(kernel: Kernel, cubin: Cubin) -> dict[str, str]:
-    """Return what a compiled kernel needs, by name."""
+    """Return the resources of a compiled kernel, by name."""
     usage = cubin.usage
     shared = usage.shared_bytes + kernel.dynamic_shared_bytes
     counts = ", ".join(f"{count} {name}" for name, count in usage.tensor_core.items()) or "none"

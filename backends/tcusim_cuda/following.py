@@ -1,10 +1,10 @@
-"""Copies of ranges that follow each other in memory, said as moves of the one piece that they are.
+"""Copies of contiguous ranges, emitted as moves of one piece.
 
-`Locate` finds where chunks of segments lie, and all but a few begin where the one before ends. One
-range at a time, a lane would spend more instructions on where it begins than on its elements. What
-follows is read in whole accesses and put in place in shared memory, and the other way round, with
-places of 32 bits. Whether ranges follow is known when they are found; others are copied
-element by element.
+`Locate` finds the chunks of segments, and all but a few begin at the end of the one before. Range
+by range, a lane would spend more instructions on the begin of a range than on its elements.
+Contiguous ranges are read in whole accesses and staged in shared memory, and written the same way,
+with 32-bit indices. `Locate` also finds whether ranges are contiguous; others are copied element
+by element.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tcusim_cuda.text import C_TYPES, c_pointer
 
 __all__ = ["Following", "following"]
 
-# What tcu::gather_rows puts in place at once, at least.
+# The least number of bytes that tcu::gather_rows puts in place at once.
 PLACED_BYTES = 8
 # Elements of so many bytes lie at whole words, and are read where they are.
 WORD_BYTES = 4
@@ -62,7 +62,7 @@ class _Lines:
 class Following:
     """A Copy from ranges to rows in shared memory, or from there to ranges.
 
-    ranges: where they lie. lines_of: as lines of neighbours, on the side that is no range. how: of
+    ranges: their bounds. lines_of: as lines of neighbours, on the side that is no range. how: of
     what is written, how many elements are found at once.
     """
 
@@ -87,7 +87,7 @@ class Following:
 
     @property
     def test(self) -> str:
-        """What must hold for the ranges."""
+        """The condition on the ranges."""
         found = f"{self.ranges.name}_found"
         if self._is_read:
             return f"{found}.close && {found}.inner"

@@ -23,8 +23,8 @@ from tcusim_cuda.runtime import Call, Place, Runtime
 from tcusim_cuda.session import new_array, ordered, place_of
 
 _THREADS: Final = 256
-# What a block looks at if there are blocks enough, and the most blocks: few rows are to be copied,
-# and some 1000 blocks fill a GPU.
+# The integers of a block if there are blocks enough, and the maximum of blocks: few rows are to
+# be copied, and some 1000 blocks fill a GPU.
 _PER_BLOCK: Final = 2048
 _MOST_BLOCKS: Final = 1024
 _C_TYPES: Final = {"int32": "int", "int64": "long long"}

@@ -14,7 +14,7 @@ WORKSPACE = "workspace"
 # 64-bit words before the first status word: the ticket has a cache line of its own.
 TICKET_WORDS = 16
 
-# The array of a kernel whose shared memory is dynamic, aligned to 128 bytes.
+# The array of dynamic shared memory, aligned to 128 bytes.
 SHARED_POOL = "shared_pool"
 
 
@@ -27,7 +27,7 @@ def words_of(dtype: str) -> int:
 class Kernel:
     """One CUDA kernel, emitted from one program.
 
-    name: of the `extern "C" __global__` function. text: CUDA C++, which includes `tcusim.cuh`.
+    name: of the `extern "C" __global__` function. text: CUDA C++ that includes `tcusim.cuh`.
     threads: of a block. dynamic_shared_bytes: to pass at the launch; 0 if all shared memory is
     static. min_sm: the least compute capability, such as 70, whose instructions it uses. paths: for
     each line of the text, the step that it came from ("" if none). products: the mma of the machine

@@ -1,4 +1,4 @@
-"""Copies that a warp starts and does not wait for at once: which they are, and where it waits.
+"""Async-copy pipelining: the copies that a warp only starts, and the barriers where it waits.
 
 Every step sees what a Copy wrote to shared memory only after a Sync: that is the grammar, and
 `verify` refuses a read, or another write, of the same elements before one (`synced_shared`). So a
@@ -32,9 +32,9 @@ from tcusim.program.grammar import (
 )
 from tcusim.program.lanes import Where, transfer_of
 
-# What cp.async copies. Source: PTX ISA, "cp.async".
+# The sizes that cp.async copies. Source: PTX ISA, "cp.async".
 ASYNC_BYTES = (4, 8, 16)
-# Stands for all buffers: what a step writes to global memory may be what a copy reads.
+# Stands for all buffers: a copy may read the elements that a step writes to global memory.
 _EVERY = "*"
 
 _Names = frozenset[str]
@@ -42,13 +42,13 @@ _Pending = TypeVar("_Pending", bool, int)
 
 
 class Later:
-    """Paths of the copies that are only started, and of the barriers before which they finish.
+    """Paths of the asynchronous copies, and of the barriers before which they finish.
 
     It pays where the warp multiplies in between, or waits for less than all. Otherwise ordinary
     loads are better, since the compiler may issue them early.
 
-    copies: paths of what is started only. waits: for the path of a Sync, how many of the latest
-    started copies may be unfinished there.
+    copies: paths of the asynchronous copies. waits: by path of a Sync, the number of the latest
+    started copies that may be unfinished there.
     """
 
     def __init__(self, program: Program) -> None:
@@ -104,12 +104,12 @@ class Later:
 
     @property
     def sources(self) -> frozenset[str]:
-        """Inputs of which vectors are copied without a look at where they begin."""
+        """Inputs whose vectors are copied without a test of their alignment."""
         return frozenset(self._able[path].src.buffer.name for path in self.copies)
 
     @property
     def is_counted(self) -> bool:
-        """Whether some are waited for while later ones need not be there."""
+        """Whether a barrier waits for some copies while later ones stay in flight."""
         return any(self.waits.values())
 
 
@@ -141,7 +141,7 @@ def _follow(
     one_step: Callable[[str, Step, dict[str, _Pending]], dict[str, _Pending]],
     either: Callable[[_Pending, _Pending], _Pending],
 ) -> dict[str, _Pending]:
-    """Return the copies pending after these steps; `either` joins what two ways say of one."""
+    """Return the copies pending after these steps; `either` joins the states of two paths."""
 
     def join(one: dict[str, _Pending], two: dict[str, _Pending]) -> dict[str, _Pending]:
         both = {copy: either(one[copy], two[copy]) for copy in one.keys() & two.keys()}
@@ -150,7 +150,7 @@ def _follow(
     for path, step in steps:
         match step:
             case Loop():
-                # Another pass may find what the ones before have left, and none may run at all.
+                # An iteration may find pending copies of earlier ones; the loop may also not run.
                 after = None
                 while after != pending:
                     after = pending
@@ -178,10 +178,10 @@ class _Ahead:
 
 
 class _Soon:
-    """For each Sync, the buffers for whose copies it is the last chance.
+    """Liveness: for each Sync, the buffers with copies that must finish there.
 
-    soon: by path, the buffers of a warp, and those of a block. What other warps copied is there
-    after a barrier of the block alone, so that is where it must be waited for.
+    soon: by path, the buffers of a warp, and those of a block. Other warps' copies are
+    visible only after a barrier of the block, so the wait is there.
     """
 
     def __init__(self, program: Program) -> None:
@@ -189,7 +189,7 @@ class _Soon:
         self._before(tuple(numbered(program.steps)), _Ahead())
 
     def _before(self, steps: tuple[Numbered, ...], ahead: _Ahead) -> _Ahead:
-        """Return what is ahead of the first step, if that is ahead of the last one."""
+        """Return the live-in buffers of these steps, given their live-out buffers."""
         for path, step in reversed(steps):
             match step:
                 case Sync(scope):
@@ -217,7 +217,7 @@ class _Soon:
 
 
 def _touched(step: Step, ahead: _Ahead) -> _Ahead:
-    """Return what is ahead of a leaf step."""
+    """Return the live-in buffers of a leaf step."""
     touched = accesses(step)
     names = {view.buffer.name for view in touched.views if view.buffer.space is not Space.GLOBAL}
     if any(view.buffer.space is Space.GLOBAL for view in touched.views_written):

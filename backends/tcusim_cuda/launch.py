@@ -82,14 +82,14 @@ class Launcher(Runtime):
         arch : str, optional
             A GPU computes as it does; a name that is not this GPU's is refused.
         stream : optional
-            A stream of CuPy, PyCUDA, torch or cuda.core, or a handle. By default the one on which
-            the first input's library now works. The launches wait for what the arrays' own streams
-            have to do, and they for the launches.
+            A stream of CuPy, PyCUDA, torch or cuda.core, or a handle. By default the current
+            stream of the first input's library. The launches wait for earlier work in the arrays'
+            own streams, and later work there waits for the launches.
         out : mapping of str to array, optional
             Of the inputs' kind. The first output may be the first input, if
             `plan.why_not_in_place` is None.
         progress : callable, optional
-            Not called: a GPU does not tell.
+            Not called: a GPU does not report it.
         **options
             `poison=True` fills the outputs with NaN, or integers of bytes 0x80, first.
 
@@ -216,7 +216,7 @@ class Launcher(Runtime):
         return facts_of(self, on_gpu(array, "offsets"))
 
     def offsets_of_ids(self, ids: Any, segments: int) -> Any:
-        """Return the offsets of segments to which elements belong by sorted ids."""
+        """Return the offsets of segments, from sorted segment ids."""
         return offsets_of_ids(self, on_gpu(ids, "segment_ids"), segments)
 
     def offsets_of_rows(self, offsets: Any, rows: int) -> Any:

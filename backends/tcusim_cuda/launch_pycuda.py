@@ -20,7 +20,7 @@ from tcusim_cuda.runtime import Place
 class PycudaLauncher(Launcher):
     """Launches in the current context if it is PyCUDA's, else in the primary one.
 
-    PyCUDA, which makes the arrays, knows which it is. Nothing is made current for longer than a
+    PyCUDA makes the arrays and knows the context. Nothing is made current for longer than a
     call, and `pycuda.autoinit` is not imported.
     """
 
@@ -67,7 +67,7 @@ class PycudaLauncher(Launcher):
         return driver.current_device() == place.device
 
     def _primary_of(self, device: int) -> Any:
-        """Return a GPU's primary context, which CuPy and torch use as well.
+        """Return a GPU's primary context, shared with CuPy and torch.
 
         Each thread has an object of its own for it: PyCUDA frees nothing in another thread.
         """

@@ -76,7 +76,7 @@ class Library:
         )
 
     def aligned(self, owner: Any) -> Any:
-        """Return a copy of an array, which begins where tiles may."""
+        """Return a copy of an array, aligned for tiles."""
         return owner.copy()
 
     def transposed(self, owner: Any, axes: tuple[int, ...]) -> Any:
@@ -112,7 +112,7 @@ class QuickLibrary(Library):
         return functools.partial(self.current_stream, device)
 
     def on(self, device: int) -> AbstractContextManager[Any]:
-        """Let the library make new arrays on a device, whose context is this thread's."""
+        """Let the library make new arrays on a device; its context is the thread's."""
         return nullcontext()
 
     @abstractmethod
@@ -127,7 +127,7 @@ class QuickLibrary(Library):
         return self.address, self.is_plain
 
     def maker(self, like: Any, shape: tuple[int, ...], dtype: str) -> Callable[[], Any]:
-        """Return a function that makes such arrays beside another, which it does not keep."""
+        """Return a function that makes such arrays beside another, without a reference to it."""
         return functools.partial(self.new, self.new(like, (), dtype), shape, dtype)
 
     def described(self, array: Any, name: str, *, contiguous: bool) -> DeviceArray:
@@ -221,7 +221,7 @@ class _Torch(QuickLibrary):
 
     def maker(self, like: Any, shape: tuple[int, ...], dtype: str) -> Callable[[], Any]:
         # To read a shape and a type from Python takes torch longer than to make the array: they are
-        # copied from a tensor, whose own memory is let go.
+        # copied from a tensor that is then freed.
         if math.prod(shape) > _MOST_OF_PATTERN:
             return super().maker(like, shape, dtype)
         pattern = self.new(like, shape, dtype)
@@ -291,7 +291,7 @@ class _Pycuda(Library):
         in_order = axes == tuple(range(len(axes)))
         if in_order and array.contiguous and array.dtype == dtype:
             return array.owner
-        # PyCUDA casts by kernels that need nvcc, and does not transpose what it copies.
+        # PyCUDA casts by kernels that need nvcc, and does not transpose while it copies.
         return super().arranged(array, axes, dtype)
 
 

@@ -135,7 +135,7 @@ def write(
 def _arguments(
     transfer: Transfer, view: View, where: Where, fast: bool, values: tuple[str, ...]
 ) -> tuple[str, str]:
-    """Print the arguments of an access, and what is known of its place."""
+    """Print the arguments of an access, and the known facts of its address."""
     inside = "" if fast else c_inside(view, transfer.down)
     place = "tcu::Aligned" if fast or where is Where.ALIGNED else ""
     return ", ".join(filter(None, (c_pointer(view.buffer, c_place(view)), *values, inside))), place
@@ -189,7 +189,7 @@ def _paths(transfer: Transfer, fast: list[str], one: Callable[[bool], list[str]]
     """Print the fast path, and, where its guard may fail, one that tests each vector.
 
     On the fast path nothing is tested between the loads, which are then in flight together. one:
-    prints what is done with a vector, fast or tested.
+    prints the statements for a vector, fast or tested.
     """
     if not transfer.guard:
         return fast
@@ -286,7 +286,7 @@ def _held(transfer: Transfer, variable: str, value: str, writes: Iterable[str]) 
 
 
 def async_lines(transfer: Transfer, dst: View, src: View) -> list[str]:
-    """Print copies from global to shared memory that are started, and waited for later.
+    """Print asynchronous copies from global to shared memory.
 
     Where each vector is aligned and in bounds as a whole, or not at all, there is no branch, around
     which products could not be scheduled.
@@ -343,7 +343,7 @@ def moved(step: Copy | Split, how: Transfer) -> Move:
 
 
 def copied(step: Copy, how: Transfer) -> Move:
-    """Return what a Copy reads and adds, and what it writes."""
+    """Return the reads and additions of a Copy, and its writes."""
     dst, src, plus = step.dst, step.src, step.plus
     to, *places = how.where
 
@@ -369,7 +369,7 @@ def copied(step: Copy, how: Transfer) -> Move:
 
 
 def split(step: Split, how: Transfer) -> Move:
-    """Return what a Split reads, and the writes of part after part, each of what is left."""
+    """Return the reads of a Split, and its writes part by part, each of the remainder."""
     dsts, src = step.dsts, step.src
     kind = type_of(how, src.buffer.dtype)
 
@@ -404,7 +404,7 @@ _FUNCTIONS: Final = {
 
 
 def mapped(step: Map, how: Transfer) -> Move:
-    """Return what a Map reads and computes, and what it writes.
+    """Return the reads and values of a Map, and its writes.
 
     how: of the rectangles that are more than one value; their order is that of the formula.
     """
@@ -429,5 +429,5 @@ def mapped(step: Map, how: Transfer) -> Move:
 
 
 def taking(only: Only) -> str:
-    """Return the function that leaves, of an element, what is taken."""
+    """Return the function that selects the part of an element that is taken."""
     return f"tcu::only_{only.name.lower()}"

@@ -1,4 +1,4 @@
-"""NVRTC 12 beside a newer one, which cuda.bindings chose: it still compiles for the V100."""
+"""NVRTC 12 beside a newer one that cuda.bindings chose: it still compiles for the V100."""
 
 from __future__ import annotations
 

@@ -30,9 +30,9 @@ class Fetch:
 
 
 def fetches(program: Program) -> list[Fetch]:
-    """Return what is read ahead: where all blocks wait for others, what of inputs lies together.
+    """Return the contiguous inputs to prefetch, if all blocks wait for others.
 
-    Blocks start in the order of their tickets, so that it is known which of them comes when.
+    Blocks start in the order of their tickets, so their order is known.
     """
     waits = (site for site in sites(program) if isinstance(site.step, Await))
     if not any(_of_warp(site.guards) for site in waits):

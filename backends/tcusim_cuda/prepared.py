@@ -1,4 +1,4 @@
-"""A plan emitted for GPUs: its kernels, and which arrays they take."""
+"""A plan emitted for GPUs: its kernels, and the arrays that they take."""
 
 from __future__ import annotations
 

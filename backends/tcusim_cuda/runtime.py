@@ -1,4 +1,4 @@
-"""Where kernels are loaded and launched: in whose contexts, on which streams, in whose memory."""
+"""The contexts, streams and memory in which kernels are loaded and launched."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Loaded:
 
 
 class Call:
-    """One launch of a loaded kernel, whose arguments may change between launches.
+    """One launch of a loaded kernel; its arguments may change between launches.
 
-    They are 64-bit words of an array, addresses and scalars; `places` tells which word each one is.
+    They are 64-bit words of an array, addresses and scalars; `places` has their indices.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Runtime(ABC):
 
     name: str
     title: str
-    # What is imported, and how to install it.
+    # The package to import, and how to install it.
     module: str
     remedy: str
     # Whether all launches are in GPUs' primary contexts.
@@ -100,7 +100,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def default_stream(self, place: Place) -> int:
-        """Return the handle of the stream on which the library now works."""
+        """Return the handle of the library's current stream."""
 
     def memory(self, like: DeviceArray | None, nbytes: int, stream: int) -> tuple[Any, int]:
         """Return memory for use on a stream, as an object that frees it, and its address.
@@ -144,7 +144,7 @@ class Runtime(ABC):
     # --- Launches ----------------------------------------------------------------------------
 
     def load(self, cubin: bytes, kernel: AnyKernel) -> Any:
-        """Return a kernel's function, which may use the dynamic shared memory that it needs."""
+        """Return a kernel's function, allowed the dynamic shared memory that it needs."""
         driver = Driver.open()
         function = driver.load(cubin, kernel.name)
         if kernel.dynamic_shared_bytes:
@@ -202,9 +202,9 @@ class Runtime(ABC):
 
 @contextmanager
 def _explained_by_versions(compiler: str) -> Iterator[None]:
-    """Say so if a driver does not load what a compiler made, such as "NVRTC 13.0", that is newer.
+    """Explain a failed load by the versions, if the compiler is newer than the driver.
 
-    It may load that: drivers take much of what newer compilers of their major version make.
+    Newer alone is no failure: drivers load much code of newer compilers of their major version.
     """
     try:
         yield

@@ -54,8 +54,8 @@ class _Work:
 class _Look(NamedTuple):
     """The facts of a call on the fast path.
 
-    addresses: of the inputs, and of `out` if given. signature: all on which it depends whether the
-    arrays are right. aliased: whether `out` is the first input.
+    addresses: of the inputs, and of `out` if given. signature: all the facts that decide whether
+    the arrays are valid. aliased: whether `out` is the first input.
     """
 
     addresses: list[int]
@@ -271,9 +271,9 @@ class DeviceSession:
         return _Look(addresses, (kind, *facts, device, aliased), device, aliased)
 
     def _remember(self, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]) -> None:
-        """Let calls like this one, which was right, take the fast path."""
+        """Let calls like this one, now known to be valid, take the fast path."""
         kind = type(inputs[self._first])
-        # Outputs that no launch writes are poisoned, which the fast path does not do.
+        # Outputs that no launch writes are poisoned; the fast path does not do that.
         if not (self.runtime.in_primary_context and all(s.blocks for s in self.prepared.steps)):
             return
         if kind not in self._libraries:

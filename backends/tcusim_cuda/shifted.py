@@ -2,7 +2,7 @@
 
 Segments of an odd number of 2-byte elements begin where no vector may. Their rows lie side by side,
 so all of them are one run of memory: lanes make vectors as if it began at a multiple of these, and
-exchange what belongs to the aligned vectors there.
+exchange elements to form the aligned vectors there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ShiftedRun:
 
     @property
     def test(self) -> str:
-        """What must hold so that all of it is in bounds; "" if it does."""
+        """The condition under which all of it is in bounds; "" if it always is."""
         tests = [*self.how.guard, *whole(self.step.dst)]
         return " && ".join(map(c_test, dict.fromkeys(tests)))
 

@@ -1,7 +1,7 @@
-"""How the prefix sums and sums of rows are said in C: each row by neighbouring lanes.
+"""The prefix sums and sums of rows in C: neighbouring lanes share a row.
 
-A lane holds some neighbours of a row. It adds them up by itself, and then with what other lanes
-of the row found, which it gets by shuffles: the additions are those of one tree, whatever the lanes
+A lane holds some neighbours of a row. It adds them up by itself, and then with the sums of other
+lanes of the row, received by shuffles: the additions are those of one tree, whatever the lanes
 hold.
 """
 
@@ -94,7 +94,7 @@ def _reads(step: Prefix, rows: Rows, *, fast: bool) -> list[str]:
 
 
 def _sums(step: Prefix, rows: Rows, *, fast: bool) -> list[str]:
-    """Print the additions, and the writes of what they give."""
+    """Print the additions, and the writes of their results."""
     to, sizes, dtype = rows.to, f"{rows.each}, {rows.lanes}", step.dst.buffer.dtype
     kind = C_TYPES[dtype]
     one = Transfer(to.rows, 1, 1, down=True)

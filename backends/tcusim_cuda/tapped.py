@@ -1,10 +1,10 @@
-"""A kernel with taps: the emitted text, line by line, and calls that record what each step left.
+"""A kernel with taps: the emitted text, line by line, and calls that record each step's results.
 
-The lines of the kernel are `emit`'s own, but loops are not unrolled. What they do to memory and to
-fragments is the same, and what a tapped warp waits for in between is at most more.
+The lines of the kernel are `emit`'s own, but loops are not unrolled. Their effect on memory and on
+fragments is the same; a tapped warp at most waits more often.
 
-A fragment is opaque: which elements a lane holds depends on the GPU. So the kernel writes down what
-each lane holds, as it is, and once for each kind of fragment what it holds of a tile of numbers.
+A fragment is opaque: which elements a lane holds depends on the GPU. So the kernel records each
+lane's elements, and once for each kind of fragment its elements of a numbered tile.
 Rectangles of memory are read back by the lanes that wrote them. Whoever reads the records puts the
 tiles together: see `taps.py`, and `Tap` in `include/taps.cuh`.
 """
@@ -80,7 +80,7 @@ __all__ = [
 CHOICE: Final = "tap_choice"
 RECORDS: Final = "tap_records"
 TAP: Final = "tap"
-# What numbers are loaded in digits of.
+# The base of the digits in which numbers are loaded.
 BASE: Final = 128
 # The number of a record that nobody reads.
 _ROOM: Final = 0
@@ -108,7 +108,7 @@ class Placing:
 
 @dataclass(frozen=True, slots=True)
 class TappedKernel:
-    """A kernel with taps, and how to read what it records.
+    """A kernel with taps, and how to read its records.
 
     kernel: its program has two buffers more, CHOICE and RECORDS, whose sizes say nothing. program:
     without them. paths: by the number of a record from 1 on, the step's. placings: by fragment.
@@ -141,7 +141,7 @@ def emit_tapped(program: Program) -> TappedKernel:
 
 
 def shared_of(program: Program) -> tuple[Buffer, ...]:
-    """Return the buffers that a block's warps share, which are recorded at its barriers."""
+    """Return the buffers that a block's warps share; its barriers record them."""
     return tuple(buffer for buffer in program.scratch if buffer.space is Space.SHARED)
 
 
@@ -203,7 +203,7 @@ class _TappedEmitter(Emitter):
             self.placings[frag.name] = kinds[kind]
 
     def _placing(self, frag: Frag, number: int) -> Placing:
-        """Return how the tile of one instruction is numbered in memory."""
+        """Return the numbering of one instruction's tile in memory."""
         shape = self.instruction.shape
         rows = shape.k if frag.role is Role.B else shape.m
         cols = shape.k if frag.role is Role.A else shape.n
@@ -233,7 +233,7 @@ class _TappedEmitter(Emitter):
 
     def _step(self, step: Step) -> None:
         super()._step(step)
-        # What is done in another way if a test fails is recorded after both.
+        # A step with a slow path for a failed test is recorded after both paths.
         if not self.tested:
             self._line(*self._taps(step))
 
@@ -252,12 +252,12 @@ class _TappedEmitter(Emitter):
         return [f"for (int {var} = 0; {var} < {count}; ++{var}) {{ {lines} }}"]
 
     def _taps(self, step: Step) -> list[str]:  # noqa: C901 - one case for each step
-        """Return the lines that record what a leaf step left."""
+        """Return the lines that record the results of a leaf step."""
         match step:
             case Const(frag) | Load(frag) | Mma(frag) | Add(frag):
                 return [f"{TAP}.fragment({self.numbers[self.path]}, {frag.name});"]
             case Store(dst):
-                # Which lane stored what is not known.
+                # The lane that stored an element is not known.
                 return [f"{TAP}.settle();", *self._views([dst])]
             case Copy() if narrow_rows(step) is not None:
                 # Here, too, a lane's elements are not those of any rectangle.
@@ -283,7 +283,7 @@ class _TappedEmitter(Emitter):
             case Locate(ranges):
                 return self._views([end_of(ranges, end) for end in ("begin", "end")])
             case Sync(scope):
-                # What the warps of a block share, before one of them goes on and changes it.
+                # The warps' shared buffers, before one warp goes on and changes them.
                 shared = shared_of(self.program) if scope is Scope.BLOCK else ()
                 lines = self._views([one_row(buffer) for buffer in shared])
                 return [*lines, f"{TAP}.rejoin();"] if shared else lines
@@ -295,7 +295,7 @@ class _TappedEmitter(Emitter):
     def _views(
         self, written: Sequence[View], read: Sequence[View] = (), value: str | None = None
     ) -> list[str]:
-        """Record rectangles, each element in the lane that wrote it if `read` tells which that is.
+        """Record rectangles, each element in the lane that wrote it if `read` names the lane.
 
         value: how an element is read, if not as others are.
         """
@@ -324,6 +324,6 @@ def one_row(buffer: Buffer) -> View:
 
 
 def end_of(ranges: Ranges, end: str) -> View:
-    """Return where ranges begin, or end, as one row."""
+    """Return the begins, or the ends, of ranges as one row."""
     size = Extent.of(ranges.count)
     return one_row(Buffer(f"{ranges.name}_{end}", "s64", size, BufferRole.SCRATCH, Space.WARP))

@@ -1,4 +1,4 @@
-"""What a tapped kernel is given, and how its records become the tiles that each step left."""
+"""The inputs of a tapped kernel, and the tiles of each step from its records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tcusim_cuda.tapped import (
 
 __all__ = ["tap"]
 
-# Words of 32 bits: the head of a record, and what its content is filled up to; as in taps.cuh.
+# Words of 32 bits: the head of a record, and the unit of its padded content; as in taps.cuh.
 _UNIT: Final = 8
 _LANES: Final = 32
 # Bytes of all records: as much as a trace keeps.
@@ -59,7 +59,7 @@ def tap(
     most: int,
     launch: Callable[[Kernel, dict[str, Any]], Mapping[str, Any]],
 ) -> Tapped:
-    """Run a program with taps; return what these warps did at each step.
+    """Run a program with taps; return the trace of these warps.
 
     warps: their numbers in the grid, ascending. most: how many steps are kept of each. launch: runs
     a kernel on inputs by name and returns its outputs.
@@ -89,7 +89,7 @@ def tap(
 
 
 def _words_of_warp(tapped: TappedKernel, scalars: Mapping[str, int], warps: int, most: int) -> int:
-    """Return the words for the records of one warp: what they need at most, within bounds."""
+    """Return the words for the records of one warp: the most that it may need, within bounds."""
     needed = _UNIT
     for frag, placing in _kinds(tapped).items():
         itemsize = format_of(frag.dtype).itemsize
@@ -108,7 +108,7 @@ def _words_of_warp(tapped: TappedKernel, scalars: Mapping[str, int], warps: int,
 
 
 def _kinds(tapped: TappedKernel) -> dict[Frag, Placing]:
-    """Return a fragment of each kind whose places are recorded."""
+    """Return a fragment of each kind with recorded places."""
     frags = {f.name: f for _, s in walk(tapped.program.steps) for f in accesses(s).frags}
     found = {placing.number: name for name, placing in tapped.placings.items()}
     return {frags[name]: tapped.placings[name] for name in found.values()}
@@ -186,7 +186,7 @@ class _Reader:
         return dict(enumerate(walk(self.tapped.program.steps), start=1))
 
     def steps(self) -> Iterator[TappedStep]:
-        """Yield what was recorded, in order."""
+        """Yield the records, in order."""
         at, end = _UNIT, int(self.words[1])
         while at < end:
             number, nbytes = map(int, self.words[at : at + 2])
@@ -198,7 +198,7 @@ class _Reader:
                 yield self._step(*self._steps[number], content)
 
     def _keep_places(self, number: int, content: NDArray[np.uint8]) -> None:
-        """Put together the numbers of what the lanes hold of one kind of fragment."""
+        """Store the indices of the elements in the lanes of one kind of fragment."""
         frag, placing = next(
             (f, one) for f, one in _kinds(self.tapped).items() if one.number == number
         )
@@ -236,12 +236,12 @@ class _Reader:
             at += nbytes
 
     def _tile(self, frag: Frag, content: NDArray[np.uint8]) -> Values:
-        """Return a tile, put together from what the lanes hold of its fragments."""
+        """Return a tile, assembled from the lanes' elements of its fragments."""
         placing = self.tapped.placings[frag.name]
         down, across = self.tapped.grids[frag.name]
         held = self._values(content, frag.dtype).reshape(down * across, -1)
         if frag.dtype == "tf32":
-            # A lane holds a float, of which the unit takes the upper bits.
+            # A lane holds a float; the unit takes its upper bits.
             held = as_values(held, "tf32")
         parts = np.empty((down * across, placing.rows * placing.cols), held.dtype)
         parts[:, self.places[placing.number]] = held

@@ -19,7 +19,7 @@ from tcusim.program.grammar import (
     View,
 )
 
-# What an element is called in memory.
+# The name of an element in memory.
 C_TYPES = {
     "f16": "half",
     "bf16": "__nv_bfloat16",
@@ -82,7 +82,7 @@ def c_bound(bound: Bound) -> str:
 
 
 def c_line(view: View, end: str) -> str:
-    """Print where the line of element (row, col) begins or ends; `end` says which."""
+    """Print the begin of the line of element (row, col), or its end if `end` says so."""
     assert view.ranges is not None
     side = "row" if isinstance(view.row_axis, Gathered) else "col"
     return f"{view.ranges.name}_{end}[{_flat_sides(view).get(side, side)}]"

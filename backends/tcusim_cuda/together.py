@@ -1,8 +1,8 @@
-"""Which steps move their rectangles at once: all reads before the first write, after one test.
+"""Step fusion: runs of moves with all reads before the first write, after one test.
 
-Memory then answers the reads of several steps together, and a warp waits for it once. That is
-legal: steps see what others wrote to shared memory only after a Sync, and nothing reads what an
-earlier step of the same run wrote. `verify` holds both.
+The reads of several steps are then in flight together, and a warp waits for them once. That is
+legal: steps see others' writes to shared memory only after a Sync, and no step reads elements
+that an earlier step of the same run wrote. `verify` enforces both.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tcusim.program.lanes import Alignment, Transfer
 
 __all__ = ["HELD_TOGETHER", "MOST_STEPS", "Member", "Run", "runs_of"]
 
-# Registers of a lane that hold what a run has read. With as many for addresses, 16 warps still
-# share a multiprocessor of 2**16 registers.
+# Registers of a lane for the elements that a run has read. With as many for addresses, 16 warps
+# still share a multiprocessor of 2**16 registers.
 HELD_TOGETHER = 64
 # Steps of a run: each has a variable of its own.
 MOST_STEPS = 8
@@ -67,7 +67,7 @@ class Member:
 
     @property
     def guard(self) -> tuple[Bound | Alignment, ...]:
-        """What must hold so that all its vectors are in bounds and aligned, in every iteration."""
+        """The condition for all its vectors to be in bounds and aligned, in every iteration."""
         last = {loop.var: (loop.count.constant or 1) - 1 for loop in self.loops}
         return tuple(
             test.hardest(last) if isinstance(test, Bound) else test
@@ -127,7 +127,7 @@ def runs_of(steps: Iterable[Numbered], transfer: Moving) -> Iterator[Numbered | 
 
 
 def _closed(held: Sequence[tuple[Numbered, list[Member]]]) -> Iterator[Numbered | Run]:
-    """Yield what was held: as a run, if that reads or writes the grid's memory several times."""
+    """Yield the pending steps: fused, if they read or write the grid's memory several times."""
     members = tuple(member for _, found in held for member in found)
     steps = tuple(step for step, _ in held)
     views = (view for member in members for view in _views(member.step))
@@ -151,7 +151,7 @@ def _members(
     loops: tuple[Loop, ...],
     transfer: Moving,
 ) -> list[Member] | None:
-    """Return the steps that a step is, if all are moves whose number is known, else None."""
+    """Return the moves that make up a step, or None if it has others, or an unknown number."""
     match step:
         case Copy() | Split():
             how = transfer(path, step)
@@ -170,7 +170,7 @@ def _members(
 
 
 def _untested(member: Member) -> Member | None:
-    """Return a step as one of which no vector is tested, or None if some always is."""
+    """Return a step without tests of its vectors, or None if some vector always needs one."""
     how, views = member.how, _views(member.step)
     if any(view.ranges is not None for view in views):
         return None
