@@ -445,7 +445,11 @@ def scan_single_pass(
         groups, batches = groups * batches, 1
     panel = ScannedPanel(b, Share(ROW_TILES, groups, 1, 1), order, held=not waits_scanned)
     panels, rest = divmod(batches * panel.count, PANEL_ROWS)
-    require(rest == 0, f"the {batches * panel.count} rows of a warp are not panels of {PANEL_ROWS}")
+    require(
+        rest == 0,
+        f"the {batches * panel.count} rows of a warp are not panels of {PANEL_ROWS}; choose groups "
+        "and batches that fill panels, or leave them out",
+    )
     warps, rows = b.options.warps, Vectors(PANEL_ROWS, panels, PANEL_ROWS)
     levels = _Levels.of(warps * panels)
     _require_chunks(

@@ -118,6 +118,8 @@ def cost_command(what: str, unit: str, as_json: bool, **options: Any) -> None:
         if usual_types(where.arch, options["input_type"]) == ("f16", "f16"):
             options["build_acc"] = "f16"
     options["arch"] = where.name
+    if options["html"] is not None and not options["sweep"]:
+        raise click.UsageError("--html goes with --sweep, whose roofline the page shows")
     if options["sweep"]:
         _sweep(what, unit, as_json, options)
         return
@@ -131,6 +133,11 @@ def cost_command(what: str, unit: str, as_json: bool, **options: Any) -> None:
             f"{what} has several inputs, {arrays}, whose sizes its options do not tell. Name the "
             f"operation, as in: tcusim cost {_OPERATION_OF[kind]}"
         )
+    if isinstance(target, tcusim.Program):
+        for name in ("rows", "inner", "cols"):
+            if options[name] is not None:
+                raise click.UsageError(f"--{name} is of matmul and matvec; {what} is an algorithm")
+        _require(what, {"length": length})
     found = cost(target, unit, length, cached=options["cached"])
     if as_json:
         print_json(found.as_json())
@@ -281,6 +288,8 @@ def _sweep(what: str, unit: str, as_json: bool, options: dict[str, Any]) -> None
     if not what.startswith("segmented"):
         raise click.UsageError("--sweep is of segmented-sum and segmented-cumsum")
     _require(what, {"length": options["length"]})
+    if options["build_segment_size"] is not None:
+        raise click.UsageError("--sweep takes sizes of its own; leave --segment-size out")
 
     def cost_of(size: int) -> Cost:
         target = _target(what, {**options, "build_segment_size": size})

@@ -75,6 +75,8 @@ def _named(found: dict[str, list[Row]], wanted: Sequence[str]) -> dict[str, list
             if own.keys() & set(wanted):
                 chosen.setdefault(table, []).append(row)
     missing = [name for name in wanted if name not in known]
+    if missing and len(found) < len(_TABLES):
+        raise click.UsageError(f"there is no {missing[0]!r} in {', '.join(found)}")
     if missing:
         near = errors.unknown_name("table or name", missing[0], [*_TABLES, *known.values()])
         # The list of all names would be some screens long.

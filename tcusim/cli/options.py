@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -275,9 +275,13 @@ def _takers() -> dict[str, tuple[Option, tuple[str, ...]]]:
     return found
 
 
-def _spelling(name: str) -> str:
-    """Return a keyword as the command spells it, without the dashes."""
-    return name.replace("_", "-")
+def _spelling(name: str, taken: Collection[str] = ()) -> str:
+    """Return a keyword as the command spells it, without the dashes.
+
+    taken: the options of the command's own, beside which the program's have a longer name.
+    """
+    spelling = name.replace("_", "-")
+    return f"algorithm-{spelling}" if f"--{spelling}" in taken else spelling
 
 
 # --- As options -------------------------------------------------------------------------------
@@ -325,9 +329,7 @@ class ProgramCommand(click.Command):
 
 def _click_option(option: Option, takers: tuple[str, ...], taken: set[str]) -> click.Option:
     """Return the option of the command; --algorithm-NAME where the command has a --NAME."""
-    spelling = _spelling(option.name)
-    if f"--{spelling}" in taken:
-        spelling = f"algorithm-{spelling}"
+    spelling = _spelling(option.name, taken)
     flag = f"--{spelling}"
     given: dict[str, Any] = {}
     if option.type is bool:
@@ -372,9 +374,11 @@ def build(algorithm: str, options: Mapping[str, Any]) -> tcusim.Program:
     }
     for name in given:
         if name not in row.options and name not in options_of(tcusim.build):
-            valid = ", ".join(f"--{_spelling(own)}" for own in row.options)
+            command = click.get_current_context().command
+            taken = {spelling for parameter in command.params for spelling in parameter.opts}
+            valid = ", ".join(f"--{_spelling(own, taken)}" for own in row.options)
             raise errors.InputError(
-                f"{row.name} takes no --{_spelling(name)}"
+                f"{row.name} takes no --{_spelling(name, taken)}"
                 + (f"; its own options: {valid}" if valid else "; it has no options of its own")
             )
     program = tcusim.build(algorithm, **given)

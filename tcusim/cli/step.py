@@ -196,7 +196,9 @@ def _check_archs(options: dict[str, Any]) -> None:
     if len(archs) < 2:
         return
     if len(archs) > 2 or options["html"] is None or options["save"] is not None:
-        raise click.UsageError("several --arch need --html without --save: a page shows two traces")
+        raise click.UsageError(
+            "several --arch or --unit need --html without --save: a page shows two traces"
+        )
     if options["backend"] != _SIMULATOR:
         raise click.UsageError("--backend has the simulator beside it, and takes one --arch")
 

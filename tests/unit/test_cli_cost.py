@@ -58,6 +58,14 @@ def test_the_command_sweeps_segments(tmp_path: Path) -> None:
         (("sum", "--length", "many"), "'many' is no number; write 1048576, 1e6 or 2**20"),
         (("sum", "--length", "1.5"), "1.5 is not a whole number above zero"),
         (("sum", "--length", "10", "--sweep"), "--sweep is of segmented-sum"),
+        (("sum", "--length", "10", "--html", "x.html"), "--html goes with --sweep, whose"),
+        (
+            ("segmented-sum", "--length", "99", "--sweep", "--segment-size", "7"),
+            "--sweep takes sizes of its own; leave --segment-size out",
+        ),
+        (("scan_t",), "scan_t needs --length N"),
+        (("gemm", "--down", "2", "--carry"), "own options: --algorithm-cols, --algorithm-inner, "),
+        (("scan_t", "--length", "256", "--rows", "7"), "--rows is of matmul and matvec; scan_t is"),
         (("reduction_k", "--length", "10", "--input-type", "f16"), "are of operations; say --ab"),
         (
             ("sum", "--length", "10", "--segment-size", "2"),

@@ -77,7 +77,11 @@ def test_a_cell_that_no_tile_has() -> None:
         (2, ("scan_16", "--warp", "0", "--block", "0"), "--warp and --block exclude each other"),
         (2, ("scan_16", "--load", "x"), "ALGORITHM does not go with --load"),
         (2, ("--load", "x", "--arch", "volta"), "--arch does not go with --load"),
-        (2, ("scan_16", "--arch", "volta", "--arch", "hopper"), "several --arch need --html"),
+        (
+            2,
+            ("scan_16", "--arch", "volta", "--arch", "hopper"),
+            "several --arch or --unit need",
+        ),
         (
             2,
             ("scan_16", "--arch", "ampere", "--arch", "ada", "--html", "-", "--backend", "host"),
