@@ -1,4 +1,4 @@
-"""Match what a user passes to a program: arrays to its buffers, an architecture to its products."""
+"""Bind a user's arguments to a program: arrays to its buffers, an architecture to its products."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["bind_scalars", "offsets_of", "require_inputs", "rule_of"]
 
 
 def require_inputs(program: object, inputs: object) -> None:
-    """Refuse what is no program, and inputs that are no mapping of names to arrays."""
+    """Require a program, and inputs that are a mapping of names to arrays."""
     require_program(program)
     if not isinstance(inputs, Mapping):
         assert isinstance(program, Program)
@@ -67,13 +67,13 @@ def bind_scalars(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def offsets_of(program: Program) -> dict[str, Locate]:
-    """Return the inputs that are offsets of segments, by name, each with a step that reads it."""
+    """Return the inputs that are segment offsets, by name, each with a step that reads it."""
     steps = [step for _, step in walk(program.steps) if isinstance(step, Locate)]
     return {step.segments.offsets.name: step for step in steps}
 
 
 def rule_of(program: Program, arch: str) -> Rule | None:
-    """Return how an architecture computes a program's products; None if it has none."""
+    """Return the arithmetic of an architecture for a program's products; None without products."""
     if not program.uses_mma:
         arch_of(arch)
         return None

@@ -63,7 +63,7 @@ from tcusim.program.index import Scalar as Scalar
 
 
 class Space(StrEnum):
-    """Which memory a buffer is in."""
+    """The memory space of a buffer."""
 
     GLOBAL = "global"
     SHARED = "shared"  # the block's warps share it
@@ -71,14 +71,14 @@ class Space(StrEnum):
 
 
 class Scope(StrEnum):
-    """Which warps wait at a barrier: each for its own lanes, or all of the block."""
+    """The scope of a barrier: the lanes of one warp, or all warps of the block."""
 
     WARP = "warp"
     BLOCK = "block"
 
 
 class BufferRole(StrEnum):
-    """What a program does with a buffer; only scratch is in shared memory."""
+    """The use of a buffer in a program; only scratch is in shared memory."""
 
     INPUT = "input"  # only read
     OUTPUT = "output"  # only written
@@ -87,7 +87,7 @@ class BufferRole(StrEnum):
 
 
 class Role(StrEnum):
-    """What a fragment is to an mma, in CUDA's spelling."""
+    """The role of a fragment in an mma, in CUDA's spelling."""
 
     A = "matrix_a"
     B = "matrix_b"
@@ -98,7 +98,7 @@ class Role(StrEnum):
 class Buffer:
     """An array in memory, `size` elements of type `dtype`.
 
-    partial: an output of which the program leaves elements as they were.
+    partial: an output with elements that the program leaves unchanged.
     """
 
     name: str
@@ -111,9 +111,9 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Where each of `count` rows (or columns) of a tile begins and ends in memory.
+    """The bounds in memory of each of `count` rows (or columns) of a tile.
 
-    A warp holds it as it holds a fragment: `Locate` sets it, views use it.
+    A warp stores it like a fragment: `Locate` sets it, views use it.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """Rows (or columns) at a constant distance, in elements; at a distance of 0 one is repeated."""
+    """Rows (or columns) at a constant stride, in elements; a stride of 0 repeats one."""
 
     count: int
     stride: int
@@ -130,7 +130,7 @@ class Strided:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Rows (or columns) that lie anywhere, each in a range of its own.
+    """Rows (or columns) at arbitrary addresses, each in a range of its own.
 
     Row r begins at ranges.begin[r], and an element at or beyond ranges.end[r] is out of bounds.
     """
@@ -139,12 +139,12 @@ class Gathered:
 
     @property
     def count(self) -> int:
-        """As many as there are ranges."""
+        """The number of ranges."""
         return self.ranges.count
 
     @property
     def stride(self) -> int:
-        """0: an element's row adds nothing to its address but where its range begins."""
+        """0: an element's row affects its address only through the start of its range."""
         return 0
 
 
@@ -190,17 +190,17 @@ class View:
 
     @property
     def row_stride(self) -> int:
-        """Elements from one row to the next, besides where gathered rows begin."""
+        """Elements from one row to the next, not counting the start of gathered rows."""
         return self.row_axis.stride
 
     @property
     def col_stride(self) -> int:
-        """Elements from one column to the next, besides where gathered columns begin."""
+        """Elements from one column to the next, not counting the start of gathered columns."""
         return self.col_axis.stride
 
     @cached_property
     def ranges(self) -> Ranges | None:
-        """The ranges in which the rows or the columns lie, if they are gathered."""
+        """The ranges of the rows or columns, if they are gathered."""
         for axis in (self.row_axis, self.col_axis):
             if isinstance(axis, Gathered):
                 return axis.ranges
@@ -210,8 +210,8 @@ class View:
     def layout(self) -> str | None:
         """`row_major` or `col_major` as WMMA means them, None if neither stride is 1.
 
-        A single row whose strides are both 1, as in a tile with k = 1, is column-major: its leading
-        dimension of 1 is too small for the elements of a row, and right for those of a column.
+        A single row with both strides 1, as in a tile with k = 1, is column-major: its leading
+        dimension of 1 is too small for a row, and right for a column.
         """
         if self.ranges is not None:
             return None
@@ -227,13 +227,13 @@ class View:
 
     @cached_property
     def address(self) -> Index:
-        """The element's place as an expression in `row` and `col`; in its range if gathered."""
+        """The element's index as an expression in `row` and `col`; in its range if gathered."""
         return self.offset + ROW * self.row_stride + COL * self.col_stride
 
 
 @dataclass(frozen=True, slots=True)
 class Frag:
-    """A tile held by a warp in its registers; which lane holds what is not part of the grammar."""
+    """A tile in a warp's registers; the mapping of elements to lanes is not part of the grammar."""
 
     name: str
     role: Role
@@ -264,12 +264,12 @@ class PatternKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A 0/1 matrix: a kind and its offset, which may depend on loop variables.
+    """A 0/1 matrix: a kind and its offset, possibly an expression of loop variables.
 
-    size: of segments that share a row of a tile, one after the other; 0 if there is one. COL then
-    has its ones where c == offset + r // size, so that each segment has a column of its own. UPPER
-    has them within each segment alone, where also r // size == c // size + ceil(offset / size): the
-    offset moves it by whole segments, and by what is left. ROW and LOWER are their transposes.
+    size: length of the consecutive segments that share a row of a tile; 0 for a single segment. COL
+    then has its ones where c == offset + r // size, so that each segment has its own column. UPPER
+    has ones only within a segment, where also r // size == c // size + ceil(offset / size): the
+    offset moves it by whole segments plus the remainder. ROW and LOWER are their transposes.
     """
 
     kind: PatternKind
@@ -277,7 +277,7 @@ class Pattern:
     size: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse sizes for which there is no meaning."""
+        """Reject sizes without a meaning."""
         if self.size < 0 or (self.size and self.offset.terms):
             raise ValueError(
                 f"segments that share a row have a size of at least 1 and a constant offset, got "
@@ -286,7 +286,7 @@ class Pattern:
 
     @property
     def segments(self) -> int:
-        """By how many whole segments the offset of a triangle moves it."""
+        """Number of whole segments by which the offset moves a triangle."""
         return -(-self.offset.const // self.size) if self.size else 0
 
     @property
@@ -296,22 +296,22 @@ class Pattern:
 
 
 def whole(view: View) -> tuple[Bound, ...]:
-    """Return conditions of the warp alone under which every element of the view is in bounds."""
+    """Return conditions on the warp that put every element of the view in bounds."""
     ends = {"row": view.rows - 1, "col": view.cols - 1}
     return tuple(bound.hardest(ends) for bound in view.bounds)
 
 
 class Only(StrEnum):
-    """Which elements a Copy or Load takes; the others count as 0. Or which part of all."""
+    """The elements that a Copy or Load takes, with the others as 0; or a part of each element."""
 
     FINITE = "finite"
     NOT_FINITE = "not finite"  # infinities and NaN
-    WHOLE = "whole"  # rounded to a whole number
-    FRACTION = "fraction"  # the rest: 0 of what is not finite
+    WHOLE = "whole"  # rounded to an integer
+    FRACTION = "fraction"  # the rest: 0 for infinities and NaN
 
 
 class Operation(StrEnum):
-    """What a Map does with float32 numbers; each result is rounded once, to nearest even."""
+    """An operation of a Map on float32 numbers; each result is rounded once, to nearest even."""
 
     PLUS = "+"
     TIMES = "·"
@@ -321,14 +321,14 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """An operation on rectangles, on numbers that float32 holds, and on other formulas."""
+    """An operation on rectangles, float32 constants and other formulas."""
 
     operation: Operation
     terms: tuple[Term, ...]
 
     @property
     def views(self) -> tuple[View, ...]:
-        """The rectangles, in the order in which they are named."""
+        """The rectangles, in the order of their first use."""
         found: list[View] = []
         for term in self.terms:
             if isinstance(term, View):
@@ -348,7 +348,7 @@ Term: TypeAlias = View | Formula | float
 
 
 # --- Steps ------------------------------------------------------------------------------------
-# `origin` says which line of which listing of the paper a step is, where it is one.
+# `origin` cites the paper's listing and line of a step, if it has one.
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,11 +368,11 @@ class Const:
 class Load:
     """Load a tile into a fragment (the paper's LoadTile). The element types must be equal.
 
-    WMMA: `load_matrix_sync(dst, src, ldm, layout)`. The view has no bounds and one unit stride.
-    With an ldm of 0, every row (or column) of an operand is the same one.
+    WMMA: `load_matrix_sync(dst, src, ldm, layout)`. The view has no bounds and one unit stride. An
+    ldm of 0 repeats one row (or column) of an operand.
     Cost: rows*cols elements read; from global memory in 32-byte sectors.
 
-    only: which elements are taken, as of a Copy; then a loop over `x[i]`, as of an Add.
+    only: the elements to take, as in a Copy; this adds a loop over `x[i]`, as in an Add.
     """
 
     dst: Frag
@@ -383,7 +383,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Mma:
-    """D = A.B + C, in the arithmetic of the architecture that the program runs on.
+    """D = A.B + C, in the arithmetic of the program's architecture.
 
     WMMA: `mma_sync(d, a, b, c)`. Cost: m*n*k multiply-adds.
     """
@@ -399,8 +399,8 @@ class Mma:
 class Add:
     """D = A + B of accumulators, element by element, each sum rounded to nearest even.
 
-    WMMA: a loop over `x[i]`, which CUDA allows because it treats all elements alike.
-    Cost: m*n additions on the ordinary units.
+    WMMA: a loop over `x[i]`; CUDA allows this because it treats all elements alike.
+    Cost: m*n additions on the CUDA cores.
     """
 
     d: Frag
@@ -414,7 +414,7 @@ class Store:
     """Store an accumulator to memory. The element types must be equal.
 
     WMMA: `store_matrix_sync(dst, src, ldm, layout)`. The view has no bounds and one unit stride.
-    With an ldm of 0, rows (or columns) that are all equal are stored to one place.
+    With an ldm of 0, equal rows (or columns) are stored to one address.
     Cost: rows*cols elements written.
     """
 
@@ -427,16 +427,15 @@ class Store:
 class Copy:
     """Copy a rectangle, lane by lane: dst <- src, or dst <- src + plus.
 
-    The sum is rounded once (nearest even) in the type of `plus`, which is that of `src`, or s64 for
-    s32, then converted once (nearest even) to the type of `dst`. Source elements out of bounds
-    count as 0; destination elements out of bounds are not written. This is how tiles are padded,
-    masked, converted and broadcast.
+    The sum is rounded once (nearest even) in the type of `plus`, then converted once (nearest even)
+    to the type of `dst`. The type of `plus` equals that of `src`, or is s64 for s32. Source
+    elements out of bounds count as 0; destination elements out of bounds are not written. Copy
+    pads, masks, converts and broadcasts tiles.
     CUDA: the warp's lanes share out the rectangle, in chunks of up to 16 bytes; `cp.async` where an
     Mma comes before the next Sync. Cost: reads and writes of rows*cols.
 
-    only: take the finite elements of `src`, or the others, and count the rest as 0; or a part of
-    each. odd: round the sum to odd instead, so that the conversion is as if it were the only
-    rounding.
+    only: take the finite elements of `src`, or the non-finite ones, with the rest as 0; or a part
+    of each. odd: round the sum to odd instead, so that the result equals a single rounding.
     """
 
     dst: View
@@ -448,7 +447,7 @@ class Copy:
 
     @property
     def value_type(self) -> str:
-        """The type of what is copied: of the sum, if something is added."""
+        """The type of the copied value, or of the sum with `plus`."""
         return (self.src if self.plus is None else self.plus).buffer.dtype
 
 
@@ -457,8 +456,8 @@ class Split:
     """Split a wide rectangle exactly into narrow parts, largest first.
 
     dsts[0] <- x0 = round(x), dsts[1] <- round(x - x0), ... in the type of `dsts`, nearest even.
-    Three bf16 parts hold every float32 whose last bit bf16 can represent: none is below 2**-133.
-    CUDA: as of a Copy, in chunks. Cost: one read and len(dsts) writes of rows*cols.
+    Three bf16 parts represent every float32 with a last bit of at least 2**-133, the smallest bf16.
+    CUDA: in chunks, as a Copy. Cost: one read and len(dsts) writes of rows*cols.
     """
 
     dsts: tuple[View, ...]
@@ -472,9 +471,8 @@ class Map:
 
     Elements become float32 exactly, each operation is rounded once (nearest even), and the result
     is converted once (nearest even) to the type of `dst`. Source elements out of bounds count as 0.
-    CUDA: as of a Copy, in chunks, with `__fmul_rn`, `__fdiv_rn` and `__fsqrt_rn`, which nothing
-    contracts. Cost: reads and writes of rows*cols; a division or a root takes some ten
-    instructions.
+    CUDA: in chunks, as a Copy, with `__fmul_rn`, `__fdiv_rn` and `__fsqrt_rn`, never contracted.
+    Cost: reads and writes of rows*cols; a division or a root takes some ten instructions.
     """
 
     dst: View
@@ -486,43 +484,43 @@ class Map:
 class Prefix:
     """Add up each row of a rectangle: dst <- its prefix sums, or its sum, in f32 or in f64.
 
-    f32 adds f32; f64 adds f64 and f16, whose elements it holds exactly.
+    f32 adds f32; f64 adds f64, and f16 exactly.
 
-    Neighbours are added in pairs, then neighbouring pairs and so on, with zeros behind the row's
-    end. The prefix sums are Sklansky's (1960): in each pair, the sum of what comes first is added
-    to all that comes second. Each addition is rounded to nearest even. -0 counts as 0, and so do
+    Neighbours are added in pairs, then neighbouring pairs and so on, with zeros past the row's end.
+    The prefix sums are Sklansky's (1960): in each pair, the sum of the first half is added to every
+    element of the second. Each addition is rounded to nearest even. -0 counts as 0, and so do
     source elements out of bounds.
     CUDA: the warp's lanes share out each row; `__shfl_sync`. Cost: a read and a write of rows*cols,
     and log2(cols) additions an element.
     """
 
-    # Of the size of `src`; or one column, which gets the sums alone.
+    # The size of `src`; or one column, for the sums only.
     dst: View
     src: View
-    # A column that gets the sums besides.
+    # A column for the sums in addition.
     totals: View | None = None
     origin: str = ""
-    # Whether prefixes run from the row's end, leave out the element itself, and are of squares,
-    # each of which is rounded.
+    # Whether prefixes run from the row's end, leave out the element itself, and are of rounded
+    # squares.
     reverse: bool = False
     exclusive: bool = False
     squares: bool = False
-    # What is taken of each element, as by a Copy; None is all of it.
+    # The part of each element to take, as in a Copy; None takes all of it.
     only: Only | None = None
 
     @property
     def sums_alone(self) -> bool:
-        """Whether `dst` gets nothing but the rows' sums."""
+        """Whether `dst` gets only the rows' sums."""
         return self.dst.cols == 1 and not self.exclusive
 
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Write a rectangle to status words, where later blocks of the same launch await it.
+    """Write a rectangle to status words, for later blocks of the same launch to await.
 
     Each element is published once in a launch. The element types are equal.
-    CUDA: one 64-bit store a value (two for f64 and s64), which carries the launch's number as its
-    flag, so no fence is needed, and no word is cleared between launches.
+    CUDA: one 64-bit store a value (two for f64 and s64), with the launch number as its flag, so no
+    fence is needed, and no word is cleared between launches.
     Cost: reads of rows*cols, and twice as many bytes written to the second-level cache.
     """
 
@@ -535,9 +533,9 @@ class Publish:
 class Await:
     """Read status words, after waiting until every element in bounds has been published.
 
-    A block waits for blocks of lower number alone, which have started before it: they cannot wait
-    for it in turn. The element types are equal; elements out of bounds are 0.
-    CUDA: each lane polls the elements it copies. Cost: the time that the blocks before still need.
+    A block waits only for blocks of lower index. These have started earlier and cannot wait for it
+    in turn. The element types are equal; elements out of bounds are 0.
+    CUDA: each lane polls the elements it copies. Cost: the remaining time of the earlier blocks.
     """
 
     dst: View
@@ -547,19 +545,19 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Segments of unequal length, told by offsets, and how they are cut into numbered chunks.
+    """Segments of unequal length, defined by offsets, and their division into numbered chunks.
 
     offsets: a s64 buffer of segments + 1 ascending positions; segment i of the data is the elements
-    from offsets[i] up to offsets[i+1]. chunk: the most elements of a chunk; None takes whole
-    segments, one a number.
+    from offsets[i] up to offsets[i+1]. chunk: the maximum length of a chunk; None takes whole
+    segments, one per chunk.
 
-    Segment i's chunks are numbered from offsets[i] // chunk + i on, which needs no other segment's
-    length: every chunk has a number, and a number that is no chunk's gives an empty range.
-    levels: chunk lengths that were used before, outermost first. The data are then the chunks'
-    results by number, and segment i as many as it has chunks, from q on, where q = offsets[i], and
-    q <- q // length + i for each level.
-    limit: the elements of the data: no range reaches beyond them, nor before the first, whatever
-    the offsets are. None trusts the offsets.
+    Segment i's chunks are numbered from offsets[i] // chunk + i on, without reference to other
+    segments' lengths: every chunk has an index, and an unused index gives an empty range.
+    levels: chunk lengths of earlier levels, outermost first. The data are then the chunks' results
+    by index. Segment i has one element per chunk, from q on, where q = offsets[i], and q <- q //
+    length + i for each level.
+    limit: the number of elements of the data: all ranges are clamped to them for any offsets. None
+    trusts the offsets.
     """
 
     offsets: Buffer
@@ -568,19 +566,19 @@ class Segments:
     limit: Index | None = None
 
     def positions(self, offsets: Number, numbers: Number) -> Number:
-        """Return where segments begin in the data; `numbers` are the segments', as the offsets."""
+        """Return the start of segments in the data; `numbers` are the segments' indices."""
         for length in self.levels:
             offsets = offsets // length + numbers  # type: ignore[operator, assignment]
         return offsets
 
     def values(self, elements: Number) -> Number:
-        """Return how many of the data are of segments with so many elements."""
+        """Return the number of data elements of a segment of `elements` elements."""
         for length in self.levels:
             elements = -(-elements // length)  # type: ignore[operator]
         return elements
 
     def last_offset(self, segments: int, length: int) -> int:
-        """Return what the last offset may be, if the data have `length` elements."""
+        """Return the maximum of the last offset, for data of `length` elements."""
         for cut in reversed(self.levels):
             length = max(0, length - segments) * cut
         return length
@@ -588,10 +586,10 @@ class Segments:
 
 @dataclass(frozen=True, slots=True)
 class Locate:
-    """Find where chunks of segments lie: range r of `dst` is that of chunk number first + r.
+    """Find the ranges of chunks of segments: range r of `dst` is chunk first + r.
 
-    CUDA: the lanes of a warp search together; from its last chunk on there is little to search.
-    Cost: about log32(segments) reads one after the other, and then an offset a range.
+    CUDA: the lanes of a warp search together; a search from the previous chunk is short. Cost:
+    about log32(segments) dependent reads, and then an offset a range.
     """
 
     dst: Ranges
@@ -602,7 +600,7 @@ class Locate:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Wait, so that writes to shared memory before it are seen by reads after it.
+    """Wait, so that earlier writes to shared memory are visible to later reads.
 
     CUDA: `__syncwarp()` (scope WARP) or `__syncthreads()` (scope BLOCK).
     """
@@ -626,17 +624,18 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Run `body` in the warps in which all bounds hold, `otherwise` in the others.
+    """Run `body` in the warps with all bounds true, `otherwise` in the others.
 
     The condition is the same for all lanes of a warp: it names neither `row` nor `col`.
     CUDA: `if`, `else`. Cost: that of the branch taken.
 
-    not_finite: run `body` only if some value of this rectangle of shared memory is an infinity or
-    NaN too, else `otherwise`: the data decide. What the warp does in either concerns no other, and
-    both write the same elements of the outputs. CUDA: `__any_sync`. Cost: a read of the rectangle
-    and, where nothing else is said of the data, that of `otherwise`.
-    longer: run `body` only if some of these ranges has more than one element too, else `otherwise`:
-    the offsets decide, and the same holds. CUDA: `Locate` has found it. Cost: none.
+    not_finite: run `body` only if some value of this rectangle of shared memory is also an infinity
+    or NaN, else `otherwise`: a data-dependent branch. Neither branch affects other warps, and both
+    write the same elements of the outputs. CUDA: `__any_sync`. Cost: a read of the rectangle, plus
+    `otherwise` if nothing is known about the data.
+    longer: run `body` only if some of these ranges also has more than one element, else
+    `otherwise`: the offsets decide, with the same restrictions. CUDA: a result of `Locate`. Cost:
+    none.
     """
 
     bounds: tuple[Bound, ...]
@@ -648,7 +647,7 @@ class When:
 
     @property
     def on_data(self) -> str:
-        """On what in the data the branch depends: "" if on nothing."""
+        """The kind of data that the branch depends on, or ""."""
         return "not finite" if self.not_finite else "longer" if self.longer else ""
 
 
@@ -684,19 +683,19 @@ class Program:
     ab, acc : str
         Element types of the operands and of the accumulators.
     scalars : tuple of Scalar
-        What is known when it runs: lengths, found from the sizes of its inputs.
+        Run-time arguments: lengths, found from the sizes of its inputs.
     buffers : tuple of Buffer
         Inputs, outputs, scratch and status words, with their element types and sizes.
     blocks, rows, columns : Extent, int, int
         The grid is `blocks` high and `columns` wide; a block is at (block, block_col). If there are
         `rows` of columns for each of `blocks`, it is at (block, block_row, block_col). The last of
-        these counts fastest. In a program with status words, blocks are numbered in the order in
-        which they start.
+        these varies fastest. In a program with status words, blocks are numbered in the order of
+        their start.
     warps, warp_columns : int
-        Warps of a block are numbered by `warp`. If they stand in rows of several `warp_columns`,
-        row by row, a warp is at (warp_row, warp_col) as well.
+        `warp` is the index of a warp in its block. With several `warp_columns`, warps form a
+        row-major grid, and a warp also has the position (warp_row, warp_col).
     steps : tuple of Step
-        What each warp does, in order.
+        The steps of each warp, in order.
     source : str
         The section of the paper that it comes from.
     """
@@ -714,7 +713,7 @@ class Program:
     columns: int = 1
     warp_columns: int = 1
     rows: int = 1
-    # What `print` shows. The printer, which knows the grammar, puts its listing here.
+    # The text for `print`. The printer, a module above the grammar, sets its listing here.
     as_text: ClassVar[Callable[[Program], str]] = repr
 
     def __repr__(self) -> str:
@@ -723,7 +722,7 @@ class Program:
         return f"Program({self.name!r}, {types}, {sum(1 for _ in walk(self.steps))} steps)"
 
     def __hash__(self) -> int:
-        """Return a hash of all steps, found once: what is known of a program is kept by it."""
+        """Return a hash of all steps, computed once; caches use programs as keys."""
         return self._hash
 
     @cached_property
@@ -731,7 +730,7 @@ class Program:
         return hash(tuple(self.__getstate__().values()))
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the fields alone: a hash is another one in another process."""
+        """Return only the fields: the hash differs between processes."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def __str__(self) -> str:
@@ -758,7 +757,7 @@ class Program:
 
     @cached_property
     def status(self) -> tuple[Buffer, ...]:
-        """Status words, through which blocks give values to later ones."""
+        """Status words, for passing values to later blocks."""
         return self._of(BufferRole.STATUS)
 
     def buffer(self, name: str) -> Buffer:
@@ -767,7 +766,7 @@ class Program:
 
     @cached_property
     def uses_mma(self) -> bool:
-        """Whether some step multiplies, so that the types are those of a tensor core."""
+        """Whether some step multiplies, so that the types must be tensor-core types."""
         return any(isinstance(step, Mma) for _, step in walk(self.steps))
 
     def _of(self, role: BufferRole) -> tuple[Buffer, ...]:
@@ -779,15 +778,15 @@ class Program:
 
     @property
     def block_number(self) -> Index:
-        """The number of a block in the whole grid."""
+        """The linear index of a block in the grid."""
         number = BLOCK
         for place, count in ((BLOCK_ROW, self.rows), (BLOCK_COL, self.columns)):
-            # The place in a single row, or column, is no symbol.
+            # The index in a single row, or column, has no symbol.
             number = number * count + (place if count > 1 else 0)
         return number
 
 
-# --- Ways through a program -------------------------------------------------------------------
+# --- Traversal of a program ------------------------------------------------------------------
 
 
 # A step with its path, such as "7.2".
@@ -795,7 +794,7 @@ Numbered: TypeAlias = tuple[str, Step]
 
 
 def require_program(program: object) -> None:
-    """Refuse what is no program, such as the name of an algorithm."""
+    """Reject an object that is not a program, such as the name of an algorithm."""
     if not isinstance(program, Program):
         hint = f"; tcusim.build({program!r}) makes one" if isinstance(program, str) else ""
         raise InputError(f"program must be a Program, got {program!r}{hint}")
@@ -830,7 +829,7 @@ def walk(steps: tuple[Step, ...], prefix: str = "", first: int = 1) -> Iterator[
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """What one step reads and writes: fragments, ranges, and rectangles of memory."""
+    """The reads and writes of one step: fragments, ranges, and rectangles of memory."""
 
     frags_read: tuple[Frag, ...] = ()
     frags_written: tuple[Frag, ...] = ()
@@ -841,23 +840,23 @@ class Accesses:
 
     @property
     def frags(self) -> tuple[Frag, ...]:
-        """All fragments, those that are written first."""
+        """All fragments, written ones first."""
         return (*self.frags_written, *self.frags_read)
 
     @property
     def views(self) -> tuple[View, ...]:
-        """All rectangles, those that are written first."""
+        """All rectangles, written ones first."""
         return (*self.views_written, *self.views_read)
 
     @property
     def ranges_read(self) -> tuple[Ranges, ...]:
-        """Ranges that the views name, and those of which a branch asks how long they are."""
+        """Ranges that the views name, and ranges with lengths that a branch tests."""
         named = tuple(view.ranges for view in self.views if view.ranges is not None)
         return (*named, *self.ranges_asked)
 
 
 def accesses(step: Step) -> Accesses:  # noqa: C901 - one case for each step
-    """Return what `step` itself touches, not the steps inside it."""
+    """Return the accesses of `step` itself, not of the steps inside it."""
     match step:
         case Const(dst):
             return Accesses(frags_written=(dst,))

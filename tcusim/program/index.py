@@ -1,6 +1,6 @@
-"""Numbers that are known when a warp runs: affine expressions, extents, bounds and scalars.
+"""Numbers known when a warp runs: affine expressions, extents, bounds and scalars.
 
-They are the words of the grammar for addresses, sizes and conditions; `grammar` has them too.
+They are the grammar's terms for addresses, sizes and conditions; `grammar` re-exports them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Index:
         return self._plus(other, -1)
 
     def _plus(self, other: Index, times: int) -> Index:
-        """Return the sum with so many times the other."""
+        """Return the sum with `times` times the other."""
         const = self.const + other.const * times
         if not other.terms:
             return Index(self.terms, const)
@@ -169,11 +169,11 @@ class Bound:
 
     @cached_property
     def excess(self) -> Index:
-        """What is below 0 where the bound holds."""
+        """The expression `lhs - rhs`, below 0 if the bound holds."""
         return self.lhs - self.rhs
 
     def hardest(self, last: Mapping[str, int]) -> Bound:
-        """Return the bound where it is hardest to meet: each symbol is from 0 to its last value."""
+        """Return the bound at its tightest, with each symbol from 0 to its last value."""
         excess = self.excess
         corner = {name: end if excess.coefficient(name) > 0 else 0 for name, end in last.items()}
         return Bound(self.lhs.substitute(corner), self.rhs.substitute(corner))
@@ -188,7 +188,7 @@ class Scalar:
     """An integer argument of a program, found from the inputs' sizes.
 
     `multiple_of`: the program is right only for multiples of it; a program for any size has 1.
-    `of`: what it follows from, if it is a number of other scalars, which stand before it.
+    `of`: the extent of earlier scalars that a derived scalar equals, or None.
     """
 
     name: str
@@ -197,7 +197,7 @@ class Scalar:
 
 
 def with_derived(scalars: Sequence[Scalar], values: Mapping[str, int]) -> dict[str, int]:
-    """Return values of scalars, and of those that follow from them."""
+    """Return values of scalars, including derived ones."""
     found = dict(values)
     for scalar in scalars:
         if scalar.of is not None:

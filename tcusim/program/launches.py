@@ -1,6 +1,6 @@
-"""Launch plans: step programs launched one after the other, on arrays by name.
+"""Launch plans: step programs launched in sequence, on arrays by name.
 
-This is all that a backend runs: a plan of many launches, or a program as a plan of one.
+A backend runs only plans: a plan of many launches, or a program as a plan of one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Launch", "LaunchPlan", "Memory", "PlanBuilder"]
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One array of a plan: what the plan calls it, its element type, and how many it has."""
+    """One array of a plan: its name, its element type and its number of elements."""
 
     name: str
     dtype: str
@@ -35,7 +35,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch of a plan; for each of the program's buffers, the plan's array that it is."""
+    """One launch of a plan, with the plan's array for each of the program's buffers."""
 
     program: Program
     inputs: Mapping[str, str]
@@ -46,18 +46,18 @@ class Launch:
 class LaunchPlan:
     """Launches in order, and the arrays that they read and write.
 
-    Two plans are equal if they are one object: a backend may keep what it has prepared for a plan.
+    Plans compare by identity, so a backend may cache its preparations by plan.
 
     Attributes
     ----------
     title : str
-        What messages call the plan.
+        The plan's name in messages.
     arrays : tuple of Memory
-        The inputs, then what lies between launches, then the outputs.
+        The inputs, then the temporaries between launches, then the outputs.
     launches : tuple of Launch
-        In order; each reads inputs, and arrays that an earlier one has written.
+        In order; each reads inputs, and arrays written by earlier launches.
     inputs, outputs : tuple of str
-        The names of the arrays that a call is given, and of those that it returns.
+        The names of the arrays passed to a call, and of the arrays that it returns.
     """
 
     title: str
@@ -97,7 +97,7 @@ class LaunchPlan:
 
     @property
     def temporaries(self) -> tuple[Memory, ...]:
-        """The arrays between launches, which a call is neither given nor returns."""
+        """The temporary arrays between launches, neither passed to a call nor returned."""
         known = {*self.inputs, *self.outputs}
         return tuple(array for array in self.arrays if array.name not in known)
 
@@ -116,8 +116,8 @@ class LaunchPlan:
     ) -> dict[str, Any]:
         """Run the launches in order on arrays of the host; return the outputs by name.
 
-        `launched` runs one launch on arrays by the names of its program's buffers, and returns
-        those of its outputs. Arrays in `out` are filled and returned.
+        `launched` runs one launch on arrays by buffer name, and returns its outputs. Arrays in
+        `out` are filled and returned.
         """
         arrays = dict(inputs)
         for launch in self.launches:
@@ -131,10 +131,10 @@ class LaunchPlan:
 
     @cached_property
     def why_not_in_place(self) -> str | None:
-        """Why the first output may not be the very array of the first input; None if it may be.
+        """Why the first output must not be the same array as the first input; None if it may be.
 
-        It may be if each element that is written over has been read by then, within each launch and
-        by all of them.
+        It may be if each element is read before it is overwritten, within each launch and across
+        launches.
         """
         source, target = self.memory[self.inputs[0]], self.memory[self.outputs[0]]
         if source.dtype != target.dtype:
@@ -156,7 +156,7 @@ class LaunchPlan:
 
 
 class PlanBuilder:
-    """A launch plan in the making: from what a call is given, launches make one array each."""
+    """A builder of launch plans: each launch makes one array from earlier arrays."""
 
     def __init__(self, *inputs: Memory) -> None:
         self.inputs = tuple(array.name for array in inputs)
@@ -183,7 +183,7 @@ class PlanBuilder:
         return made
 
     def finish(self, title: str) -> LaunchPlan:
-        """Return the plan, whose output is what the last launch makes."""
+        """Return the plan; its output is the last launch's array."""
         outputs = tuple(self.launches[-1].outputs.values())
         arrays, launches = tuple(self.memory.values()), tuple(self.launches)
         return LaunchPlan(title, arrays, launches, self.inputs, outputs)

@@ -58,14 +58,14 @@ from tcusim.program.grammar import (
 
 __all__ = ["line", "listing"]
 
-# Where the origins begin, unless a step is longer.
+# Column of the origins, unless a step is longer.
 _ORIGIN_COLUMN = 80
 
 _LAYOUTS = {"row_major": "rowmajor", "col_major": "colmajor"}
 
 
 def listing(program: Program) -> str:
-    """Return the whole program as text: a header of what it works on, then its numbered steps.
+    """Return the whole program as text: a header of declarations, then its numbered steps.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def listing(program: Program) -> str:
     Returns
     -------
     str
-        The text, whose last line is ended too.
+        The text, with a newline at the end.
     """
     require_program(program)
     lines = [f"program {program.name}"]
@@ -184,7 +184,7 @@ def _header(program: Program) -> Iterator[tuple[str, str]]:
             yield use, f"{', '.join(names)}: {kind}"
 
 
-# Global memory goes without saying.
+# Global memory is the default.
 _PLACES = {Space.WARP: " of each warp", Space.SHARED: " of the block", Space.GLOBAL: ""}
 
 
@@ -225,7 +225,7 @@ def _copy(target: View, source: View, plus: View | None, only: str = "") -> str:
 
 
 def _taken(only: Only | None) -> str:
-    """Return which elements are taken, or which part of them, behind what they are taken of."""
+    """Return the suffix that shows the selection of elements, or of a part of each."""
     parts = {None: "", Only.WHOLE: "  whole part", Only.FRACTION: "  fraction"}
     return parts.get(only, f"  where {only}")
 
@@ -239,7 +239,7 @@ def _locate(step: Locate) -> str:
 
 
 def _prefix(step: Prefix) -> str:
-    """Print which sums of each row go where."""
+    """Print the sums of each row and their destinations."""
     views = [step.dst] if step.totals is None else [step.dst, step.totals]
     kinds = [f"{'exclusive ' * step.exclusive}{'suffix' if step.reverse else 'prefix'} sums"]
     if step.sums_alone:
@@ -319,7 +319,7 @@ def _conjunction(bounds: tuple[Bound, ...]) -> str:
 
 
 def _sizes(*views: View) -> str:
-    """Return the size that rectangles have in common, or each of them if they differ."""
+    """Return the common size of rectangles, or each size if they differ."""
     sizes = [f"{view.rows}x{view.cols}" for view in views]
     return sizes[0] if len(set(sizes)) == 1 else ", ".join(sizes)
 

@@ -1,8 +1,8 @@
-"""What shared memory a block of a program takes on a GPU.
+"""The shared memory of a block of a program on a GPU.
 
-Besides the program's own there are constant matrices, from which a kernel loads its non-uniform
-constants, and places for where ranges begin and end. The emitter declares all this, and plans,
-which choose blocks that a GPU has room for, must know it before.
+In addition to the program's buffers it contains constant matrices, the source of non-uniform
+constant fragments, and the bounds of ranges. The emitter declares all of these; plans need the
+total earlier, to choose block sizes that fit a GPU.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ __all__ = ["STAGED", "SharedMemory", "Table", "Tables", "is_staged", "stage_of"]
 class SharedMemory:
     """The shared memory of a program, buffer by buffer.
 
-    layouts: of every operand fragment, by name. tables: of constants. buffers: all that there is;
-    those of space WARP once for each warp.
+    layouts: of every operand fragment, by name. tables: of constants. buffers: all buffers; buffers
+    of space WARP are allocated once for each warp.
     """
 
     def __init__(self, program: Program) -> None:
@@ -56,9 +56,9 @@ class SharedMemory:
 
     @property
     def needed(self) -> int:
-        """Bytes that a GPU must have for a block: buffers, and the block's number if it is drawn.
+        """Bytes that a GPU needs for a block: buffers, and the block index if taken from a counter.
 
-        That lies before the buffers, which begin at a multiple of 128 bytes where they are many.
+        The index precedes the buffers; several buffers begin at a multiple of 128 bytes.
         """
         return self.nbytes + (128 if self.program.status else 0)
 
@@ -68,7 +68,7 @@ class SharedMemory:
         return copies * self.elements_of(buffer) * format_of(buffer.dtype).itemsize
 
     def elements_of(self, buffer: Buffer) -> int:
-        """Return a buffer's elements, filled up so that each warp's part is aligned."""
+        """Return a buffer's elements, padded so that each warp's part is aligned."""
         size = buffer.size.evaluate({})
         unit = TILE_BYTES // format_of(buffer.dtype).itemsize
         return -(-size // unit) * unit
@@ -111,7 +111,7 @@ class Table:
 
 
 class Tables:
-    """The tables of a program's constants, each made once however often it is used."""
+    """The tables of a program's constants, one for each distinct constant."""
 
     def __init__(self, program: Program, layouts: Mapping[str, str]) -> None:
         self._tables: dict[str, Table] = {}
@@ -130,12 +130,12 @@ class Tables:
 
     @property
     def filled(self) -> dict[str, Table]:
-        """Tables that a block makes once, at the start."""
+        """Tables that a block fills once, at the start."""
         return {n: t for n, t in self._tables.items() if not t.pattern.offset.terms}
 
     @property
     def buffers(self) -> list[Buffer]:
-        """Shared memory for the tables: the block's, or a warp's own where warps differ."""
+        """Shared memory for the tables: one for the block, or one for each warp if warps differ."""
         return [self.buffer(name) for name in self._tables]
 
     def buffer(self, name: str) -> Buffer:
@@ -174,7 +174,7 @@ def _table(frag: Frag, pattern: Pattern, layout: str, box: Mapping[str, tuple[in
 
 
 def _layouts(program: Program) -> dict[str, str]:
-    """Return the layout of every operand fragment: its loads', or what suits its constant."""
+    """Return the layout of every operand fragment, from its loads or its constant."""
     loaded: dict[str, str] = {}
     constant: dict[str, str] = {}
     for site in sites(program):
@@ -188,9 +188,9 @@ def _layouts(program: Program) -> dict[str, str]:
 
 
 def _range_buffers(program: Program) -> list[Buffer]:
-    """Return shared memory for where the ranges of each warp begin and end.
+    """Return shared memory for the range bounds of each warp.
 
-    Places are both in 32 bits, counted from where the first range begins.
+    Both bounds are 32-bit offsets from the start of the first range.
     """
     found = {
         ranges.name: ranges.count
@@ -214,13 +214,13 @@ def _range_buffers(program: Program) -> list[Buffer]:
     ]
 
 
-# Elements of two bytes that are put together at a time before they are written to ranges.
+# Number of 2-byte elements staged at a time before they are written to ranges.
 STAGED = 4
 _STAGED_BYTES = 2
 
 
 def is_staged(step: Copy) -> bool:
-    """Return whether what a Copy writes to ranges is put together in shared memory first."""
+    """Return whether a Copy to ranges stages its output in shared memory."""
     dst = step.dst
     if dst.ranges is None or format_of(dst.buffer.dtype).itemsize != _STAGED_BYTES:
         return False
@@ -228,6 +228,6 @@ def is_staged(step: Copy) -> bool:
 
 
 def stage_of(ranges: Ranges, dtype: str, view: View | None = None) -> Buffer:
-    """Return the shared memory in which it is: of a view of ranges, and a vector before it."""
+    """Return the staging buffer in shared memory: one view of ranges, preceded by a vector."""
     size = 0 if view is None else view.rows * view.cols + TILE_BYTES
     return Buffer(f"{ranges.name}_stage", dtype, Extent.of(size), BufferRole.SCRATCH, Space.WARP)

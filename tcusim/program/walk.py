@@ -1,8 +1,8 @@
-"""Ways through a program: its steps with their numbers, and what addresses are in its warps.
+"""Traversal of a program: its numbered steps, and the addresses in its warps.
 
-`sites` gives every step with the loops and branches around it. A `Placement` is a set of places
-where a step runs, such as the warps of a grid; it evaluates expressions, conditions and the
-addresses of views there. The interpreter, the checks and whoever follows a program use this one.
+`sites` gives every step with its enclosing loops and branches. A `Placement` is a set of executions
+of a step, such as the warps of a grid; it evaluates expressions, conditions and the addresses of
+views for each. The interpreter and the checks share this traversal.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from tcusim.program.grammar import (
 
 Ints: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
-# Symbols that say which warp of its block a warp is.
+# Symbols of a warp's position in its block.
 WARP_PLACES: Final = frozenset({"warp", "warp_row", "warp_col"})
 _Limit = TypeVar("_Limit", int, float)  # a float where there may be no limit
 
 
-# --- Steps, and what is around them -----------------------------------------------------------
+# --- Steps, and the loops and branches around them --------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The branch of a When that a step is in: the bounds all hold (taken), or not all.
+    """The enclosing branch of a When: all bounds hold (taken), or not all.
 
-    on_data: on what in the data it depends too, "" if on nothing; see `When`. That the other branch
-    is taken then says nothing of the bounds.
+    on_data: the kind of data that the branch also depends on, or ""; see `When`. The other branch
+    then implies nothing about the bounds.
     """
 
     path: str
@@ -56,7 +56,7 @@ class Guard:
 
     @property
     def tells(self) -> bool:
-        """Whether it follows from the branch which bounds hold."""
+        """Whether the branch determines if the bounds hold."""
         return self.taken or not self.on_data
 
 
@@ -76,12 +76,12 @@ class Site:
 
     @cached_property
     def touched(self) -> Accesses:
-        """What the step itself reads and writes."""
+        """The reads and writes of the step itself."""
         return accesses(self.step)
 
     @cached_property
     def body(self) -> tuple[Site, ...]:
-        """The steps directly inside a loop, or inside the branch of a When that is taken."""
+        """The steps directly inside a loop, or inside the taken branch of a When."""
         return tuple(self._branch(taken=True))
 
     @cached_property
@@ -90,7 +90,7 @@ class Site:
         return tuple(self._branch(taken=False))
 
     def branch(self, *, taken: bool) -> tuple[Site, ...]:
-        """Return the steps directly inside one branch; a loop's body is the one that is taken."""
+        """Return the steps directly inside one branch; a loop's body is the taken branch."""
         return self.body if taken else self.otherwise
 
     def _branch(self, *, taken: bool) -> Iterator[Site]:
@@ -106,13 +106,13 @@ class Site:
             yield Site(path, step, loops, guards)
 
 
-# Of the program that was asked for last, the steps that are inside no other, and all of them: each
-# check asks for them, one after the other.
+# Cache of the latest program: its top-level steps and all of its steps, for the checks that ask in
+# turn.
 _latest: tuple[Program | None, tuple[Site, ...], tuple[Site, ...]] = (None, (), ())
 
 
 def top(program: Program) -> tuple[Site, ...]:
-    """Return the steps that are inside no other."""
+    """Return the top-level steps."""
     return _sites(program)[0]
 
 
@@ -143,7 +143,7 @@ def _with_inner(steps: tuple[Site, ...]) -> Iterator[Site]:
 
 
 def span(index: Index, box: Mapping[str, tuple[_Limit, _Limit]]) -> tuple[_Limit, _Limit]:
-    """Return the least and the largest value of an index, where each symbol is in its interval."""
+    """Return the minimum and maximum of an index, with each symbol in its interval."""
     low: _Limit = index.const  # pyright: ignore[reportAssignmentType]
     high: _Limit = index.const  # pyright: ignore[reportAssignmentType]
     for name, factor in index.terms:
@@ -154,32 +154,32 @@ def span(index: Index, box: Mapping[str, tuple[_Limit, _Limit]]) -> tuple[_Limit
 
 
 class Placement:
-    """Places where a step runs, each with the values of its symbols.
+    """Executions of a step, each with the values of its symbols.
 
     Attributes
     ----------
     count : int
-        How many places there are, W.
+        Number of executions, W.
     symbols : dict of str to int or array (W,)
-        Values of scalars, loops and places in the grid; an integer is the same everywhere.
+        Values of scalars, loops and grid indices; an integer applies to all executions.
     ranges : dict of str to (array (W, count), array (W, count))
-        Where gathered rows or columns begin and end, as `Locate` found.
+        Bounds of gathered rows or columns, as found by `Locate`.
     """
 
     def __init__(self, count: int, symbols: Mapping[str, int | Ints]) -> None:
         self.count = count
-        # An element's row and column are added to what its rectangle has in common.
+        # An element's row and column are added to the symbols that its rectangle shares.
         self.symbols: dict[str, Any] = {"row": 0, "col": 0, **symbols}
         self.ranges: dict[str, tuple[Ints, Ints]] = {}
 
     @staticmethod
     def of_warps(program: Program, scalars: Mapping[str, int], warps: Ints) -> Placement:
-        """Return a place for each of these warps, which are counted over the whole grid."""
+        """Return a placement of these warps, by their indices in the grid."""
         return Placement(warps.size, {**scalars, **grid_symbols(program, warps)})
 
     @staticmethod
     def over(axes: Mapping[str, Ints], scalars: Mapping[str, int]) -> Placement:
-        """Return a place for each combination of the symbols' values."""
+        """Return a placement with one entry for each combination of the symbols' values."""
         if len(axes) < 2:
             count = next((values.size for values in axes.values()), 1)
             return Placement(count, {**scalars, **axes})
@@ -188,7 +188,7 @@ class Placement:
         return Placement(grids[0].size, {**scalars, **flat})
 
     def value(self, index: Index, at: Ints | None = None) -> Ints:
-        """Return an index at some places, default all: (W, 1, 1), or (1, 1, 1) if uniform."""
+        """Return an index for some entries, default all: (W, 1, 1), or (1, 1, 1) if uniform."""
         value = index.evaluate(self.symbols)
         if not isinstance(value, np.ndarray):
             return np.full((1, 1, 1), value, np.int64)
@@ -196,14 +196,14 @@ class Placement:
         return values[:, None, None]
 
     def holds(self, bounds: tuple[Bound, ...], at: Ints | None = None) -> Mask:
-        """Return where conditions that name no row and column hold: (W,)."""
+        """Return a mask of conditions that name no row and column: (W,)."""
         result: Mask = np.full(self.count if at is None else at.size, True)
         for bound in bounds:
             result &= self.value(bound.excess, at).ravel() < 0
         return result
 
     def reached(self, guards: tuple[Guard, ...]) -> Mask:
-        """Return the places that take these branches, for some data: (W,)."""
+        """Return a mask of the entries that take these branches, for some data: (W,)."""
         result: Mask = np.full(self.count, True)
         for guard in guards:
             if guard.tells:
@@ -211,14 +211,14 @@ class Placement:
         return result
 
     def addresses(self, view: View, at: Ints | None = None) -> Ints:
-        """Return each element's place in its buffer, in bounds or not: (W or 1, rows, cols)."""
+        """Return each element's index in its buffer, in bounds or not: (W or 1, rows, cols)."""
         address = self.value(view.offset, at) + from_first(view)
         if view.ranges is not None:
             address = address + self._range_ends(view, at)[0]
         return address
 
     def inside(self, view: View, at: Ints | None = None) -> Mask:
-        """Return where the bounds of a view hold: (W or 1, rows, cols)."""
+        """Return the mask of a view's bounds: (W or 1, rows, cols)."""
         result: Mask = np.ones((1, view.rows, view.cols), bool)
         for bound in view.bounds:
             excess = bound.excess
@@ -230,7 +230,7 @@ class Placement:
         return result
 
     def _range_ends(self, view: View, at: Ints | None) -> tuple[Ints, Ints]:
-        """Return where a view's ranges begin and end: (W, rows, 1), or (W, 1, cols)."""
+        """Return the bounds of a view's ranges: (W, rows, 1), or (W, 1, cols)."""
         assert view.ranges is not None
         axis = 2 if isinstance(view.row_axis, Gathered) else 1
         begin, end = self.ranges[view.ranges.name]
@@ -240,20 +240,20 @@ class Placement:
 
 
 def from_first(view: View) -> Ints:
-    """Return how far each element is from the first one: (1, rows, cols)."""
+    """Return the offset of each element from the first: (1, rows, cols)."""
     return _over(view.rows, view.cols, view.row_stride, view.col_stride)
 
 
 @lru_cache(maxsize=256)
 def _over(rows: int, cols: int, down: int, across: int) -> Ints:
-    """Return sums of so much a row and so much a column: (1, rows, cols)."""
+    """Return `down` times the row plus `across` times the column: (1, rows, cols)."""
     sums: Ints = np.arange(rows)[None, :, None] * down + np.arange(cols)[None, None, :] * across
     sums.flags.writeable = False
     return sums
 
 
 def order_of_blocks(blocks: int, block_order: str, seed: int) -> Ints:
-    """Return the numbers of the blocks in the order in which a simulator shall run them."""
+    """Return the block indices in the order of execution by a simulator."""
     require_names(block_order=block_order)
     ascending = np.arange(blocks, dtype=np.int64)
     match block_order:
@@ -270,7 +270,7 @@ def order_of_blocks(blocks: int, block_order: str, seed: int) -> Ints:
 
 
 def grid_symbols(program: Program, warps: Ints) -> dict[str, Ints]:
-    """Return what the places of the block and of the warp are in these warps of the grid."""
+    """Return the block and warp indices of these warps of the grid."""
     number = warps // program.warps
     return {
         "block": number // (program.rows * program.columns),
@@ -281,5 +281,5 @@ def grid_symbols(program: Program, warps: Ints) -> dict[str, Ints]:
 
 
 def warp_symbols(numbers: Ints, across: int) -> dict[str, Ints]:
-    """Return the places of these warps of a block that stand in so many columns."""
+    """Return the indices of these warps of a block, in a grid of `across` columns."""
     return {"warp": numbers, "warp_row": numbers // across, "warp_col": numbers % across}

@@ -1,5 +1,5 @@
 """The rules behind `tcusim.verify`: each a function that yields a `Finding` for each violation.
 
-`sites` says where a step stands, and `regions` which elements a view touches; every other module
-holds the checks of one subject. None of them imports `verifier`, which lists them in order.
+`sites` locates steps and `regions` lists the elements that a view touches; every other module
+contains the checks of one subject. `verifier` lists the checks in order; no module imports it.
 """

@@ -1,4 +1,4 @@
-"""What holds of addresses and conditions for all sizes, blocks, warps and iterations at once.
+"""Proofs about addresses and conditions for all sizes, blocks, warps and iterations at once.
 
 Expressions are affine, and so are conditions, the size of the grid and the counts of loops. A
 `Region` is all values that the symbols of a step can have together: an interval for each, and
@@ -25,10 +25,10 @@ _MOST_CONDITIONS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The values that symbols can have: from and to those of `box`, all conditions at most 0.
+    """The possible values of symbols: within the intervals of `box`, with all conditions at most 0.
 
-    factors: scalars that are multiples of a number are counted in it, and warps that stand in rows
-    by row and column. scalars: names of all.
+    factors: the unit of each scalar that is a multiple of a number; a warp grid is indexed by row
+    and column. scalars: the names of all scalars.
     """
 
     box: dict[str, tuple[int, float]]
@@ -38,7 +38,7 @@ class Region:
 
     @property
     def empty(self) -> bool:
-        """Whether no values are possible; False if nobody knows."""
+        """Whether no values are possible; False if unknown."""
         for low, high in self.box.values():
             if high < low:
                 return True
@@ -52,12 +52,12 @@ class Region:
         return self._proves(_reduced(index - limit), _MOST_CONDITIONS)
 
     def _proves(self, index: Index, conditions: int) -> bool:
-        """Return whether `index <= 0` follows from the intervals and so many conditions."""
+        """Return whether `index <= 0` follows from the intervals and `conditions` conditions."""
         if span(index, self.box)[1] <= 0:
             return True
         if not conditions:
             return False
-        # What has no limit must be cancelled by a condition; else any symbol may be.
+        # An unbounded symbol must be cancelled by a condition; without one, try any symbol.
         endless = [n for n, factor in index.terms if factor > 0 and self.box[n][1] == math.inf]
         names = endless[:1] or [name for name, _ in index.terms]
         tried = set()
@@ -74,7 +74,7 @@ class Region:
 
 
 def symbol_counts(program: Program, site: Site, view: View | None = None) -> dict[str, Extent]:
-    """Return how many values each symbol takes at a step, from 0 on."""
+    """Return the number of values of each symbol at a step, counted from 0."""
     counts = {"block": program.blocks, "block_col": Extent.of(program.columns)}
     if program.rows > 1:
         counts["block_row"] = Extent.of(program.rows)
@@ -89,7 +89,7 @@ def symbol_counts(program: Program, site: Site, view: View | None = None) -> dic
 
 
 class Regions:
-    """Where the steps of a program run. What steps of one branch have in common is found once."""
+    """The regions in which the steps of a program run, computed once for each branch."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -101,13 +101,14 @@ class Regions:
         }
         if program.warp_columns > 1:
             self.factors["warp"] = WARP_ROW * program.warp_columns + WARP_COL
-        # By the loops and guards of a branch, which are kept here, so that no others have their id.
+        # Keyed by the ids of a branch's loops and guards. The site keeps both alive, so ids are
+        # unique.
         self._branches: dict[tuple[int, int], tuple[Site, list[Region]]] = {}
 
     def around(self, site: Site, view: View | None = None) -> Iterator[Region]:
-        """Yield regions that together are where a step runs, for the elements of a view in bounds.
+        """Yield regions that together cover the step, for the in-bounds elements of a view.
 
-        They are several where the step is in the other branch of a When with several bounds.
+        A step in the `otherwise` branch of a When with several bounds has several regions.
         """
         branch = id(site.loops), id(site.guards)
         if branch not in self._branches:
@@ -120,7 +121,7 @@ class Regions:
             yield self._region(box, region.conditions, [one.excess + 1 for one in view.bounds])
 
     def _of_branch(self, site: Site) -> Iterator[Region]:
-        """Yield regions where the steps of a branch run."""
+        """Yield the regions in which the steps of a branch run."""
         box: dict[str, tuple[int, float]] = dict.fromkeys(self.scalars, (0, math.inf))
         conditions = [
             bound.excess + 1 for guard in site.guards if guard.taken for bound in guard.bounds
@@ -131,7 +132,7 @@ class Regions:
             most = count.constant
             box[name] = 0, math.inf if most is None else most - 1
             if most is None:
-                # name < ceil(index / per), which is per * name < index
+                # name < ceil(index / per), or per * name < index
                 conditions.append(Index.symbol(name) * count.per - count.index + 1)
         others = [guard.bounds for guard in site.guards if guard.tells and not guard.taken]
         for failing in itertools.product(*others):
@@ -140,7 +141,7 @@ class Regions:
     def _region(
         self, box: dict[str, tuple[int, float]], known: tuple[Index, ...], more: list[Index]
     ) -> Region:
-        """Return a region where conditions on a single symbol have narrowed its interval."""
+        """Return a region with intervals narrowed by the conditions on single symbols."""
         box, between = dict(box), list(known)
         for condition in (_reduced(one.substitute(self.factors)) for one in more):
             if len(condition.terms) != 1:

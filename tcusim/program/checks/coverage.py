@@ -1,9 +1,9 @@
-"""Proofs for all sizes that something is there: each element written, each awaited word published.
+"""Proofs of coverage for all sizes: each element is written, each awaited word published.
 
-An element of a buffer is `per * block + place`, so that its block follows from it. Places are few
-and are listed; of blocks and scalars, conditions remain, `outer + place's number < 0`. Those whose
-outer parts are multiples of one form become intervals of it, which are compared with the interval
-in which the buffer's elements are. Where nothing follows, nobody knows: the answer is no.
+An element of a buffer is `per * block + place`, so its address determines its block. Places are few
+and are listed. Blocks and scalars remain in conditions, `outer + place's number < 0`. Conditions
+with outer parts that are multiples of one form become intervals of that form, and are compared with
+the interval of the buffer's elements. An undecided proof answers no.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from tcusim.program.walk import Ints, Mask, Site, sites, span
 
 __all__ = ["all_published", "all_written", "current_locate"]
 
-# The most places of a writer, and of all writers, that one proof lists.
+# Maximum number of places that one proof lists, for one writer and for all.
 _MOST_PLACES: Final = 1 << 22
-# The most parts into which conditions of branches cut what has to be written.
+# Maximum number of cells into which branch conditions split the elements to write.
 _MOST_CELLS: Final = 64
-# How often an interval may be continued by another.
+# Maximum number of times that an interval may be extended by another.
 _MOST_TURNS: Final = 8
-# Less than any value of a form.
+# A lower bound on all values of a form.
 _LEAST: Final = -(2.0**1000)
 
 # The terms of an affine expression in the block and the scalars, with no common factor.
@@ -49,10 +49,10 @@ _Radixes: TypeAlias = list[tuple[int, int]]
 
 
 class _Writer(NamedTuple):
-    """Places that one step writes, for one way to take the branches around it.
+    """Places written by one step, for one choice of the branches around it.
 
-    place: (W,). low, high: for each form, the limits of its value within which the place is
-    written, (W,) each.
+    place: (W,). low, high: for each form, the range of values for which the place is written, (W,)
+    each.
     """
 
     place: Ints
@@ -61,10 +61,10 @@ class _Writer(NamedTuple):
 
 
 class _Write(NamedTuple):
-    """One way in which a step writes: where conditions are below 0, an element of each place.
+    """One way for a step to write: an element of each place, if all conditions are below 0.
 
-    number: what the size counts, which is the place or the number of its chunk. counts: how many
-    values each symbol takes.
+    number: the index that the size limits, of the place or of its chunk. counts: the number of
+    values of each symbol.
     """
 
     number: Index
@@ -74,10 +74,10 @@ class _Write(NamedTuple):
 
 
 class _Elements(NamedTuple):
-    """What has to be written: places 0..per-1 of each block, where `form` is in an interval.
+    """The elements to write: places 0..per-1 of each block, with `form` in an interval.
 
-    That is from `low` to `(high - step * number) // factor`, where `width` places have one number.
-    known: values that stand for symbols.
+    The interval is from `low` to `(high - step * number) // factor`; `width` places share a number.
+    known: values substituted for symbols.
     """
 
     per: int
@@ -101,9 +101,9 @@ class _Elements(NamedTuple):
 
 
 def current_locate(program: Program, site: Site, view: View) -> Locate | None:
-    """Return the step that finds a view's ranges, if it is the only one and has just run.
+    """Return the Locate of a view's ranges, if it is the only one and has just run.
 
-    It stands before the view's step, in the same iterations and branches, or around them.
+    It precedes the view's step, in the same or in enclosing iterations and branches.
     """
     if view.ranges is None:
         return None
@@ -130,10 +130,10 @@ def current_locate(program: Program, site: Site, view: View) -> Locate | None:
 def all_written(
     program: Program, buffer: Buffer, writes: list[tuple[Site, View]], longest: int | None = None
 ) -> bool:
-    """Return whether it is proved that the steps write each element, if the grid has a block.
+    """Return whether the steps provably write each element, if the grid has a block.
 
-    Where elements are gathered, each element of a segment: those of all chunks, by their number and
-    their place in the chunk. longest: the most elements of a segment, where chunks have no limit.
+    Gathered elements are those of all chunks, by chunk index and position in the chunk. longest:
+    the maximum length of a segment, for chunks without a limit.
     """
     locates = [current_locate(program, site, view) for site, view in writes]
     rules = {locate.segments if locate else None for locate in locates}
@@ -146,7 +146,7 @@ def all_written(
         data = buffer.size.index if rule.limit is None else rule.limit
         segments = rule.offsets.size.index - 1
         if rule.chunk is not None and (rule.limit is not None or buffer.size.per == 1):
-            # Segments - 1 + ceil(data / chunk) numbers at most are those of chunks.
+            # At most segments - 1 + ceil(data / chunk) indices belong to chunks.
             size, width = Extent(data + (segments - 1) * rule.chunk, rule.chunk), rule.chunk
         elif rule.chunk is None and longest:
             size, width = Extent(segments), longest
@@ -165,7 +165,7 @@ def all_written(
             place += number * width
         counts = symbol_counts(program, site, view)
         every += [proof.write(number, place, [*way, *inside], counts) for way in ways(site, view)]
-    # A loop may not run if nobody knows how often it does.
+    # A loop of unknown count may run zero times.
     every = [one for one in every if all(n.constant for n in one.counts.values())]
     return bool(every) and any(
         proof.covers_all(elements, every) or proof.covers(elements, every)
@@ -174,10 +174,10 @@ def all_written(
 
 
 def ways(site: Site, view: View) -> Iterator[list[Index]]:
-    """Yield conditions, each below 0, under which a step touches a view; any of them is enough.
+    """Yield sufficient sets of conditions, each below 0, for a step to touch a view.
 
-    Both branches on data write the same elements of outputs, which `private_branch` sees to. So one
-    of them counts as always taken: that of long ranges, or that of finite data.
+    Both branches on data write the same elements of outputs, as `private_branch` requires. One of
+    them therefore counts as always taken: the branch of long ranges, or of finite data.
     """
     conditions, others = [bound.excess for bound in view.bounds], []
     for guard in site.guards:
@@ -192,7 +192,7 @@ def ways(site: Site, view: View) -> Iterator[list[Index]]:
 
 
 class _Proof:
-    """The proof that elements of a size are written; `width` of them follow one number."""
+    """The proof that all elements of a size are written; `width` elements share one number."""
 
     def __init__(self, program: Program, size: Extent, width: int) -> None:
         self.program, self.size, self.width = program, size, width
@@ -204,12 +204,12 @@ class _Proof:
         self.grid = grid.substitute(self.factors)
 
     def elements(self, writes: list[_Write]) -> Iterator[_Elements]:
-        """Yield descriptions of the elements, one of which has to be covered."""
+        """Yield alternative descriptions of the elements; covering any one is enough."""
         constant = self.program.blocks.constant
         pers = {write.place.coefficient("block") for write in writes}
         total = self.size.constant
         if constant is not None or pers == {0}:
-            # Each element is in one place of the grid, whichever block that is.
+            # Each element has one place in the grid, in some block.
             if total is None or not 0 < total * self.width <= _MOST_PLACES:
                 return
             if constant is not None:
@@ -217,7 +217,7 @@ class _Proof:
                     yield _Elements(total * self.width)
                 return
             form, factor, rest = self.form(self.grid)
-            # The last block, and the first.
+            # The last block and the first block.
             least = -((self.program.blocks.per + rest) // factor)
             yield _Elements(total * self.width, form, least, -1 - rest, factor=factor)
             yield _Elements(total * self.width, known={"block": 0})
@@ -232,7 +232,7 @@ class _Proof:
             known, per = {"block": Index.symbol(count[0]) - 1 - BLOCK}, -per
         if len(pers) != 1 or per % self.width or per > _MOST_PLACES:
             return
-        # size.per * number - size.index < 0, which is factor * form + rest < 0
+        # size.per * number - size.index < 0, or factor * form + rest < 0
         base = BLOCK * (self.size.per * (per // self.width)) - self.size.index
         form, factor, rest = self.form(base.substitute(self.factors))
         step = self.size.per
@@ -241,7 +241,7 @@ class _Proof:
     def write(
         self, number: Index, place: Index, conditions: list[Index], counts: dict[str, Extent]
     ) -> _Write:
-        """Return a way to write, with warps by row and column and scalars by their multiples."""
+        """Return a write with warps by row and column and scalars by their multiples."""
         number, place, *rest = (
             one.substitute(self.factors) for one in (number, place, *conditions)
         )
@@ -249,21 +249,22 @@ class _Proof:
         return _Write(number, place, rest, {n: k for n, k in counts.items() if n not in skip})
 
     def within(self, elements: _Elements, write: _Write) -> Iterator[Index]:
-        """Yield the number of an element, its place in the block, and the conditions."""
+        """Yield the index of an element, its place in the block, and the conditions."""
         known = elements.known
         yield write.number.substitute(known)
         place = write.place.substitute(known)
         yield place - BLOCK * place.coefficient("block") if "block" in self.outer else place
         yield from (one.substitute(known) for one in write.conditions)
-        # The grid is the same in reverse, and its first block is there.
+        # The grid is symmetric under reversal, and its first block exists.
         if known.get("block") != 0:
             yield self.grid
 
     def covers_all(self, elements: _Elements, writes: list[_Write]) -> bool:
-        """Return whether all places are written where there are such elements, and no more asked.
+        """Return whether all places are written whenever the elements exist.
 
-        Their conditions follow from that the element is there. Places are sums, so that they need
-        not be listed as a whole: the symbol that moves them most is left out, if it is in all.
+        The writes' conditions then follow from the element's existence. Places are sums and need
+        not be listed completely: the symbol of the largest factor is left out if all places contain
+        it.
         """
         if not elements.step:
             return False
@@ -291,7 +292,7 @@ class _Proof:
         return bool(written.all())
 
     def follows(self, condition: Index, size: Index, box: Mapping[str, tuple[int, int]]) -> bool:
-        """Return whether a condition is below 0 wherever the size is, for places in a box."""
+        """Return whether the size implies that a condition is below 0, for places in a box."""
         local = Index(tuple(t for t in condition.terms if t[0] not in self.outer), condition.const)
         outer = condition - local
         if all(times < 0 for _, times in outer.terms):
@@ -307,7 +308,7 @@ class _Proof:
         return (rest - mine) // other <= -1
 
     def form(self, index: Index) -> tuple[_Form, int, int]:
-        """Return an expression as factor * form + rest, of which form has no common factor."""
+        """Return an expression as factor * form + rest; the form has no common factor."""
         factor = math.gcd(*(times for _, times in index.terms)) or 1
         return tuple((name, times // factor) for name, times in index.terms), factor, index.const
 
@@ -335,7 +336,7 @@ class _Proof:
     def writer(
         self, elements: _Elements, write: _Write, cuts: dict[_Form, set[float]], most: int
     ) -> _Writer | None:
-        """Return the places that a step writes; None if they cannot be listed."""
+        """Return the places written by a step; None if they cannot be listed."""
         outer, counts = self.outer, write.counts
         _, place, *every = self.within(elements, write)
         used = place.symbols.union(*(one.symbols for one in every)) - outer
@@ -386,8 +387,8 @@ class _Proof:
         cell: Mapping[_Form, tuple[float, float]],
         writers: list[_Writer],
     ) -> bool:
-        """Return whether each element is written where all forms are in these intervals."""
-        # What is not covered yet is from `least` to `most` of the elements' own form.
+        """Return whether each element is written for forms in these intervals."""
+        # The uncovered part is from `least` to `most` of the elements' own form.
         least, most = elements.interval
         chosen: list[tuple[Ints, _Limits, _Limits]] = []
         for place, low, high in writers:
@@ -414,7 +415,7 @@ class _Proof:
 
 
 def _radixes(place: Index, box: Mapping[str, tuple[int, int]]) -> _Radixes:
-    """Return the symbols of a place as factors and numbers, ascending; joined where they nest."""
+    """Return the symbols of a place as ascending factors and counts; nested symbols are merged."""
     found: _Radixes = []
     for factor, name in sorted((factor, name) for name, factor in place.terms):
         count = box[name][1] + 1
@@ -426,9 +427,9 @@ def _radixes(place: Index, box: Mapping[str, tuple[int, int]]) -> _Radixes:
 
 
 def _leaves_out(radixes: _Radixes, unit: int, per: int) -> bool:
-    """Whether a place moves by multiples of `unit` up to `per`, besides what is below a unit.
+    """Whether a place moves by multiples of `unit` up to `per`, plus an offset below a unit.
 
-    Those multiples are taken out of the last of the radixes.
+    These multiples are removed from the last radix.
     """
     if not radixes:
         return unit == per
@@ -437,7 +438,7 @@ def _leaves_out(radixes: _Radixes, unit: int, per: int) -> bool:
 
 
 def _cut(form: _Form, limits: set[float], natural: bool) -> list[tuple[float, float]]:
-    """Return the intervals, from and to, into which a form's values fall between limits."""
+    """Return the intervals of a form's values between limits, as pairs (from, to)."""
     ends = [-math.inf, *sorted(limits), math.inf]
     cells = [(low + 1, high) for low, high in itertools.pairwise(ends)]
     return [(max(low, 0), high) for low, high in cells if high >= 0] if natural else cells
@@ -459,9 +460,9 @@ def _axes(sizes: Mapping[str, int]) -> dict[str, Ints]:
 def all_published(
     program: Program, awaits: list[tuple[Site, View]], publishes: list[tuple[Site, View]]
 ) -> bool:
-    """Return whether it is proved that an earlier block publishes each word that a step awaits.
+    """Return whether an earlier block provably publishes each word that a step awaits.
 
-    The word's number says which block that is, and in which of the places of one more symbol.
+    The word's index determines the publishing block and the value of one more symbol.
     """
     regions = Regions(program)
     return all(
@@ -494,7 +495,7 @@ def _is_served(program: Program, region: Region, word: Index, site: Site, view: 
             continue
         needs = [-one for one in at.values()]
         needs += [one - sizes[name] + 1 for name, one in at.items() if name != "block"]
-        # What no place depends on may be anything: one end or the other will do.
+        # A symbol that no index depends on is free: one of its limits is enough.
         free = sorted(sizes.keys() - at.keys())
         used = frozenset[str]().union(*(one.symbols for one in (*way, number)))
         ends = [{0, sizes[name] - 1} if name in used else {0} for name in free]
@@ -510,11 +511,11 @@ def _is_served(program: Program, region: Region, word: Index, site: Site, view: 
 def _solved(
     place: Index, word: Index, rounded: Callable[[float], int] | None
 ) -> dict[str, Index] | None:
-    """Return what the symbols of a place are where it is a word, from the largest factor on.
+    """Return the values of a place's symbols for which it equals a word, largest factor first.
 
-    Each takes the terms that its factor divides, and of what is constant as much as `rounded` says;
-    the last one, of factor 1, takes the rest. Others may do as well: that these are in their ranges
-    is left to see.
+    Each symbol takes the terms divisible by its factor, and the share of the constant that
+    `rounded` gives; the last symbol, of factor 1, takes the rest. The solution need not be unique;
+    the caller checks that the values are in range.
     """
     at: dict[str, Index] = {}
     for name, factor in sorted(place.terms, key=lambda term: -abs(term[1])):

@@ -22,13 +22,13 @@ from tcusim.program.walk import WARP_PLACES, Guard, Mask, Placement, Site, top, 
 
 @dataclass(slots=True)
 class _Defined:
-    """What has a value after a step.
+    """The names and elements that have a value after a step.
 
-    cells: elements of each shared buffer that have one, for all that is known without the sizes.
-    sure: those that have one whatever the sizes, the block and the iteration are. later: elements
-    that iterations of a loop write one after the other, by its variable: sure behind it. frags:
-    names of fragments and of ranges. branches: what the branches of earlier Whens defined, for
-    later ones with the same condition.
+    cells: elements of each shared buffer that have a value, as far as is known without the sizes.
+    sure: elements that have a value for all sizes, blocks and iterations. later: elements written
+    by the iterations of a loop, by its variable; sure after the loop. frags: names of fragments and
+    of ranges. branches: definitions from the branches of earlier Whens, for later Whens with the
+    same condition.
     """
 
     cells: dict[str, Mask]
@@ -44,13 +44,13 @@ class _Defined:
         )
 
     def add(self, other: _Defined) -> None:
-        """Add all that another state defines."""
+        """Add all definitions of another state."""
         self.frags |= other.frags
         self.cells = {name: mask | other.cells[name] for name, mask in self.cells.items()}
         self.sure = {name: mask | other.sure[name] for name, mask in self.sure.items()}
 
     def differs(self, other: _Defined) -> bool:
-        """Whether another state defines more, or less."""
+        """Whether another state has different definitions."""
         return self.frags != other.frags or any(
             not np.array_equal(mask, other.cells[name]) for name, mask in self.cells.items()
         )
@@ -59,12 +59,12 @@ class _Defined:
 def defined_before_use(program: Program) -> Iterator[Finding | Unproven]:
     """Require that fragments and shared memory are written before they are read, on every path.
 
-    A loop whose count is known only at run time may run zero times; what it defines is not counted
-    after it. What both branches of a When define counts, and what one branch defines counts in the
-    same branch of a later When with the same condition, if not the data decide. One warp's write
+    A loop with a run-time count may run zero times, so its definitions do not count after it.
+    Definitions of both branches of a When count. Definitions of one branch count in the same branch
+    of a later When with the same condition, unless the condition depends on data. One warp's write
     counts for its block.
-    A read whose bounds depend on sizes is compared with the buffer as a whole, not by element; that
-    is not proved, unless all that it may read is written whatever the sizes are.
+    A read with bounds that depend on sizes is compared with the buffer as a whole, not by element;
+    it is unproven unless every element in its reach is written for all sizes.
     Source: fragments and shared memory begin with unspecified contents [CPG sec. 10.24.1, 7.2.2].
     """
     sizes = {buffer.name: buffer.size.constant for buffer in program.scratch}
@@ -82,7 +82,7 @@ def defined_before_use(program: Program) -> Iterator[Finding | Unproven]:
 def _define_all(
     program: Program, steps: tuple[Site, ...], state: _Defined
 ) -> Iterator[Finding | Unproven]:
-    """Find what is read too early in these steps; `state` becomes what is defined after them."""
+    """Yield reads of undefined values in these steps; update `state` to the values after them."""
     for site in steps:
         match site.step:
             case Loop(var=var, count=count):
@@ -114,18 +114,18 @@ def _define_all(
 def _add_sure(
     program: Program, site: Site, view: View, written: Footprint, state: _Defined
 ) -> None:
-    """Add what a step writes whatever the sizes are: now, or when the loops that move it end."""
+    """Add the elements that a step writes for all sizes: now, or at the end of its loops."""
     counted = {loop.var for loop in site.loops if loop.count.constant}
     mixed = view.buffer.space is Space.SHARED and any(
         depends_on_warp(guard.bounds) and not bound_symbols(guard.bounds) <= WARP_PLACES | counted
         for guard in site.guards
     )
     if not written.exact or mixed:
-        # Which warps of the block write depends on sizes, or on the block.
+        # The set of writing warps depends on sizes, or on the block.
         return
     union: Mask = written.union
     if view.buffer.space is Space.WARP and "warp" in written.columns:
-        # Each warp has memory of its own, and reads there alone.
+        # Each warp has its own memory, and reads only that.
         warps = np.zeros((program.warps, union.size), bool)
         warps[written.columns["warp"][written.places], written.elements] = True
         numbers = np.arange(program.warps)
@@ -141,7 +141,7 @@ def _add_sure(
 
 
 def _end_loop(state: _Defined, var: str, site: Site) -> None:
-    """Make sure of what the iterations of a loop have written, all together."""
+    """Mark the elements written by all iterations of a loop as sure."""
     for key in [key for key in state.later if key[0] == var]:
         state.sure[key[1]] = state.sure[key[1]] | state.later.pop(key)
 
@@ -161,7 +161,7 @@ def _define_when(
         state.branches[bounds, True] = body
         state.branches[bounds, False] = otherwise
         if body.differs(otherwise):
-            # What never runs takes nothing away.
+            # A branch that never runs removes no definitions.
             if not may_run(program, site, Guard(site.path, bounds, taken=False)):
                 otherwise = body
             elif not may_run(program, site, Guard(site.path, bounds, taken=True)):
@@ -169,7 +169,7 @@ def _define_when(
     state.frags |= body.frags & otherwise.frags
     for buffer in program.scratch:
         one, two = body.cells[buffer.name], otherwise.cells[buffer.name]
-        # Another warp of the block takes the other branch, and all see what it writes.
+        # Another warp of the block takes the other branch, and its writes are visible to all.
         by_any = buffer.space is Space.SHARED and depends_on_warp(bounds)
         state.cells[buffer.name] = one | two if by_any else one & two
         first, second = body.sure[buffer.name], otherwise.sure[buffer.name]

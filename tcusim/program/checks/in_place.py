@@ -1,6 +1,6 @@
-"""Whether a program may write its result over its input: `out` and `in` in one memory.
+"""Whether a program may run in place: `out` and `in` in the same memory.
 
-No check of `verify`, for most programs may not, and are right: a launcher asks before it does so.
+This is not a check of `verify`, since most correct programs may not; a launcher asks first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tcusim.program.walk import Ints, Mask, Placement, Site, sites, top
 
 __all__ = ["in_place"]
 
-# The sizes that are tried however large they are, and the elements of all others together.
+# The number of sizes tried regardless of cost, and the maximum elements of all others together.
 _SIZES: Final = 2
 _MORE_ELEMENTS: Final = 1 << 13
 
@@ -32,23 +32,22 @@ _MORE_ELEMENTS: Final = 1 << 13
 def in_place(program: Program, source: str = "in", target: str = "out") -> str | None:
     """Return why an output must not be the memory of an input, or None if it may be.
 
-    It may be if both are alike in type and size, and each element that is written over is read by
-    no other warp than the one that writes it, and not after that. Between reading and writing the
-    lanes of the warp have to meet, in a product or a barrier, unless one lane of a Copy does both.
+    It may be if both have the same type and size, and each overwritten element is read only by the
+    warp that writes it, and only before the write. The lanes of the warp must converge between the
+    read and the write, at a product or a barrier, unless one lane of a Copy does both.
 
-    That no other warp reads it is proved for all sizes, and what cannot be proved may not be done.
-    The order within a warp is tried: elements are followed through the program for a ragged block,
-    for several blocks, and for such other sizes of `sizes_to_try` as cost little.
+    Exclusive access by one warp is proved for all sizes; without a proof the answer is no. The
+    order within a warp is tested: elements are traced through the program for a partial block, for
+    several blocks, and for the other inexpensive sizes of `sizes_to_try`.
 
-    Elements in chunks of ragged segments (see `Locate`) are a chunk's number and a place in it:
-    chunks of two numbers have no element in common, as long as the offsets ascend, and what a view
-    names beyond a chunk's end is never touched. What the emitted text promises the compiler about
-    its pointers is not looked at.
+    Elements of ragged segments (see `Locate`) are identified by a chunk's index and a position in
+    the chunk: different chunks share no element as long as the offsets ascend, and elements past a
+    chunk's end are never touched. The pointer qualifiers of the emitted text are not examined.
 
     Parameters
     ----------
     program : Program
-        It has passed `verify`.
+        A program that has passed `verify`.
     source, target : str
         Names of an input and of an output.
     """
@@ -80,12 +79,12 @@ def in_place(program: Program, source: str = "in", target: str = "out") -> str |
 
 
 class _Touched(NamedTuple):
-    """Elements of an array that steps touch, in the order of the run: one entry for each.
+    """Accesses to the elements of an array in execution order, one entry each.
 
-    place: the element's number in the rectangle; what has one number is done by one lane. moment:
-    number of the step. phase: how often the lanes of the warp had met by then, for all data. run:
-    of a branch on data, 0 outside; of the two that exclude each other, the body's is even and the
-    other's one more. meeting: how often the lanes had met in such branches.
+    place: the element's index in the rectangle; accesses of one index are by one lane. moment:
+    index of the step. phase: number of convergence points of the warp so far, for all data. run:
+    index of the branch on data, 0 outside; `body` is even and its `otherwise` is one more. meeting:
+    number of convergence points inside such branches.
     """
 
     address: Ints
@@ -97,14 +96,14 @@ class _Touched(NamedTuple):
     meeting: Ints
 
     def where(self, mask: Mask | Ints) -> _Touched:
-        """Return some of the entries."""
+        """Return the selected entries."""
         return _Touched(*(column[mask] for column in self))
 
 
 class _Trace:
-    """Two walks through the steps, all warps together: who writes which element, and who reads it.
+    """Two walks through the steps, all warps together: first the writers, then the readers.
 
-    Each read is compared with the first write as it comes, for a program may read all data often.
+    Each read is compared with the first write at once, since a program may read all data often.
     """
 
     def __init__(
@@ -115,18 +114,18 @@ class _Trace:
         self.gathered = False
         self.paths: list[str] = []
         self.written: list[_Touched] = []
-        # What the first walk finds: the writes, and the first one of each element by its address,
-        # or by the place of that among all addresses.
+        # Results of the first walk: the writes, and the first write to each element, by its address
+        # or by the rank of its address.
         self.writes: _Touched | None = None
         self.addresses = np.zeros(0, np.int64)
         self.firsts = np.zeros(0, np.int64)
-        # The same without writes of bodies on data: what a warp finds in the other branch.
+        # The same without the writes of bodies on data, for readers in the other branch.
         self.others = np.zeros(0, np.int64)
-        # By the number of the rule that it breaks, the lowest address and what speaks against it.
+        # By the number of the violated rule: the lowest address, and the reason.
         self.found: dict[int, tuple[int, str]] = {}
 
     def reason(self) -> str:
-        """Walk through the program; return what speaks against sharing memory, or nothing."""
+        """Walk through the program; return the reason against sharing memory, or an empty text."""
         rules = set()
         for site in sites(self.program):
             reads, writes = self.views(site)
@@ -149,7 +148,7 @@ class _Trace:
             size, at = written.size.evaluate(self.scalars), every.address
         number = np.arange(at.size)
         self.firsts = _firsts(size, at, number)
-        # Of a partial output one branch may write more than the other.
+        # One branch may write more elements of a partial output than the other.
         usual = (every.run == 0) | (every.run % 2 == 1) | written.partial
         self.others = _firsts(size, at[usual], number[usual])
         self.writes = every
@@ -200,9 +199,9 @@ class _Trace:
             self.run_now = 0
 
     def step(self, site: Site, warps: Ints) -> None:
-        """Record what one leaf step touches."""
+        """Record the accesses of one leaf step."""
         if isinstance(site.step, Mma | Sync):
-            # Lanes that meet only where the data say so may not meet, but for what is there too.
+            # Convergence inside a branch on data is not certain, and counts only within the branch.
             on_data = sum(bool(guard.on_data) for guard in site.guards)
             if on_data == 0:
                 self.phase[warps] += 1
@@ -210,7 +209,7 @@ class _Trace:
                 self.meeting[warps] += 1
         if isinstance(site.step, Locate):
             found = chunk_ranges(site.step, self.placement)
-            # Other warps keep what they have found.
+            # Other warps keep their ranges.
             held = self.placement.ranges.setdefault(site.step.dst.name, found)
             for old, new in zip(held, found, strict=True):
                 old[warps] = new[warps]
@@ -224,7 +223,7 @@ class _Trace:
         self.moment += 1
 
     def elements(self, view: View, warps: Ints) -> _Touched:
-        """Return the elements of a view where its bounds hold."""
+        """Return the in-bounds elements of a view."""
         shape = (warps.size, view.rows, view.cols)
         who = warps[:, None, None]
         place = np.arange(view.rows * view.cols).reshape(shape[1:])
@@ -241,10 +240,10 @@ class _Trace:
         )
 
     def first_writes(self, reads: _Touched, writes: _Touched) -> Ints:
-        """Return the number of the first write to each element; -1 if there is none.
+        """Return the index of the first write to each element; -1 if there is none.
 
-        A write in the branch that excludes the reader's counts as that of the reader's: both write
-        the same elements.
+        A write in the opposite branch counts as one in the reader's branch: both write the same
+        elements.
         """
         at = reads.address
         there: Mask = np.full(at.shape, True)
@@ -258,7 +257,7 @@ class _Trace:
         return np.where(other, self.others[at], found)
 
     def compare(self, reads: _Touched, writes: _Touched) -> None:
-        """Record what speaks against sharing elements that a step reads."""
+        """Record reasons against sharing the elements that a step reads."""
         firsts = self.first_writes(reads, writes)
         shared = firsts >= 0
         read, write = reads.where(shared), writes.where(firsts[shared])
@@ -308,8 +307,8 @@ class _Trace:
 
 
 def _firsts(size: int, addresses: Ints, numbers: Ints) -> Ints:
-    """Return which of these writes is the first to each element; -1 where none is."""
+    """Return the index of the first write to each element; -1 without a write."""
     firsts = np.full(size, -1)
-    # Of several writes to one element the last in this order remains.
+    # The last assignment to an element remains.
     firsts[addresses[::-1]] = numbers[::-1]
     return firsts

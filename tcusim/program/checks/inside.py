@@ -1,4 +1,4 @@
-"""Whether every element that a step touches is in its buffer, whatever the sizes are."""
+"""Whether every element that a step touches is in its buffer, for all sizes."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from tcusim.program.walk import (
     warp_symbols,
 )
 
-# Sizes with which an access out of bounds is looked for: none, one, and around the paper's tile.
+# Sizes to search for an out-of-bounds access: zero, one, and around the paper's tile.
 _USUAL: Final = (0, 1, 17, 255, 256, 257, 1000)
-# The most combinations of scalars that one check tries.
+# Maximum number of scalar combinations that one check tries.
 _MOST_SAMPLES: Final = 64
 
 
 def inside_buffer(program: Program) -> Iterator[Finding]:
-    """Require that every element that a step touches, where its bounds hold, is in its buffer.
+    """Require that every in-bounds element that a step touches is in its buffer.
 
-    For all sizes at once: addresses and bounds are affine. Of gathered views, this holds for the
-    place in the range, which must not be before its beginning; where the range lies, only the data
-    know. An access that is not proved to be inside is refused, with sizes for which it is not.
+    Proved for all sizes at once: addresses and bounds are affine. For gathered views the check
+    covers the position in the range, which must not be negative; the range itself depends on the
+    data. An unproven access is rejected, with sizes that violate it.
     Source: the grammar; on a GPU such an access is undefined.
     """
     regions = Regions(program)
@@ -47,7 +47,7 @@ def inside_buffer(program: Program) -> Iterator[Finding]:
 def _proved(regions: Regions, site: Site, view: View) -> bool:
     """Return whether no element in bounds is outside the buffer, for any sizes."""
     size, address = view.buffer.size, view.address
-    # address < ceil(index / per), which is per * address < index
+    # address < ceil(index / per), or per * address < index
     excess = address * size.per - size.index
     return all(
         region.empty
@@ -63,7 +63,7 @@ def _proved(regions: Regions, site: Site, view: View) -> bool:
 
 
 def _outside(program: Program, site: Site, view: View) -> Iterator[str]:
-    """Yield what is wrong with a view that is not proved to be inside."""
+    """Yield the messages for a view that is not proved to be inside."""
     name = view.buffer.name
     if view.ranges is not None:
         yield (
@@ -83,7 +83,7 @@ def _conditions(site: Site, view: View) -> tuple[Bound, ...]:
 
 
 def _samples(program: Program, site: Site, view: View) -> Iterator[dict[str, int]]:
-    """Yield values of the scalars to try, around the numbers at which something may change."""
+    """Yield values of the scalars to try, around the numbers at which behaviour may change."""
     extents = [view.buffer.size, *symbol_counts(program, site, view).values()]
     indices = [view.address, *(extent.index for extent in extents)]
     indices += [bound.excess for bound in _conditions(site, view)]
@@ -98,7 +98,7 @@ def _samples(program: Program, site: Site, view: View) -> Iterator[dict[str, int
             continue
         unit = scalar.multiple_of
         choices[scalar.name] = sorted({-(-size // unit) * unit for size in sizes})
-    # Of several scalars each value is tried, and with it some of each other.
+    # Each value of each scalar is tried, combined with some values of the others.
     longest = max(map(len, choices.values()), default=1)
     for number in range(longest):
         for shift in range(max(1, _MOST_SAMPLES // longest)):
@@ -110,7 +110,7 @@ def _samples(program: Program, site: Site, view: View) -> Iterator[dict[str, int
 
 
 def _stray(program: Program, site: Site, view: View, scalars: Mapping[str, int]) -> str | None:
-    """Return the message for an element outside the buffer, for these sizes."""
+    """Return the message for an out-of-bounds element at these sizes."""
     size = view.buffer.size.evaluate(scalars)
     counts = {
         name: count.evaluate(scalars) for name, count in symbol_counts(program, site, view).items()
@@ -141,15 +141,15 @@ def _stray(program: Program, site: Site, view: View, scalars: Mapping[str, int])
 
 
 def _axes(site: Site, view: View, counts: Mapping[str, int]) -> dict[str, Ints]:
-    """Return the values to try of each symbol that matters.
+    """Return the values to try for each relevant symbol.
 
-    A symbol in no condition matters only at its ends, because addresses are affine. If there are
-    too many combinations, the middle of the long ranges is left out.
+    A symbol in no condition matters only at its limits, because addresses are affine. The middle of
+    long ranges is omitted if there are too many combinations.
     """
     conditions = bound_symbols(_conditions(site, view))
     places = WARP_PLACES - {"warp"}
     if places & (conditions | view.address.symbols):
-        # The row and the column that a warp is in follow from its number, all of which are tried.
+        # All warp indices are tried; they determine the row and the column.
         conditions |= {"warp"}
     axes = {
         name: np.arange(count) if name in conditions else _ends(np.arange(count), 1)

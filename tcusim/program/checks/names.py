@@ -1,6 +1,6 @@
-"""What a program declares and names: counts, names, symbols, and the part of each buffer.
+"""Checks of a program's declarations: counts, names, symbols, and the role of each buffer.
 
-These checks come first: they make sure that later ones can compute addresses at all.
+These checks run first: they ensure that later checks can compute addresses.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAX_WARPS: Final = 32  # 1024 threads a block [CPG sec. 16.2]
 
 
 def positive_counts(program: Program) -> Iterator[Finding]:
-    """Require counts, sizes and strides that can be: 1 to 32 warps, no empty tile.
+    """Require valid counts, sizes and strides: 1 to 32 warps, no empty tile.
 
     Source: the grammar; at most 1024 threads a block [CPG sec. 16.2].
     """
@@ -170,11 +170,10 @@ def _named_twice(site: Site | None, kind: str, name: str, kinds: dict[str, str])
 
 
 def symbols_in_scope(program: Program) -> Iterator[Finding]:
-    """Require that an expression names only symbols that have a value there.
+    """Require that an expression names only symbols in scope.
 
-    Offsets: places of the block and the warp, scalars and the loops around the step; bounds of a
-    view also row and col; sizes and counts: scalars only. No loop reuses the variable of one around
-    it.
+    Offsets: block and warp indices, scalars and the enclosing loops; bounds of a view also row and
+    col; sizes and counts: scalars only. No loop reuses the variable of an enclosing loop.
     Source: the grammar, Index and Extent.
     """
     scalars = frozenset(scalar.name for scalar in program.scalars)
@@ -270,7 +269,7 @@ def _roles_in_step(program: Program, site: Site) -> Iterator[str]:
 
 
 def _misused_status(view: View, with_status: bool, verb: str, other_verb: str) -> Iterator[str]:
-    """Yield a message if status words are used by another step, or other words by theirs."""
+    """Yield a message if another step uses status words, or a status step uses other memory."""
     if (view.buffer.role is BufferRole.STATUS) != with_status:
         rule = "written by Publish" if other_verb == "writes" else "read by Await"
         yield (

@@ -1,4 +1,4 @@
-"""What a warp does in a branch that its data decide on: nobody else knows which one it takes."""
+"""Checks of data-dependent branches: other warps cannot know the branch that a warp takes."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from tcusim.program.grammar import (
 )
 from tcusim.program.walk import Ints, Placement, Site, sites
 
-# What symbols an address, and the excess of each bound, have outside the branch: (address, bounds).
+# The outer symbols of an address and of the excess of each bound: (address, bounds).
 _Form: TypeAlias = tuple[Index, tuple[Index, ...]]
-# Elements that are written, by form: to each place the numbers that its form lacks.
+# Written elements by form: for each place, the numbers that its form lacks.
 _Elements: TypeAlias = dict[_Form, set[tuple[int, ...]]]
-# A write in a branch, and its elements; None if they cannot be told.
+# A write in a branch, and its elements; None if unknown.
 _Write: TypeAlias = tuple[Site, View, _Elements | None]
 
 
 def private_branch(program: Program) -> Iterator[Finding]:
-    """Require that what a warp does where the data decide concerns that warp alone.
+    """Require that the steps of a data-dependent branch affect only their own warp.
 
-    It reads shared memory to decide. In neither branch does it wait for others, or write what
-    others read; and of an output, unless that is partial, it writes the same elements in both. They
-    are the same if they have the same address and bounds, for all sizes, or are those of the ranges
-    whose lengths decide.
-    Source: nobody knows which warps take it, so that no other can wait for them or rely on it.
+    The condition reads shared memory. Neither branch waits for other warps or writes memory that
+    they read, and both write the same elements of an output, unless it is partial. Elements are the
+    same if they have the same address and bounds for all sizes, or belong to the ranges that the
+    condition tests.
+    Source: the warps that take it are unknown, so no other warp can wait for them or rely on it.
     """
     for site in sites(program):
         step = site.step
@@ -55,7 +55,7 @@ def private_branch(program: Program) -> Iterator[Finding]:
 
 
 def _public(program: Program, site: Site) -> Iterator[str]:
-    """Yield what of a step in a branch on data concerns other warps."""
+    """Yield the effects on other warps of a step in a branch on data."""
     step, kind = site.step, _kind(site)
     if isinstance(step, Sync) and step.scope is Scope.BLOCK and program.warps > 1:
         yield f"only warps whose data are {kind} reach this barrier. Move it out of the branch."
@@ -68,7 +68,7 @@ def _public(program: Program, site: Site) -> Iterator[str]:
 
 
 def _kind(site: Site) -> str:
-    """Return what data are where a step is."""
+    """Return the kind of data that a step's branch depends on."""
     guard = [guard for guard in site.guards if guard.on_data][-1]
     if guard.on_data == "longer":
         return "in long ranges" if guard.taken else "in ranges of one element"
@@ -115,11 +115,11 @@ def _unlike(program: Program, when: Site) -> Iterator[Finding]:
 
 
 def _elements(when: Site, site: Site, view: View) -> _Elements | None:
-    """Return the elements that a step in a branch writes, in terms of what is outside the branch.
+    """Return the elements written by a step in a branch, in terms of the outer symbols.
 
-    None if they cannot be told: they are gathered, or too many, or in a loop or a branch whose
-    count or condition does not let them be listed. Of the ranges whose lengths decide it is the
-    first element of each: more there is not where none is longer.
+    None if unknown: the elements are gathered, too many, or in a loop or branch with a count or
+    condition that prevents a listing. For ranges that the condition tests, only the first element
+    of each: in the `otherwise` branch no range is longer.
     """
     if view.ranges is not None:
         return _first_elements(when, site, view)
@@ -131,7 +131,7 @@ def _elements(when: Site, site: Site, view: View) -> _Elements | None:
     bounds = list(view.bounds)
     for guard in site.guards[len(when.guards) + 1 :]:
         if guard.on_data:
-            # That its branches write the same elements is asked of it, too.
+            # The nested When must itself write the same elements in both branches.
             continue
         if guard.taken:
             bounds += guard.bounds
@@ -145,7 +145,7 @@ def _elements(when: Site, site: Site, view: View) -> _Elements | None:
     inner = Placement.over({name: np.arange(count) for name, count in counts.items()}, {})
     form, place = _split(inner, view.address)
     used = np.full(inner.count, True)
-    # Of several bounds that differ by a number the strictest counts.
+    # The strictest of several bounds that differ by a constant counts.
     excesses: dict[Index, Ints] = {}
     for bound in bounds:
         outer, excess = _split(inner, bound.excess)
@@ -159,12 +159,12 @@ def _elements(when: Site, site: Site, view: View) -> _Elements | None:
 
 
 def _first_elements(when: Site, site: Site, view: View) -> _Elements | None:
-    """Return the first elements of ranges that a branch writes on whose lengths it depends."""
+    """Return the first elements, written by a branch, of the ranges that its condition tests."""
     step, ranges = when.step, view.ranges
     assert isinstance(step, When)
     assert ranges is not None
     inside = len(site.loops) > len(when.loops) or len(site.guards) > len(when.guards) + 1
-    # If something else decides too, the other branch may have long ranges.
+    # With another condition besides, the other branch may have long ranges.
     alone = not step.bounds and step.not_finite is None
     if ranges != step.longer or not alone or view.offset != Index() or view.bounds or inside:
         return None
@@ -173,13 +173,13 @@ def _first_elements(when: Site, site: Site, view: View) -> _Elements | None:
 
 
 def _split(inner: Placement, index: Index) -> tuple[Index, Ints]:
-    """Return what an index has of symbols outside a branch, and the number that it has inside."""
+    """Return the part of an index in outer symbols, and the values of its inner part."""
     outer = Index(tuple(term for term in index.terms if term[0] not in inner.symbols))
     return outer, np.broadcast_to(inner.value(index - outer).ravel(), (inner.count,))
 
 
 def _missing(written: _Elements, others: list[_Elements]) -> Index | None:
-    """Return the place of an element that no other write has, if there is one."""
+    """Return the address of an element that no other write covers, or None."""
     for form, elements in written.items():
         rest = elements.difference(*(other.get(form, set()) for other in others))
         if rest:

@@ -1,4 +1,4 @@
-"""What lanes and warps do at the same time: barriers, and accesses to one element between them."""
+"""Concurrency of lanes and warps: barriers, and conflicting accesses between them."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def uniform_barrier(program: Program, site: Site) -> Iterator[str]:
 
 @each_step
 def copy_overlap(program: Program, site: Site) -> Iterator[str]:
-    """Require that a step of lanes writes an element once, and none that another lane reads.
+    """Require that a lane-parallel step writes an element once, and none that another lane reads.
 
-    Such are Copy, Split, Map, Prefix and Await.
+    The steps are Copy, Split, Map, Prefix and Await.
 
     A destination and a source in one buffer are the very same rectangle, or disjoint.
     Source: the lanes of a warp run in no order [CPG sec. 7.1].
@@ -96,7 +96,7 @@ def _writes_twice(view: View) -> bool:
     near, far = sorted(((view.row_stride, view.rows), (view.col_stride, view.cols)))
     if near[0] > 0 and near[0] * near[1] <= far[0]:
         return False
-    # Not by numpy.unique, whose first call imports what takes longer than all of the checks.
+    # numpy.unique is avoided: its first call imports modules for longer than all checks take.
     addresses = np.sort(relative_addresses(view))
     return bool((addresses[1:] == addresses[:-1]).any())
 
@@ -118,7 +118,7 @@ def _overlap(program: Program, site: Site, one: View, two: View) -> bool:
 # --- Hazards on shared memory -----------------------------------------------------------------
 
 
-# Loops by path, each with 1 or 2: a loop's body is followed by itself, and pass 2 stands for any
+# Loops by path, each with 1 or 2: a loop's body is followed by itself, and pass 2 represents any
 # later iteration.
 _Passes: TypeAlias = tuple[tuple[str, int], ...]
 
@@ -133,28 +133,28 @@ class _Access:
     passes: _Passes
 
     def concerns(self, other: _Access) -> bool:
-        """Whether both are of one buffer, and one of them is a write."""
+        """Whether both access one buffer and at least one is a write."""
         mine, its = self.view.buffer, other.view.buffer
         return (self.writes or other.writes) and (mine is its or mine == its)
 
     @property
     def verb(self) -> str:
-        """What messages say that it does."""
+        """The verb for messages."""
         return "writes" if self.writes else "reads"
 
 
-# Accesses since the last barrier of the block; True if a barrier of the warp came since. What such
-# a barrier settles is left out: accesses that no other warp can meet.
+# Accesses since the last block barrier; True if a warp barrier came since. Accesses that a warp
+# barrier orders completely are left out: no other warp can reach their elements.
 _Pending: TypeAlias = dict[_Access, bool]
 
-# Two footprints, and how the symbols of both are related.
+# Two footprints, and the relations between their symbols.
 _Question: TypeAlias = tuple[Footprint, Footprint, tuple[tuple[str, np.ufunc], ...]]
 
 
 def synced_shared(program: Program) -> Iterator[Finding]:
     """Require a barrier between two accesses to a shared element, if one of them is a write.
 
-    Within a warp any barrier will do; between the warps of a block it must be one of the block.
+    Any barrier suffices within a warp; between the warps of a block it must be a block barrier.
     Views that provably share no element need none. A loop's body is followed by itself.
     Source: __syncwarp and __syncthreads [CPG sec. 10.6]; loopy's MissingBarrierError.
     """
@@ -165,10 +165,10 @@ def synced_shared(program: Program) -> Iterator[Finding]:
 
 @dataclass(slots=True)
 class _Hazards:
-    """Findings so far, and the pairs of steps and the buffer that they are about.
+    """Findings so far, by pair of steps and buffer.
 
-    footprints: of accesses; most are compared with many others. met: whether two footprints meet.
-    The methods follow the steps, and return the accesses that are pending after them.
+    footprints: cached by access. met: cached results of `meet`. The methods walk the steps and
+    return the accesses pending after them.
     """
 
     program: Program
@@ -195,7 +195,7 @@ class _Hazards:
         return pending
 
     def between_warps(self, access: _Access) -> bool:
-        """Whether another warp of the block may touch what an access touches."""
+        """Whether another warp of the block may touch the elements of an access."""
         return self.program.warps > 1 and access.view.buffer.space is not Space.WARP
 
     def touched(self, access: _Access) -> Footprint:
@@ -211,7 +211,7 @@ class _Hazards:
         after = self.all_of(site.body, pending, (*passes, (site.path, 1)))
         if count != 1:
             after = self.all_of(site.body, after, (*passes, (site.path, 2)))
-        # A loop whose count is known at run time may run zero times: its barriers may not happen.
+        # A loop with a run-time count may run zero times, without its barriers.
         return after if count else _either(pending, after)
 
     def when(self, site: Site, pending: _Pending, passes: _Passes, *, differ: bool) -> _Pending:
@@ -225,7 +225,7 @@ class _Hazards:
         return _either(body, otherwise)
 
     def access(self, site: Site, pending: _Pending, passes: _Passes) -> _Pending:
-        """Compare what one step touches with what is pending, and with itself in other warps."""
+        """Compare a step's accesses with the pending ones, and with itself in other warps."""
         touched = site.touched
         reads = [_Access(site, v, False, passes) for v in filter(is_shared, touched.views_read)]
         writes = [_Access(site, v, True, passes) for v in filter(is_shared, touched.views_written)]
@@ -242,7 +242,7 @@ class _Hazards:
         return {**pending, **dict.fromkeys(new, False)} if new else pending
 
     def compare(self, earlier: _Access, later: _Access, *, same_warp: bool) -> None:
-        """Record a hazard if both may touch an element, of which one is a write.
+        """Record a hazard if both may touch an element and one access is a write.
 
         same_warp: within a warp, else across the warps of a block.
         """
@@ -255,7 +255,7 @@ class _Hazards:
             self.found[key] = Finding(later.site, _hazard_message(earlier, later, same_warp))
 
     def meet(self, earlier: _Access, later: _Access, relations: dict[str, np.ufunc]) -> bool:
-        """Whether two accesses share an element. Many are of the same elements as others."""
+        """Whether two accesses share an element; cached, since many have equal footprints."""
         one, two = self.touched(earlier), self.touched(later)
         question = (one, two, tuple(relations.items()))
         if question not in self.met:
@@ -264,12 +264,12 @@ class _Hazards:
 
 
 def _either(one: _Pending, two: _Pending) -> _Pending:
-    """Return what may be pending after one of two ways."""
+    """Return the accesses that may be pending after either of two paths."""
     return {access: one.get(access, True) and two.get(access, True) for access in {**one, **two}}
 
 
 def _exclusive(earlier: _Access, later: _Access) -> bool:
-    """Whether no warp does both in one go: they are in different branches of one When."""
+    """Whether two accesses exclude each other: they are in different branches of one When."""
     for one, two in itertools.product(earlier.site.guards, later.site.guards):
         if (one.path, one.bounds) != (two.path, two.bounds) or one.taken == two.taken:
             continue
@@ -280,7 +280,7 @@ def _exclusive(earlier: _Access, later: _Access) -> bool:
 
 
 def _relations(earlier: _Access, later: _Access, *, same_warp: bool) -> dict[str, np.ufunc]:
-    """Return how symbols are related where both can meet: the same warp, a later turn."""
+    """Return the relations between the symbols of both: the same warp, a later iteration."""
     relations: dict[str, np.ufunc] = {"warp": np.equal if same_warp else np.not_equal}
     loops = zip(earlier.passes, later.passes, earlier.site.loops, strict=False)
     for (path, turn), (other_path, other_turn), loop in loops:

@@ -1,4 +1,4 @@
-"""Which elements of shared memory a view touches, in each warp and each iteration."""
+"""The elements of shared memory that a view touches, in each warp and each iteration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tcusim.program.walk import (
     warp_symbols,
 )
 
-# The most elements that one view is followed to, over all warps and iterations.
+# Maximum number of elements traced for one view, over all warps and iterations.
 MOST_ELEMENTS: Final = 1 << 24
 
 
@@ -36,17 +36,17 @@ def bound_symbols(bounds: tuple[Bound, ...]) -> frozenset[str]:
 
 
 def bounds_on(bounds: tuple[Bound, ...], known: frozenset[str]) -> tuple[Bound, ...]:
-    """Return the bounds that depend on these symbols alone."""
+    """Return the bounds that depend only on these symbols."""
     return tuple(bound for bound in bounds if bound_symbols((bound,)) <= known)
 
 
 def depends_on_warp(bounds: tuple[Bound, ...]) -> bool:
-    """Whether warps of one block may differ in whether the bounds hold."""
+    """Whether the bounds may hold for some warps of a block and fail for others."""
     return not bound_symbols(bounds).isdisjoint(WARP_PLACES)
 
 
 def relative_addresses(view: View) -> Ints:
-    """Return the addresses from the offset on, less those that a bound on row and col excludes."""
+    """Return the addresses relative to the offset, within any bounds on row and col."""
     bounds = bounds_on(view.bounds, frozenset(("row", "col")))
     placement = Placement.over({}, {})
     rest = replace(view, offset=Index(), bounds=bounds)
@@ -66,10 +66,10 @@ class Footprint:
     """Elements of one shared buffer that a view touches, for each warp and iteration.
 
     columns: for the warp and each loop variable that the view depends on, its value at each of
-    `count` places; a symbol without a column does not matter. places, elements: place by place,
-    which elements. union: those touched at any place, (size,). exact: whether they are touched
-    whatever the sizes are. complete: whether all places were followed; else there is one, which
-    touches all elements.
+    `count` places; a symbol without a column does not matter. places, elements: pairs of a place
+    and an element that it touches. union: a mask of the elements touched at any place, (size,).
+    exact: whether they are touched for all sizes. complete: whether all places were traced; else a
+    single place touches all elements.
     """
 
     columns: dict[str, Ints]
@@ -82,7 +82,7 @@ class Footprint:
 
     @cached_property
     def owners(self) -> Ints | None:
-        """The one place that touches each element, -1 if none does; None if some are of several."""
+        """The place that touches each element, or -1; None if several places touch an element."""
         if not self.complete:
             return None
         owners = np.full(self.union.size, -1)
@@ -91,15 +91,15 @@ class Footprint:
 
 
 def footprint(program: Program, site: Site, view: View) -> Footprint:
-    """Return the elements that may be touched; `exact` if they are, whatever the sizes are."""
+    """Return the elements that may be touched; `exact` if they are touched for all sizes."""
     loops = ((loop.var, loop.count.constant) for loop in site.loops)
     return _footprint_of(view, site.guards, program.warp_columns, (("warp", program.warps), *loops))
 
 
 def may_run(program: Program, site: Site, guard: Guard) -> bool:
-    """Whether some warp and iteration that reaches a When takes this branch of it, for all we know.
+    """Whether some warp and iteration that reaches a When may take this branch.
 
-    Loops that run-time sizes end, and conditions on them, say nothing.
+    Loops with run-time counts, and conditions on them, are taken as possible.
     """
     counts = {"warp": program.warps}
     counts |= {loop.var: loop.count.constant for loop in site.loops if loop.count.constant}
@@ -119,10 +119,10 @@ def may_run(program: Program, site: Site, guard: Guard) -> bool:
 
 
 def _iterations(view: View, guards: tuple[Guard, ...], name: str, fixed: Mapping[str, int]) -> int:
-    """Return how many iterations of a run-time loop to follow.
+    """Return the number of iterations of a run-time loop to trace.
 
-    Conditions on its variable alone, and on what is counted, do not change any more after these,
-    and an address that moves with it has left the buffer.
+    After these, conditions on its variable and on symbols of known count no longer change, and an
+    address that moves with it has left the buffer.
     """
     box = {other: (0, max(0, count - 1)) for other, count in fixed.items()}
     box |= {"row": (0, view.rows - 1), "col": (0, view.cols - 1)}
@@ -142,9 +142,9 @@ def _iterations(view: View, guards: tuple[Guard, ...], name: str, fixed: Mapping
 def _footprint_of(
     view: View, every: tuple[Guard, ...], across: int, counts: tuple[tuple[str, int | None], ...]
 ) -> Footprint:
-    """Return a footprint; `counts` are of the warps and of loops, None if known at run time.
+    """Return a footprint; `counts` gives warps and iterations, None if known only at run time.
 
-    across: columns of warps.
+    across: the number of warp columns.
     """
     known = frozenset(("row", "col", *WARP_PLACES, *(name for name, _ in counts)))
     guards = tuple(part for guard in every if (part := _known_part(guard, known)))
@@ -179,17 +179,17 @@ def _footprint_of(
 
 
 def _known_part(guard: Guard, known: frozenset[str]) -> Guard | None:
-    """Return what of a branch's condition depends on these symbols alone, if it says anything."""
+    """Return the part of a branch's condition that depends only on these symbols, or None."""
     if guard.taken:
         return Guard(guard.path, bounds_on(guard.bounds, known), taken=True)
-    # That not all bounds hold says nothing of each.
+    # A failed conjunction says nothing about a single bound.
     return guard if guard.tells and bound_symbols(guard.bounds) <= known else None
 
 
 def _touched(
     placement: Placement, view: View, guards: tuple[Guard, ...], size: int
 ) -> tuple[Ints, Ints]:
-    """Return the elements that are touched, one after the other, and at which place each is."""
+    """Return the touched elements in order, and the place of each."""
     shape = (placement.count, view.rows, view.cols)
     address = placement.addresses(view)
     used = (address >= 0) & (address < size)
@@ -202,7 +202,7 @@ def _touched(
 
 
 def meets(one: Footprint, two: Footprint, relations: Mapping[str, np.ufunc]) -> bool:
-    """Whether a place of `one` and a place of `two`, with symbols related so, share an element."""
+    """Whether a place of `one` and a place of `two` with these relations share an element."""
     common = one.union & two.union
     if not common.any():
         return False
@@ -210,7 +210,7 @@ def meets(one: Footprint, two: Footprint, relations: Mapping[str, np.ufunc]) -> 
     if not related:
         return True
     if one.owners is not None and two.owners is not None:
-        # Two places for each element, no more.
+        # At most two places for each element: no matrix is needed.
         here, there = one.owners[common], two.owners[common]
         both = np.full(here.size, True)
         for name in related:
@@ -224,7 +224,7 @@ def meets(one: Footprint, two: Footprint, relations: Mapping[str, np.ufunc]) -> 
 
 
 def _dense(touched: Footprint, common: Mask) -> NDArray[np.float32]:
-    """Return 1 where a place touches an element of `common`: (count, elements)."""
+    """Return a matrix with 1 for a place that touches an element of `common`: (count, elements)."""
     number = np.cumsum(common) - 1
     inside = common[touched.elements]
     matrix = np.zeros((touched.count, int(common.sum())), np.float32)

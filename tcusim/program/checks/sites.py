@@ -1,4 +1,4 @@
-"""What a check yields, and how a rule about one step becomes a check."""
+"""The results of checks, and the conversion of a rule about one step to a check."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tcusim.program.walk import Site, sites
 
 
 class Finding(NamedTuple):
-    """What a check objects to: the step (None for the program itself) and the message."""
+    """An objection of a check: the step (None for the program itself) and the message."""
 
     site: Site | None
     message: str
 
 
 class Unproven(NamedTuple):
-    """A property that a check can neither prove nor refute: what was tried instead.
+    """A property that a check can neither prove nor refute, and the sizes tried instead.
 
-    within: under which limit of the data it is proved all the same, "" if under none.
+    within: the limit of the data under which it is proved, or an empty text.
     """
 
     tried: str
@@ -33,7 +33,7 @@ Check: TypeAlias = Callable[[Program], Iterator[Finding | Unproven]]
 def each_step(
     rule: Callable[[Program, Site], Iterator[str]],
 ) -> Callable[[Program], Iterator[Finding]]:
-    """Make a check of a rule that yields what is wrong with one step."""
+    """Make a check of a rule that yields messages about one step."""
 
     @functools.wraps(rule)
     def check(program: Program) -> Iterator[Finding]:

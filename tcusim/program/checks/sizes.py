@@ -1,4 +1,4 @@
-"""Sizes for which properties that are not proved are tried: around a program's own numbers."""
+"""Sizes to test unproven properties with: around a program's own numbers."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tcusim.program.walk import sites
 
 __all__ = ["named_sizes", "numbers_of", "sizes_to_try"]
 
-# Grids of so many full blocks are tried, each with an element more and an element less.
+# Numbers of full blocks to try, each with an element more and an element less.
 _BLOCKS: Final = (1, 3, 2, 4, 5)
-# The least number of remainders that are tried, of grids of one full block to three.
+# Minimum number of remainders to try, for grids of one to three full blocks.
 _LEAST_REMAINDERS: Final = 8
-# The most sizes.
+# Maximum number of sizes.
 _MOST_SIZES: Final = 120
 
 
 def sizes_to_try(program: Program) -> Iterator[dict[str, int]]:
-    """Yield values of the scalars, the most telling ones first.
+    """Yield values of the scalars, the most revealing first.
 
-    First a block that is not full, then two full ones and an element. Then grids of up to five
-    blocks, and what is around each number in a condition, an address, a size or a loop, as a size,
-    and as a block's number. Last the remainders of blocks, as many as there is room for, evenly.
-    Several scalars differ.
+    First a partial block, then two full blocks and an element. Then grids of up to five blocks, and
+    the neighbours of each number in a condition, an address, a size or a loop, as a size and as a
+    block index. Last the remainders of blocks, evenly spaced, up to the maximum. Several scalars
+    get different values.
     """
     bases = [one for one in program.scalars if one.of is None]
     segments = _segments(program)
@@ -51,7 +51,7 @@ def sizes_to_try(program: Program) -> Iterator[dict[str, int]]:
 
 
 def _segments(program: Program) -> dict[str, int]:
-    """Return the scalars that count segments, each with the elements of a chunk."""
+    """Return the scalars that count segments, each with its chunk length."""
     return {
         name: site.step.segments.chunk or 1
         for site in sites(program)
@@ -61,7 +61,7 @@ def _segments(program: Program) -> dict[str, int]:
 
 
 def _values(program: Program, name: str, unit: int, chunk: int | None, most: int) -> list[int]:
-    """Return the values of one scalar that are tried, in order; `most` of them if they fit."""
+    """Return the values of one scalar to try, in order; at most `most`."""
     factor = abs(program.blocks.index.coefficient(name)) or 1
     per = max(1, program.blocks.per // factor)
     if chunk is not None:
@@ -80,7 +80,7 @@ def _values(program: Program, name: str, unit: int, chunk: int | None, most: int
 
 
 def numbers_of(program: Program) -> list[int]:
-    """Return where something may change: numbers in conditions, addresses, sizes and loops."""
+    """Return the critical numbers in conditions, addresses, sizes and loops."""
     extents: list[Extent] = [program.blocks, *(buffer.size for buffer in program.buffers)]
     indices: list[Index] = []
     for site in sites(program):
@@ -97,5 +97,5 @@ def numbers_of(program: Program) -> list[int]:
 
 
 def named_sizes(scalars: Mapping[str, int]) -> str:
-    """Return what messages call the sizes that were tried."""
+    """Return a description of the sizes tried, for messages."""
     return ", ".join(f"{name} = {value}" for name, value in scalars.items())

@@ -1,4 +1,4 @@
-"""What an instruction asks of its operands: roles, sizes, element types, layouts, addresses."""
+"""An instruction's requirements for operands: roles, sizes, element types, layouts, addresses."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def operand_roles(program: Program, site: Site) -> Iterator[str]:
 
 
 def _operands(step: Step) -> tuple[tuple[str, Frag, Role], ...]:
-    """Return the fragments whose role the step prescribes."""
+    """Return the fragments that need a certain role in the step."""
     match step:
         case Mma(d, a, b, c):
             sources = ("operand a", a, Role.A), ("operand b", b, Role.B), ("operand c", c, Role.ACC)
@@ -97,7 +97,7 @@ def fragment_shapes(program: Program, site: Site) -> Iterator[str]:
 
 @each_step
 def equal_rectangles(program: Program, site: Site) -> Iterator[str]:
-    """Require the same rows and columns of all rectangles of a step that copies, and of ranges.
+    """Require equal rows and columns of all rectangles of a copying step, and of ranges.
 
     Source: the grammar; lanes pair the elements by row and column.
     """
@@ -125,13 +125,13 @@ def equal_rectangles(program: Program, site: Site) -> Iterator[str]:
             )
 
 
-# The types of elements that a Prefix adds, by that in which it does.
+# Element types that a Prefix accepts, by its type of addition.
 _ADDED: Final = {"f32": ("f32",), "f64": ("f16", "f64")}
 
 
 @each_step
 def rows_of_sums(program: Program, site: Site) -> Iterator[str]:
-    """Require of a Prefix that its type holds the elements, and a place for each row's result.
+    """Require that a Prefix's type represents its elements, and a place for each row's result.
 
     Source: the grammar; lanes that share a row write where they read, or one of them its sum.
     """
@@ -369,7 +369,7 @@ def equal_lines(program: Program) -> Iterator[Finding]:
 
 
 def _equal_lines(program: Program) -> set[tuple[str, str]]:
-    """Return the fragments whose rows ("row_major") or columns ("col_major") are all equal.
+    """Return the fragments with equal rows ("row_major") or equal columns ("col_major").
 
     A row of A.B + C follows from the row of A and that of C, and a column from those of B and C.
     """
@@ -404,8 +404,8 @@ def alignment(program: Program, site: Site) -> Iterator[str]:
     """Require of WMMA tiles an address that is a multiple of 32 bytes, and an ldm of 16.
 
     Every term of the offset must keep this, so that it holds for all blocks, warps and iterations.
-    Source: load_matrix_sync [CPG sec. 10.24.1]. Shapes of other families have no such rule here,
-    unless they bring their own.
+    Source: load_matrix_sync [CPG sec. 10.24.1]. Shapes of other families have no such rule, unless
+    they define one.
     """
     multiples = {scalar.name: scalar.multiple_of for scalar in program.scalars}
     for _, view in tiles(site.step):

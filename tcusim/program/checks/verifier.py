@@ -1,10 +1,10 @@
-"""Named checks on a step program, one function each: what CUDA forbids, and what it never tells.
+"""Named checks on a step program, one function each: errors that CUDA forbids or leaves silent.
 
-`verify(program)` raises the first problem, or returns what is proved and what is not;
-`problems(program)` returns all problems, and `CHECKS` names the rules in the order in which they
-are tried. What is proved holds for all sizes for which there is a block. A check that can neither
-prove nor refute says which sizes it tried. `in_place(program)` is no rule: it says why a result may
-not be written over the input.
+`verify(program)` raises the first problem, or returns the proved and unproven properties;
+`problems(program)` returns all problems, and `CHECKS` names the rules in the order of the trial.
+Proofs hold for all sizes with at least one block. A check that can neither prove nor refute states
+the sizes it tried. `in_place(program)` is not a rule: it returns the reason why a result may not
+overwrite the input.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _CORRECT: Final[tuple[Check, ...]] = (
 CHECKS: Final[Mapping[str, Check]] = {check.__name__: check for check in _WELL_FORMED + _CORRECT}
 
 
-# The properties that are proved for all sizes, or tried, by the checks that do so.
+# The properties that are proved for all sizes, or tried, by check.
 _PROPERTIES: Final[Mapping[str, str]] = {
     "inside_buffer": "every access is in bounds",
     "defined_before_use": "nothing in shared memory is read before it is written",
@@ -83,26 +83,26 @@ _PROPERTIES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What `verify` found out about a program that breaks no rule; it prints as sentences.
+    """The result of `verify` for a program that breaks no rule; it prints as sentences.
 
     Attributes
     ----------
     program : str
         The program's name.
     steps : int
-        How many steps it has.
+        Number of steps.
     proved : tuple of str
         Properties that hold for all lengths and other scalars for which the grid has a block.
     unproven : mapping of str to str
-        The other properties, by the name of their check in `CHECKS`: which sizes were tried, or for
-        which data the property is proved.
+        The other properties, by the name of their check in `CHECKS`: the sizes tried, or the data
+        for which the property is proved.
     """
 
     program: str
     steps: int
     proved: tuple[str, ...]
     unproven: Mapping[str, str]
-    # Of the names in `unproven`, those that hold within a limit that callers keep.
+    # The names in `unproven` that hold within a limit that callers keep.
     limited: frozenset[str] = frozenset()
 
     @property
@@ -112,13 +112,13 @@ class Verification:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A line for each property that is not proved: what was tried, or for which data it is."""
+        """A line for each unproven property: the sizes tried, or the data for which it holds."""
         return tuple(
             f"not proven: {_PROPERTIES[name]}: {text}" for name, text in self.unproven.items()
         )
 
     def __str__(self) -> str:
-        """Print what is proved, and what is not."""
+        """Print the proved and the unproven properties."""
         lines = [f"{self.program}: {self.steps} steps", f"all sizes: {', '.join(self.proved)}"]
         lines += self.notes
         return "\n".join((f"verified {lines[0]}", *(f"  {one}" for one in lines[1:])))
@@ -127,12 +127,12 @@ class Verification:
 
 
 def verify(program: Program) -> Verification:
-    """Raise the first problem of a program, or say what is proved of it and what is not.
+    """Raise the first problem of a program, or return its proved and unproven properties.
 
-    What is proved holds for all lengths and other scalars for which the grid has a block, and for
-    all blocks, warps and lanes. A property that can be neither proved nor refuted was tried for the
-    sizes that the result names, and may fail for others. The answer is remembered, so that every
-    run may ask.
+    Proofs hold for all lengths and other scalars for which the grid has a block, and for all
+    blocks, warps and lanes. A property that can be neither proved nor refuted is tried for the
+    sizes that the result names, and may fail for others. The result is cached, so every run may
+    ask.
 
     Parameters
     ----------
@@ -142,22 +142,22 @@ def verify(program: Program) -> Verification:
     Returns
     -------
     Verification
-        It prints as sentences; `proven` tells whether nothing is left open.
+        It prints as sentences; `proven` is whether all properties are proved.
 
     Raises
     ------
     VerifyError
-        With the name of the check, the step and what to do about it.
+        With the name of the check, the step and a remedy.
     """
     require_program(program)
     return _verify_once(program)
 
 
 def problems(program: Program) -> list[VerifyError]:
-    """Return everything that is wrong with a program, in the order of `CHECKS`.
+    """Return all problems of a program, in the order of `CHECKS`.
 
-    The first group of checks makes sure that the later ones can compute addresses at all; they do
-    not run while it finds anything. An empty list does not say that all is proved; `verify` does.
+    The first group of checks ensures that later checks can compute addresses; those run only if it
+    finds no problem. An empty list does not mean that all properties are proved; see `verify`.
     """
     require_program(program)
     found = _errors(program, _WELL_FORMED)

@@ -1,7 +1,7 @@
-"""What blocks and warps do to global memory: who writes each element, and who publishes it.
+"""Checks of writes to global memory: one writer for each element, and published status words.
 
-Nothing orders the warps of a grid, so that of an output each element must be of one warp. Status
-words are the exception, which `Publish` and `Await` make.
+The warps of a grid are unordered, so only one warp may write each element of an output. `Publish`
+and `Await` order accesses to status words, the exception.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from tcusim.program.grammar import (
 from tcusim.program.walk import Ints, Placement, Site, grid_symbols, sites, span
 
 _IDENTITY: Final = ("block", "block_row", "block_col", "warp", "warp_row", "warp_col")
-# The addresses that a chunk takes in a trace: more than any chunk has elements.
+# Addresses reserved for a chunk in a trace: more than the elements of any chunk.
 _CHUNK: Final = 1 << 32
-# Elements that one check follows, for all the sizes that it tries.
+# Maximum number of elements that one check traces, for all the sizes that it tries.
 _MOST_ELEMENTS: Final = 1 << 22
-# Sizes that a text names.
+# Maximum number of sizes named in a message.
 _MOST_NAMED: Final = 12
 
 
@@ -46,9 +46,9 @@ _MOST_NAMED: Final = 12
 def one_writer(program: Program) -> Iterator[Finding | Unproven]:
     """Require that no two warps of the grid write one element of an output.
 
-    That they do not is proved for all sizes, from how far apart blocks and warps are. Where that is
-    not enough, an example is looked for with some sizes; the simulator says so, too, when two warps
-    meet. Chunks of segments have no element in common, as long as the offsets ascend.
+    Proved for all sizes, from the strides of blocks and warps. Failing that, the check searches
+    some sizes for an example; the simulator also reports two warps that write one element. Chunks
+    of segments have no element in common, as long as the offsets ascend.
     Source: writes of two threads to one element are in no order [CPG sec. 7.5].
     """
     for buffer in () if has_one_writer(program) else program.outputs:
@@ -75,7 +75,7 @@ def one_writer(program: Program) -> Iterator[Finding | Unproven]:
 
 @lru_cache(maxsize=256)
 def has_one_writer(program: Program) -> bool:
-    """Return whether it is proved that no two warps write one element of an output."""
+    """Return whether provably no two warps write one element of an output."""
     regions = Regions(program)
     for buffer in program.outputs:
         writes = _accesses(program, buffer, written=True)
@@ -87,9 +87,9 @@ def has_one_writer(program: Program) -> bool:
 
 
 def same_warp_touches(program: Program, read: Buffer, written: Buffer) -> bool:
-    """Return whether it is proved that whoever writes an element reads its like, and nobody else.
+    """Return whether provably only the warp that writes an element reads its counterpart.
 
-    Elements are alike that have the same place in both buffers.
+    Counterparts have the same index in both buffers.
     """
     reads = _accesses(program, read, written=False)
     writes = _accesses(program, written, written=True)
@@ -105,7 +105,7 @@ def same_warp_touches(program: Program, read: Buffer, written: Buffer) -> bool:
 def _reaches(
     program: Program, regions: Regions, touching: list[_Access]
 ) -> list[tuple[Region, Index]] | None:
-    """Return where accesses happen, and what tells their elements apart; None if nothing does."""
+    """Return the regions of accesses and the keys of their elements; None without a key."""
     if len({segments_of(program, view) for _, view in touching}) > 1:
         return None
     reaches: list[tuple[Region, Index]] = []
@@ -123,10 +123,10 @@ def _reaches(
 def outputs_written(program: Program) -> Iterator[Finding | Unproven]:
     """Require that some step writes an output, and all of it unless it is declared as partial.
 
-    That all is written is proved for all sizes for which the grid has a block, or tried for some.
-    In ranges that Locate finds, all elements of segments are. Where a chunk is a whole segment,
-    they are proved for segments up to a length alone: nothing in a program says how long they are.
-    Source: the grammar; on a GPU such an element holds what was in the memory before.
+    Complete coverage is proved for all sizes for which the grid has a block, or tried for some. In
+    ranges that Locate finds, it covers all elements of segments. For chunks that are whole segments
+    the proof is limited to a segment length, since programs do not state a maximum.
+    Source: the grammar; on a GPU an unwritten element keeps stale memory contents.
     """
     for buffer in program.outputs:
         writes = _accesses(program, buffer, written=True)
@@ -164,7 +164,7 @@ def outputs_written(program: Program) -> Iterator[Finding | Unproven]:
 
 
 def _of_whole_segments(program: Program, buffer: Buffer, writes: list[_Access]) -> Unproven:
-    """Return up to which length segments are proved to be written, whose chunks have no limit."""
+    """Return the segment length up to which unlimited chunks are proved to be written."""
     longest = 0
     for site, view in writes:
         counts = {loop.var: loop.count.constant or 1 for loop in site.loops}
@@ -184,7 +184,7 @@ def published_once(program: Program) -> Iterator[Finding | Unproven]:
     """Require that each status word is published once.
 
     Proved for all sizes of a single step that publishes; else tried for some.
-    Source: the grammar; a block that awaits it would get the one value or the other.
+    Source: the grammar; a block that awaits it would get either value.
     """
     for buffer in program.status:
         writes = _accesses(program, buffer, written=True)
@@ -206,9 +206,9 @@ def published_once(program: Program) -> Iterator[Finding | Unproven]:
 
 
 def awaits_published(program: Program) -> Iterator[Finding | Unproven]:
-    """Require that an earlier block publishes what a block awaits.
+    """Require that an earlier block publishes each word that a block awaits.
 
-    Proved for all sizes where the word's number says which block that is; else tried for some.
+    Proved for all sizes if the word's index determines the publishing block; else tried for some.
     Source: the grammar; on a GPU the launch would never end.
     """
     for buffer in program.status:
@@ -246,14 +246,14 @@ _Access: TypeAlias = tuple[Site, View]
 
 
 class _Traced(NamedTuple):
-    """Elements that accesses touch, one entry for each: of which warp, by which access."""
+    """Accessed elements, one entry each, with the warp and the access."""
 
     element: Ints
     warp: Ints
     access: Ints
 
     def missing(self, buffer: Buffer, rule: Segments | None, scalars: Mapping[str, int]) -> Ints:
-        """Return the elements of a buffer that are not there; of segments, those of all chunks."""
+        """Return the missing elements of a buffer; for segments, of all chunks."""
         if rule is None:
             unwritten = np.ones(buffer.size.evaluate(scalars), bool)
             unwritten[self.element] = False
@@ -269,7 +269,7 @@ class _Traced(NamedTuple):
         return number * _CHUNK + place
 
     def pair(self, *, of_two_warps: bool) -> tuple[int, int] | None:
-        """Return two entries for one element, if there are any."""
+        """Return two entries for one element, or None."""
         order = np.argsort(self.element, kind="stable")
         one, two = order[:-1], order[1:]
         unlike = self.warp[one] != self.warp[two] if of_two_warps else True
@@ -278,7 +278,7 @@ class _Traced(NamedTuple):
 
 
 class _Tried:
-    """The sizes for which something was tried, and how many elements may still be followed."""
+    """The sizes tried, and the remaining budget of elements to trace."""
 
     def __init__(self) -> None:
         self.left = _MOST_ELEMENTS
@@ -287,7 +287,7 @@ class _Tried:
     def traced(
         self, program: Program, touching: list[_Access], scalars: Mapping[str, int]
     ) -> _Traced | None:
-        """Return the elements that steps touch; None if that is not known, or they are too many."""
+        """Return the elements that steps touch; None if unknown or too many."""
         count = sum(_followed(program, access, scalars) for access in touching)
         traced = _traced(program, touching, scalars) if count <= self.left else None
         if traced is not None:
@@ -298,7 +298,7 @@ class _Tried:
 
     @property
     def text(self) -> str:
-        """The sizes, as messages name them."""
+        """The sizes, as text for messages."""
         if not self.sizes:
             return "tried for no size: there are too many elements, or data decide on them"
         some = "; ".join(named_sizes(scalars) for scalars in self.sizes[:_MOST_NAMED])
@@ -308,20 +308,20 @@ class _Tried:
 
 
 def element_name(index: int, *, gathered: bool) -> str:
-    """Return what messages call an element that was traced."""
+    """Return the name of a traced element for messages."""
     number, place = divmod(int(index), _CHUNK)
     return f"{place} of chunk {number}" if gathered else str(index)
 
 
 def chunk_ranges(step: Locate, placement: Placement) -> tuple[Ints, Ints]:
-    """Return where chunks begin and end in a trace: number n has addresses from n * `_CHUNK` on."""
+    """Return the chunk bounds in a trace: chunk n has addresses from n * `_CHUNK` on."""
     number = placement.value(step.first)[:, :, 0] + np.arange(step.dst.count)
     begin = np.broadcast_to(number, (placement.count, step.dst.count)) * _CHUNK
     return begin, begin + (step.segments.chunk or _CHUNK)
 
 
 def _is_written_once(program: Program, site: Site, view: View) -> bool:
-    """Return whether it is proved that a step writes each element once, in one warp."""
+    """Return whether a step provably writes each element once, in one warp."""
     regions = [one for one in Regions(program).around(site, view) if not one.empty]
     places = _IDENTITY + tuple(loop.var for loop in site.loops) + ("row", "col")
     pairs = itertools.combinations_with_replacement(regions, 2)
@@ -331,7 +331,7 @@ def _is_written_once(program: Program, site: Site, view: View) -> bool:
 
 
 def _accesses(program: Program, buffer: Buffer, *, written: bool) -> list[_Access]:
-    """Return what writes, or what reads, a buffer."""
+    """Return the writes, or the reads, of a buffer."""
     found = []
     for site in sites(program):
         touched = site.touched
@@ -343,7 +343,7 @@ def _accesses(program: Program, buffer: Buffer, *, written: bool) -> list[_Acces
 def _traced(
     program: Program, touching: list[_Access], scalars: Mapping[str, int]
 ) -> _Traced | None:
-    """Return the elements that steps touch; None if that is not known."""
+    """Return the elements that steps touch; None if unknown."""
     parts = [(np.arange(0),) * 3]
     for number, access in enumerate(touching):
         traced = _trace(program, access, scalars)
@@ -354,7 +354,7 @@ def _traced(
 
 
 def _counts(program: Program, access: _Access, scalars: Mapping[str, int]) -> dict[str, int]:
-    """Return how many values to follow of each symbol that matters, the warps first."""
+    """Return the number of values to trace for each relevant symbol, the warps first."""
     site, view = access
     locate = None if view.ranges is None else _locates(program).get(view.ranges.name)
     bounds = (*view.bounds, *(bound for guard in site.guards for bound in guard.bounds))
@@ -372,7 +372,7 @@ def _counts(program: Program, access: _Access, scalars: Mapping[str, int]) -> di
 
 
 def _followed(program: Program, access: _Access, scalars: Mapping[str, int]) -> int:
-    """Return how many elements are followed of an access."""
+    """Return the number of elements to trace for an access."""
     _, view = access
     return math.prod(_counts(program, access, scalars).values()) * view.rows * view.cols
 
@@ -380,7 +380,7 @@ def _followed(program: Program, access: _Access, scalars: Mapping[str, int]) -> 
 def _trace(
     program: Program, access: _Access, scalars: Mapping[str, int]
 ) -> tuple[Ints, Ints] | None:
-    """Return the elements in a buffer that a step touches, and the warps that do."""
+    """Return the elements of a buffer that a step touches, and their warps."""
     site, view = access
     locate = current_locate(program, site, view)
     if locate is None and view.ranges is not None:
@@ -413,13 +413,13 @@ def _locates(program: Program) -> dict[str, Locate]:
 
 
 def segments_of(program: Program, view: View) -> Segments | None:
-    """Return how segments are cut, if the elements of a view are told by the numbers of chunks."""
+    """Return the chunking of segments if chunk indices identify the elements of a view."""
     step = None if view.ranges is None else _locates(program).get(view.ranges.name)
     return None if step is None else step.segments
 
 
 def _place(program: Program, site: Site, view: View) -> Index | None:
-    """Return what tells elements apart: an address, or the number of a chunk of some segments."""
+    """Return the key of an element: an address, or the index of a chunk of segments."""
     if view.ranges is None:
         return view.address
     step = current_locate(program, site, view)
@@ -431,17 +431,17 @@ def _place(program: Program, site: Site, view: View) -> Index | None:
 def _same_warp(
     first: Region, one: Index, second: Region, two: Index, places: tuple[str, ...] = _IDENTITY
 ) -> bool:
-    """Return whether equal addresses are proved to be of the same warp, or of other places.
+    """Return whether equal addresses provably belong to the same warp, or differ in place.
 
     If all other symbols together move the address by less than one symbol's factor, that symbol has
-    one value where two addresses are equal. It can then be left out, and the next one looked for.
+    the same value in equal addresses. It is then removed, and the search continues with the next.
     """
     one, two = one.substitute(first.factors), two.substitute(second.factors)
     for name in {*one.symbols, *two.symbols} - first.scalars:
         if _is_point(name, first, second):
             one, two = (index.substitute({name: first.box[name][0]}) for index in (one, two))
         else:
-            # What has one value in a region moves the address there as it does in the other.
+            # A symbol of one value in a region moves both addresses alike.
             one = _moved_alike(one, name, two.coefficient(name), first)
             two = _moved_alike(two, name, one.coefficient(name), second)
     there = [name for name in places if name in first.box]
@@ -460,13 +460,13 @@ def _same_warp(
                 unknown.discard(name)
                 break
         else:
-            # They may be apart altogether.
+            # The regions may be disjoint.
             return _within(first, one, second, two, 0) or _within(second, two, first, one, 0)
     return True
 
 
 def _moved_alike(index: Index, name: str, factor: int, region: Region) -> Index:
-    """Return the same index in a region with this factor of a symbol, if that has one value."""
+    """Return an equal index in the region with this factor for a symbol of one value."""
     low, high = region.box.get(name, (0, math.inf))
     if low != high:
         return index
@@ -474,14 +474,14 @@ def _moved_alike(index: Index, name: str, factor: int, region: Region) -> Index:
 
 
 def _is_fixed(name: str, first: Region, second: Region) -> bool:
-    """Return whether a symbol has one value alone, the same in both regions, for given sizes."""
+    """Return whether a symbol has a single value, equal in both regions, for given sizes."""
     return _is_point(name, first, second) or (
         _tied(name, first, second) and _tied(name, second, first)
     )
 
 
 def _is_point(name: str, first: Region, second: Region) -> bool:
-    """Return whether a symbol has one value alone, the same in both regions, for all sizes."""
+    """Return whether a symbol has a single value, equal in both regions, for all sizes."""
     low, high = first.box.get(name, (0, math.inf))
     return low == high and second.box.get(name) == (low, high)
 
@@ -489,7 +489,7 @@ def _is_point(name: str, first: Region, second: Region) -> bool:
 def _tied(name: str, first: Region, second: Region) -> bool:
     """Return whether a symbol is no greater in the first region, as sizes alone limit it there.
 
-    So it is in the last block: its number is at least, and at most, what the length says.
+    This holds for the last block: the length bounds its index from both sides.
     """
     # Rows and loops are not the same in both: only scalars may cancel.
     known = {name, *first.scalars}
