@@ -1,1 +1,1 @@
-"""The simulator: the interpreter of step programs, and what watches it."""
+"""The simulator: the interpreter of step programs, and its watchers."""

@@ -38,8 +38,8 @@ class NumpyBackend:
     ) -> dict[str, Any]:
         """Interpret the launches one by one; see `tcusim.backends.Backend.run`.
 
-        `arch` None is the interpreter's default. The options are `watch`, which is called with
-        every event, and `check`, `block_order` and `seed`, which are those of `tcusim.interpret`.
+        `arch` None is the interpreter's default. The options are `watch`, a callable for every
+        event, and `check`, `block_order` and `seed` of `tcusim.interpret`.
         """
         if stream is not None:
             raise InputError("the simulator has no streams; leave stream out")
@@ -62,7 +62,7 @@ class NumpyBackend:
 
 
 class _Watcher:
-    """Tells a user how far a launch is, event by event."""
+    """Reports the progress of a launch, event by event."""
 
     def __init__(
         self,

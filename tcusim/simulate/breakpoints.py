@@ -1,6 +1,6 @@
-"""Where to stop in a program: at a kind of step, a place, a value that changes, a NaN that appears.
+"""Breakpoints in a program: at a kind of step, a path, a changed value, a new NaN.
 
-A breakpoint is a test of one frame, made from a line of text that a user writes.
+A breakpoint is a test of one frame, parsed from a line of text by the user.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tcusim.simulate.frames import Frame, Tile
 __all__ = ["Breakpoint", "Names", "breakpoint_of", "kinds", "loops_around", "require_path"]
 
 Test: TypeAlias = Callable[[Frame], bool]
-# What of a written tile is meant.
+# The elements of a written tile that a breakpoint tests.
 _Asked: TypeAlias = Callable[[Tile], Mask]
 
 _PATH: Final = re.compile(r"\d+(\.\d+)*")
@@ -39,10 +39,10 @@ def kinds() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a breakpoint may name.
+    """The names that a breakpoint may use.
 
-    program: its name. lines: the line of each step, by its path. fragments: of the tiles in
-    registers. memory: of the buffers.
+    program: the program's name. lines: the line of each step, by its path. fragments: the names of
+    tiles in registers. memory: the names of buffers.
     """
 
     program: str
@@ -53,7 +53,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Breakpoint:
-    """A test of a frame, and the text that it was made from."""
+    """A test of a frame, and its source text."""
 
     text: str
     test: Test
@@ -67,7 +67,7 @@ class Breakpoint:
 
     @property
     def path(self) -> str:
-        """The path that it names; "" if it names none."""
+        """The path that it names, or ""."""
         found = _PATH.match(self.text)
         return "" if found is None else found[0]
 
@@ -77,10 +77,10 @@ def breakpoint_of(text: str, names: Names) -> Breakpoint:
 
     - ``mma``: a kind of step; `kinds` has all.
     - ``5.2``: the step at this path, or any below it; ``5.2 i=3``: in this iteration. Loops may
-      follow whatever else is named, too.
-    - ``nan``: a NaN is written where none was, or over nothing but NaN, as where nothing was
-      written yet (of integers, what unwritten memory holds). ``nan V``: into this fragment or
-      buffer.
+    follow every other form, too.
+    - ``nan``: a NaN replaces another value, or is written to a tile of nothing but NaN, such as
+    unwritten memory (for integers, the fill value of unwritten memory). ``nan V``: into this
+    fragment or buffer.
     - ``value``: a value changes. ``V``, ``V[3,5]``, ``out[17]``: one of this fragment or buffer;
       ``value V`` is the same, for names that are also kinds.
 
@@ -126,7 +126,7 @@ def require_path(path: str, names: Names) -> None:
 
 
 def loops_around(path: str, lines: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the variables of the loops around a step, or that it is itself, outermost first."""
+    """Return the variables of a step's loops, its own included, outermost first."""
     parts = path.split(".")
     above = (".".join(parts[:count]) for count in range(1, len(parts) + 1))
     found = (_FOR.match(lines.get(each, "")) for each in above)
@@ -142,7 +142,7 @@ def _of_kind(kind: str) -> Test:
 
 
 def _in_iteration(name: str, value: int, head: str, names: Names) -> Test:
-    """Return whether a loop has a value. head: the path that was named, if it was one."""
+    """Return a test of a loop variable. head: the path before it, if any."""
     is_path = head in names.lines
     paths = [path for path in names.lines if not is_path or f"{path}.".startswith(f"{head}.")]
     known = {variable for path in paths for variable in loops_around(path, names.lines)}
@@ -161,13 +161,13 @@ def _changed(tile: Tile) -> Mask:
 
 
 def _appeared(tile: Tile) -> Mask:
-    """Return where there is a NaN and was none, or was nothing else."""
+    """Return a mask of NaNs that are new, or in a tile that held nothing else."""
     before = tile.unknown_before
     return tile.unknown & (~before | before.all())
 
 
 def _written(asked: _Asked, text: str, names: Names) -> Test:
-    """Return whether it holds in what a step writes: anywhere, or where the text says."""
+    """Return a test of a step's writes: of any element, or of the named ones."""
     if not text:
         return lambda frame: any(_there(tile) and asked(tile).any() for tile in frame.writes)
     name, places = _named(text, names)
@@ -188,12 +188,12 @@ def _written(asked: _Asked, text: str, names: Names) -> Test:
 
 
 def _there(tile: Tile) -> bool:
-    """Return whether a written tile shows what was written, not what a barrier will show."""
+    """Return whether a written tile is visible, rather than pending until a barrier."""
     return not tile.note
 
 
 def _named(text: str, names: Names) -> tuple[str, tuple[int, ...]]:
-    """Return the fragment or buffer that a text names, and an element of it."""
+    """Return the fragment or buffer that a text names, and the index of an element."""
     match = _VALUE.fullmatch(text)
     if match is None or match["name"] not in names.fragments | names.memory:
         raise _unknown(text.partition("[")[0], names)

@@ -1,4 +1,4 @@
-"""Two traces of one program beside each other, and where they differ."""
+"""A side-by-side comparison of two traces of one program."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Comparison", "compared"]
 
 
 class _Shown(Comparable, Protocol):
-    """What is asked of a trace that is shown."""
+    """Requirements of a trace to show."""
 
     @property
     def left_out(self) -> str:
-        """What it lacks."""
+        """The steps that it lacks, in words."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -39,7 +39,7 @@ class Comparison:
 
     @property
     def titles(self) -> tuple[str, str]:
-        """What tells the traces apart: who ran them, or as what."""
+        """Distinct titles of the traces: the runner, or the architecture."""
         about = self.one.about, self.two.about
         if about[0].place != about[1].place:
             return about[0].place, about[1].place
@@ -47,7 +47,7 @@ class Comparison:
         return titles if titles[0] != titles[1] else (f"{titles[0]}, first", f"{titles[1]}, second")
 
     def __str__(self) -> str:
-        """Say whether they differ, and where first."""
+        """Report the first difference, or that there is none."""
         titles = " and ".join(self.titles)
         if not self.differences:
             return f"{titles}: no bit differs at any step that both have"

@@ -1,4 +1,4 @@
-"""What a program does, counted: mma steps, additions and bytes, from the interpreter's events."""
+"""Counts of a program's mma steps, additions and bytes, from the interpreter's events."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Counts:
     bytes_written: int = 0
 
     def add(self, other: Counts) -> None:
-        """Add what was counted elsewhere."""
+        """Add other counts."""
         self.mma += other.mma
         self.additions += other.additions
         self.bytes_read += other.bytes_read
@@ -61,7 +61,7 @@ class Counts:
 
 
 def _bytes(event: Event, view: View) -> int:
-    """Return the bytes of global memory that a view names, where its bounds hold."""
+    """Return the in-bounds bytes of global memory that a view names."""
     if view.buffer.space is not Space.GLOBAL or view.buffer.role is BufferRole.STATUS:
         return 0
     elements = event.warps.size * view.rows * view.cols
@@ -71,13 +71,13 @@ def _bytes(event: Event, view: View) -> int:
 
 
 def counts_of_text(program: Program, scalars: Mapping[str, int]) -> Counts:
-    """Count without running: steps as often as their loops say, each array's bytes once.
+    """Count without running: each step times its loops' counts, each array's bytes once.
 
-    Steps inside a When are counted for the warps of a block that take it, if the condition is on
-    nothing else, as where the first warp works for all. Where it is on more, a warp takes one of
-    the branches, and the one with more products is counted: a program that branches around its
-    products does at most this. No algorithm of tcusim does, but for data that are not finite. Here
-    they are taken to be, so that of a branch on data `otherwise` counts.
+    Steps inside a When are counted for the warps that take it if the condition depends only on the
+    warp, as when the first warp works for all. For other conditions the branch with more products
+    is counted, so the counts are upper bounds for programs that branch around their products.
+    Algorithms of tcusim do so only for non-finite data. Data are assumed finite here, so
+    `otherwise` counts in a branch on data.
     """
     blocks = program.grid(scalars)
     mma, additions, _ = _work(program.steps, scalars, tuple(range(program.warps)))
@@ -90,14 +90,14 @@ def counts_of_text(program: Program, scalars: Mapping[str, int]) -> Counts:
 
 
 def steps_to_run(program: Program, scalars: Mapping[str, int]) -> int:
-    """Return how many leaf steps a batch of warps runs at most (both branches of each When)."""
+    """Return the maximum number of leaf steps of a batch of warps (both branches of each When)."""
     return _work(program.steps, scalars, tuple(range(program.warps)))[2]
 
 
 def _work(
     steps: tuple[Step, ...], scalars: Mapping[str, int], warps: tuple[int, ...]
 ) -> tuple[int, int, int]:
-    """Return these warps' products and additions, all together, and the leaf steps they run."""
+    """Return these warps' total products and additions, and their number of leaf steps."""
     mma = additions = leaves = 0
     for step in steps:
         times = 1
@@ -126,7 +126,7 @@ def _work(
 
 
 def _branches(step: When, warps: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return which warps take each branch; all take both if that depends on more than the warp."""
+    """Return the warps of each branch; all take both if more than the warp decides."""
     conditions = [bound.lhs - bound.rhs for bound in step.bounds]
     if step.longer is not None or any(condition.symbols - {"warp"} for condition in conditions):
         return warps, warps

@@ -1,4 +1,4 @@
-"""Where two traces of one program first differ, to the bit."""
+"""The first difference between two traces of one program, to the bit."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tcusim.simulate.trace_file import About
 
 __all__ = ["Comparable", "Difference", "differences_of", "differing", "first_difference"]
 
-# Digits that tell any two numbers of a type apart; in double precision, and so in all.
+# Digits that distinguish any two numbers in double precision, and so in every type.
 _DIGITS: Final = 17
-# A step of a warp: which warp, and the step's number in it.
+# A step of a warp: the index of the warp, and of the step in it.
 _Key: TypeAlias = tuple[int, int]
 
 
 class Comparable(Protocol):
-    """What is asked of a trace."""
+    """Requirements of a trace to compare."""
 
     @property
     def about(self) -> About:
-        """What it is of."""
+        """The program and the architecture."""
 
     def __iter__(self) -> Iterator[Frame]: ...
 
@@ -44,19 +44,19 @@ class Difference:
     frame : Frame
         The step, in the first trace.
     tile : Tile
-        What it read or wrote there.
+        The fragment or rectangle that it read or wrote.
     row, col : int
         The first element of the tile that differs.
     bits : tuple of int
-        Its bits in the one trace and in the other, as an unsigned integer.
+        Its bits in each trace, as an unsigned integer.
     values : tuple of float or int
-        The numbers that these are.
+        The values of these bits.
     count : int
-        How many elements of the tile differ.
+        Number of elements of the tile that differ.
     places : tuple of str
-        Who ran the one and the other.
+        The runner of each trace.
     origin : Frame or None
-        The earlier step that wrote the element to memory, where it is seen only now.
+        The earlier step that wrote the element to memory, if it becomes visible only now.
     """
 
     frame: Frame
@@ -70,7 +70,7 @@ class Difference:
     origin: Frame | None = None
 
     def __str__(self) -> str:
-        """Say in words what differs, and where."""
+        """Describe the difference and its location in words."""
         frame = self.frame
         loops = "".join(f", {name} = {value}" for name, value in frame.loops.items())
         step = f"warp {frame.warp}, step {frame.number} ({frame.path}{loops})"
@@ -78,7 +78,7 @@ class Difference:
 
     @property
     def what(self) -> str:
-        """What differs at the step, in words."""
+        """The difference at the step, in words."""
         tile, written = self.tile, ""
         if self.origin is not None:
             written = f", written by step {self.origin.number} ({self.origin.path})"
@@ -95,14 +95,14 @@ class Difference:
 
 
 def first_difference(one: Comparable, two: Comparable) -> Difference | None:
-    """Return where two traces of one program first differ, in the order of the first; None if not.
+    """Return the first difference of two traces, in the order of the first trace, or None.
 
     Raises
     ------
     InputError
-        If they are of different programs, or no step is in both.
+        If they are traces of different programs, or have no step in common.
     AgreementError
-        If they took different branches, all else being equal so far.
+        If they took different branches after equal bits.
     """
     return next(differences_of(one, two), None)
 
@@ -140,14 +140,14 @@ def differences_of(one: Comparable, two: Comparable) -> Iterator[Difference]:
 
 
 def _names(one: About, two: About) -> tuple[str, str]:
-    """Return who ran the one and the other, and as what if that alone tells them apart."""
+    """Return the runner of each trace, with the architecture if only that distinguishes them."""
     if one.place != two.place:
         return one.place, two.place
     return f"{one.place} as {one.arch}", f"{two.place} as {two.arch}"
 
 
 def differing(one: Tile, two: Tile) -> Mask:
-    """Return where two tiles of one type and size have different bits."""
+    """Return a mask of the elements with different bits in two tiles of one type and size."""
     return np.asarray(_bits(one) != _bits(two))
 
 
@@ -156,9 +156,9 @@ def _bits(tile: Tile) -> NDArray[np.unsignedinteger]:
 
 
 def _pairs(one: Frame, two: Frame) -> Iterator[tuple[Tile, Tile]]:
-    """Yield the tiles of two frames of one step that belong together.
+    """Yield the matching tiles of two frames of one step.
 
-    A barrier shows only what changed: what one of the frames lacks is in it as it was before.
+    A barrier shows only changes: a tile that one frame lacks is unchanged there.
     """
     left, right = (
         {(tile.part, tile.label): tile for tile in (*frame.reads, *frame.writes)}
@@ -177,7 +177,7 @@ def _unchanged(tile: Tile) -> Tile:
 
 
 def _writers(seen: list[Frame], warps: int) -> Iterator[tuple[Frame, Tile]]:
-    """Yield the writes to shared memory before the last frame, in its block, the latest first."""
+    """Yield the block's writes to shared memory before the last frame, latest first."""
     block = seen[-1].warp // warps
     for frame in reversed(seen[:-1]):
         if frame.warp // warps == block:
@@ -211,7 +211,7 @@ def _difference(
 def _origin(
     frame: Frame, tile: Tile, at: tuple[int, int], writers: Iterator[tuple[Frame, Tile]]
 ) -> Frame | None:
-    """Return the step that wrote an element of shared memory, which a barrier shows."""
+    """Return the writer of an element of shared memory that a barrier shows."""
     if frame.kind != "sync" or tile.places is None:
         return None
     place = tile.places[at]

@@ -29,10 +29,10 @@ __all__ = [
     "number_text",
 ]
 
-# float16 holds every whole number up to this one.
+# float16 represents every integer up to this one.
 _EXACT_IN_F16 = 2048
 
-# Significant digits of a number that is not whole.
+# Significant digits of a non-integer.
 _DIGITS: Final = 5
 
 
@@ -40,14 +40,14 @@ _DIGITS: Final = 5
 class Tile:
     """A fragment or a rectangle of memory, as one warp sees it at one step.
 
-    label: the fragment's name, or the place in memory, such as ``in[512 … +256]``: 256 elements.
-    part: what it is to the step: a, b, c, d, src, dst or plus. dtype: element type, such as "f16".
-    where: the fragment's role, or the space of the memory: warp, shared or global.
+    label: the fragment's name, or the range in memory, such as ``in[512 … +256]``: 256 elements.
+    part: its operand name in the step: a, b, c, d, src, dst or plus. dtype: element type, such as
+    "f16". where: the fragment's role, or the memory space: warp, shared or global.
     values: (rows, cols), before the step if it is read, after the step if it is written.
-    before: what a written tile held before; NaN (integers: bytes of 0x80) where nothing was.
-    places: the elements' numbers in their buffer; None for a fragment.
-    inside: where the bounds hold; elsewhere elements are read as 0 and not written.
-    note: what else there is to say, such as that a write is in flight.
+    before: the previous values of a written tile; NaN (integers: bytes of 0x80) if unwritten.
+    places: the elements' indices in their buffer; None for a fragment.
+    inside: mask of the elements in bounds; others are read as 0 and not written.
+    note: a remark, such as a write in flight.
     """
 
     label: str
@@ -67,7 +67,7 @@ class Tile:
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """The half-open ranges of the buffer's elements that are touched; none of a fragment."""
+        """The half-open ranges of touched buffer elements; empty for a fragment."""
         if self.places is None:
             return ()
         touched = np.unique(self.places[self.inside])
@@ -80,19 +80,19 @@ class Tile:
 
     @property
     def changed(self) -> Mask:
-        """Where the step changed a value; nowhere in a tile that is only read."""
+        """Mask of the values that the step changed; empty for a tile that is only read."""
         if self.before is None:
             return np.zeros(self.values.shape, bool)
         return np.asarray(self.inside & _differ(self.before, self.values))
 
     @property
     def unknown(self) -> Mask:
-        """Where it holds NaN, or the integer that unwritten memory holds."""
+        """Mask of NaN, or of the fill integer of unwritten memory."""
         return self.inside & _unknown(self.values, self.dtype)
 
     @property
     def unknown_before(self) -> Mask:
-        """Where it held such before the step; everywhere in a tile that is only read."""
+        """The same mask before the step; full for a tile that is only read."""
         if self.before is None:
             return np.ones(self.values.shape, bool)
         return _unknown(self.before, self.dtype)
@@ -102,10 +102,10 @@ class Tile:
 class Frame:
     """One step of one warp.
 
-    number: counts the steps that the warp has run, from 1. path: where the step stands in the
-    program, such as "7.2". kind: such as "mma". step: None in a trace that was read from a file.
-    line: its line in the listing. loops: the loop variables. warp: the warp's number in the grid.
-    reads, writes: what the step touches, in the order of the grammar.
+    number: index of the step in the warp's run, from 1. path: the step's path in the program, such
+    as "7.2". kind: such as "mma". step: None in a trace read from a file. line: its line in the
+    listing. loops: the loop variables. warp: the warp's index in the grid. reads, writes: the tiles
+    that the step touches, in the order of the grammar.
     """
 
     number: int
@@ -195,17 +195,17 @@ def _numbers(program: Program, what: str, numbers: Iterable[int], count: int) ->
 
 
 def number_text(number: float) -> str:
-    """Return a number as the stepper and the page show it: whole, or five digits of it."""
+    """Return a number as the stepper and the page show it: an integer, or five digits."""
     whole = number.is_integer() and abs(number) < 10**_DIGITS
     return f"{number:.0f}" if whole else f"{number:.{_DIGITS}g}"
 
 
 def default_inputs(program: Program, length: int | None = None) -> dict[str, NDArray[Any]]:
-    """Return inputs that are easy to read, 1, 2, 3, ... again and again; by default for one block.
+    """Return inputs that are easy to read, repeating 1, 2, 3, ...; by default for one block.
 
-    They are so small, and where there are many so many of them 0, that float16 holds their sum
-    exactly, and so every sum on the way. Segments by offsets are as many as half the ranges of a
-    warp, each longer than the one before.
+    The values are small enough, and in long inputs mostly 0, so that float16 represents their sum
+    and all partial sums exactly. The number of segments is half the ranges of a warp, in increasing
+    length.
     """
     offsets = offsets_of(program)
     length = length or max(1, program.blocks.per // (2 if offsets else 1))
@@ -230,12 +230,12 @@ def default_inputs(program: Program, length: int | None = None) -> dict[str, NDA
 
 
 def _counts_to(fmt: Format) -> int:
-    """Return up to which number a type holds each whole one."""
+    """Return the integer up to which a type represents all integers."""
     return 2 ** (fmt.fraction_bits + 1) if fmt.is_float else int(fmt.largest)
 
 
 class _TileMaker:
-    """Makes tiles that hold their arrays."""
+    """Makes tiles that contain their arrays."""
 
     def keep(self, values: Values) -> Values:
         return values.copy()
@@ -250,7 +250,7 @@ class _TileMaker:
 
 
 def _differ(one: Values, two: Values) -> Mask:
-    """Return where values differ; all NaN are the same."""
+    """Return a mask of differing values; all NaN are equal."""
     differ: Mask = one != two
     if one.dtype.kind == "f":
         differ &= ~(np.isnan(one) & np.isnan(two))
@@ -258,20 +258,20 @@ def _differ(one: Values, two: Values) -> Mask:
 
 
 def _unknown(values: Values, dtype: str) -> Mask:
-    """Return where values are NaN, or what unwritten memory holds."""
+    """Return a mask of NaN, or of the fill value of unwritten memory."""
     if format_of(dtype).is_float:
         return np.asarray(np.isnan(values))
     if values.dtype.itemsize < 4:
-        # A narrower integer may mean it.
+        # The fill value is a valid value of narrower integers.
         return np.zeros(values.shape, bool)
     return np.asarray(values == format_of(dtype).unwritten)
 
 
 def label_of(view: View, where: tuple[Ints, Mask]) -> str:
-    """Return what memory is called of which these elements are touched."""
+    """Return the label of the memory that these elements belong to."""
     places, inside = where
     if view.ranges is None and inside is everywhere(places.shape):
-        # The ends of a rectangle are among its corners.
+        # The lowest and highest addresses of a rectangle are at corners.
         corners = [int(places[row, column]) for row in (0, -1) for column in (0, -1)]
         return label_of_range(view, min(corners), max(corners))
     if not inside.any():
@@ -281,6 +281,6 @@ def label_of(view: View, where: tuple[Ints, Mask]) -> str:
 
 
 def label_of_range(view: View, first: int, last: int) -> str:
-    """Return what memory is called, from the first to the last of the elements, as in a listing."""
+    """Return the label of a range, first to last element, as in a listing."""
     touched = str(first) if first == last else f"{first} … +{last - first + 1}"
     return f"{view.buffer.name}[{touched}]"

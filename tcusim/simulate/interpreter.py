@@ -1,12 +1,13 @@
 """The one interpreter: runs a step program on NumPy arrays, vectorised over the warps of a grid.
 
-It is a generator. Each leaf step that runs is one event, after its effect; whoever iterates sees
-the fragments and the memory of every warp at that moment. The stepper, the counters and `run` are
-all watchers of these events.
+It is a generator. Each leaf step is one event, after its effect; the caller sees the fragments and
+the memory of every warp at that moment. The stepper, the counters and `run` are all watchers of
+these events.
 
-All warps move in lockstep here, which would hide races. So a write to shared memory is seen only
-after the `Sync` that a GPU needs: by the writing warp after a warp's barrier, by other warps after
-a block's. Shared memory and outputs that nothing wrote hold NaN (integers: bytes of 0x80).
+All warps run in lockstep, which would hide races. A write to shared memory therefore becomes
+visible only after the `Sync` that a GPU needs: to the writing warp after a warp barrier, to other
+warps after a block barrier. Unwritten shared memory and outputs contain NaN (integers: bytes of
+0x80).
 """
 
 from __future__ import annotations
@@ -78,10 +79,10 @@ from tcusim.simulate.windows import Elements, OutOfBounds, memory_of_warps, pitc
 
 __all__ = ["Event", "State", "add_values", "convert_values", "everywhere", "interpret", "run_numpy"]
 
-# As many warps are interpreted together as keep a step's temporaries within a CPU's cache.
+# Warps interpreted together: few enough that a step's temporaries fit in a CPU cache.
 WARPS_AT_ONCE = 1024
 
-# More than any block's number.
+# More than any block index.
 _NOBODY = np.iinfo(np.int64).max
 
 
@@ -92,13 +93,13 @@ class Event:
     Attributes
     ----------
     path : str
-        The number of the step in the listing, such as ``"7.2"``.
+        The path of the step in the listing, such as ``"7.2"``.
     step : Step
         The step.
     loops : mapping of str to int
         The loop variables.
     warps : array of int
-        Numbers, in the grid, of the warps that ran it; others had branched away.
+        Indices in the grid of the warps that ran it; others had branched away.
     state : State
         Fragments and memory after the step. It changes when the iteration goes on.
     """
@@ -110,7 +111,7 @@ class Event:
     state: State
 
     def _repr_html_(self) -> str:
-        """Show the step, and the fragment that it wrote in the first of its warps, as it is now."""
+        """Show the step, and the current value of the fragment it wrote in its first warp."""
         loops = "".join(f", {name} = {value}" for name, value in self.loops.items())
         first = int(self.warps[0])
         head = (
@@ -149,20 +150,20 @@ def interpret(
         Large grids are run in batches of about this many warps, so each step then gives one
         event for each batch.
     check : bool
-        False runs a program that `verify` refuses, to show what a missing barrier does, or two
-        warps that write one element. An access outside a buffer is refused all the same, and so is
-        waiting for what nobody publishes.
+        False runs a program that `verify` rejects, to show the effect of a missing barrier, or of
+        two warps that write one element. An access outside a buffer is still an error, and so is
+        waiting for an unpublished word.
     block_order : {"ascending", "descending", "shuffled"}
-        In which order blocks run: the bits of a correct program do not depend on it. In another
-        than the first, they run one by one. Blocks of a program with status words are numbered as
-        they start, so that theirs is always ascending.
+        The execution order of blocks: the bits of a correct program do not depend on it. Orders
+        other than the first run blocks one at a time. Blocks of a program with status words are
+        numbered by start, so their order is always ascending.
     seed : int
-        Of the shuffled order.
+        Seed of the shuffled order.
 
     Yields
     ------
     Event
-        What has just run, for the warps that ran it together.
+        The step that has just run, for the warps that ran it together.
 
     Raises
     ------
@@ -191,7 +192,7 @@ def run_numpy(
 ) -> dict[str, NDArray[Any]]:
     """Run a program on the simulator; return its outputs as flat arrays by name.
 
-    `watch` is called with every event; the other parameters and the errors are `interpret`'s.
+    `watch` is called with every event; the other parameters and the errors are as for `interpret`.
     """
     state = State(program, inputs, arch, check=check)
     if watch is None:
@@ -203,7 +204,7 @@ def run_numpy(
 
 
 class State:
-    """What all warps of the batch hold at one moment: fragments, shared and global memory."""
+    """The state of all warps of a batch: fragments, shared and global memory."""
 
     def __init__(
         self, program: Program, inputs: Mapping[str, Any], arch: str, *, check: bool = True
@@ -212,8 +213,7 @@ class State:
         found = verify(program) if check else None
         self.program = program
         self.check = check
-        # Where two warps are proved to write no element both, and all to be written, nobody need
-        # look.
+        # No recording is needed if each element is proved to have exactly one writing warp.
         left = found.unproven.keys() - found.limited if found else set()
         self.records_writers = not left.isdisjoint(("one_writer", "outputs_written"))
         self.arch = arch
@@ -231,11 +231,11 @@ class State:
         for buffer in (*program.outputs, *program.status):
             size = self._prepared.sizes[buffer.name]
             self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
-        # The number of the block that published each element; none yet.
+        # The index of the block that published each element; none yet.
         self._publishers = self._of_each(program.status, _NOBODY)
         self._fragments: dict[str, Values] = {}
         self._shared: dict[str, Values] = {}
-        # Memory as it lies, contiguous: that of all warps is in one array.
+        # Memory in its contiguous layout: one array for all warps.
         self._lying: dict[str, Values] = {}
         self._pending: list[_Write] = []
         self._unshared: list[_Write] = []
@@ -243,41 +243,40 @@ class State:
 
     @cached_property
     def writers(self) -> dict[str, Ints]:
-        """For each output, the warp of the grid that wrote each element; -1 where none has.
+        """For each output, the warp of the grid that wrote each element, or -1.
 
-        That is so for `interpret`, and for `run_numpy` where `verify` could not prove that it is
-        one warp.
+        Recorded by `interpret`, and by `run_numpy` if `verify` could not prove a single writer.
         """
         return self._of_each(self.program.outputs, -1)
 
     def _of_each(self, buffers: tuple[Buffer, ...], number: int) -> dict[str, Ints]:
         return {one.name: np.full(self.memory[one.name].size, number) for one in buffers}
 
-    # --- What a watcher asks -----------------------------------------------------------------
+    # --- Queries by watchers ----------------------------------------------------------------
 
     def fragment(self, frag: Frag | str, warps: Ints | None = None) -> Values:
-        """Return the tiles (W, rows, cols) that these warps of the batch hold; default all."""
+        """Return the tiles (W, rows, cols) of these warps of the batch; default all."""
         tiles = self._fragments[frag if isinstance(frag, str) else frag.name]
         places = self._places(warps)
         shape = (len(places), *tiles.shape[1:])
         return np.broadcast_to(tiles, shape) if len(tiles) == 1 else tiles[places]
 
     def ranges(self, ranges: Ranges, warps: Ints | None = None) -> Ints:
-        """Return where these warps' ranges begin, and where they end: (W, 2, count)."""
+        """Return the bounds of these warps' ranges: (W, 2, count)."""
         return np.stack(self._placement.ranges[ranges.name], axis=1)[self._places(warps)]
 
     def read(self, view: View, warps: Ints | None = None) -> Values:
-        """Return what these warps see in a view: (W, rows, cols), zeros where out of bounds."""
+        """Return a view's values for these warps: (W, rows, cols), zeros if out of bounds."""
         elements = self._find(view, self._places(warps))
         return np.broadcast_to(self._gather(view, elements), elements.shape)
 
     def valid(self, view: View, warps: Ints | None = None) -> Mask:
-        """Return where the view's bounds hold: (W, rows, cols)."""
+        """Return a mask of the view's bounds: (W, rows, cols)."""
         places = self._places(warps)
         return _in_each(self._placement.inside(view, places), places)
 
     def places(self, view: View, warps: Ints | None = None) -> Ints:
-        """Return the number of each element in its buffer, in bounds or not: (W, rows, cols)."""
+        """Return the index of each element in its buffer, in bounds or not: (W, rows, cols)."""
         places = self._places(warps)
         return _in_each(self._placement.addresses(view, places), places)
 
@@ -292,7 +291,7 @@ class State:
         return values, *self._whereabouts(view, places, index, mask)
 
     def where(self, view: View, warp: Ints) -> tuple[Ints, Mask]:
-        """Return what `look` says of places and bounds alone."""
+        """Return only the places and the mask of `look`."""
         places = self._places(warp)
         return self._whereabouts(view, places, *self._found_for(view, places))
 
@@ -306,9 +305,9 @@ class State:
         return _broadcast(index[0], shape), _broadcast(mask[0], shape)
 
     def _found_for(self, view: View, place: Ints) -> tuple[Ints, Mask | None]:
-        """Return the places of a view's elements in one warp, 0 where out of bounds, and the mask.
+        """Return the indices of a view's elements in one warp, 0 if out of bounds, and the mask.
 
-        Of a view of the step that has just run they are known.
+        They are cached for a view of the step that has just run.
         """
         elements = self._leaf.found.get(id(view))
         if elements is not None:
@@ -319,15 +318,15 @@ class State:
         return self._find(view, place).of_one(0)
 
     def tile(self, frag: Frag, warp: int) -> Values:
-        """Return the tile that one warp of the batch holds; it may be read only."""
+        """Return the tile of one warp of the batch; it may be read-only."""
         held = self._fragments[frag.name]
-        # One that is the same in all warps is there once.
+        # A tile that is equal in all warps is stored once.
         return np.asarray(held[self._place(warp) % len(held)])
 
     def held(self, warp: int) -> tuple[dict[str, Values], dict[str, Values]]:
-        """Return what a warp of the batch sees: its fragments by name, and its shared memory.
+        """Return a warp's view of the state: its fragments by name, and its shared memory.
 
-        They are the arrays themselves, which change.
+        They are the live arrays, which change.
         """
         place = self._place(warp)
         tiles = {
@@ -336,7 +335,7 @@ class State:
         return tiles, self.shared(warp)
 
     def shared(self, warp: int) -> dict[str, Values]:
-        """Return the shared memory that a warp of the batch sees: the arrays, which change."""
+        """Return the shared memory visible to a warp of the batch: the live arrays."""
         place = self._place(warp)
         return {name: shared[place] for name, shared in self._shared.items()}
 
@@ -361,7 +360,7 @@ class State:
         self._require_written()
 
     def finish(self, block_order: str = "ascending", seed: int = 0) -> None:
-        """Run every block of the grid, as `run` does; nobody watches."""
+        """Run every block of the grid, as `run` does, without watchers."""
         with np.errstate(all="ignore"):
             for leaves in self._batches_of_leaves(WARPS_AT_ONCE, block_order, seed):
                 for leaf in leaves:
@@ -369,7 +368,7 @@ class State:
         self._require_written()
 
     def _require_written(self) -> None:
-        """Refuse outputs of which elements were not written, of a launch that had blocks."""
+        """Require that a launch with blocks has written all elements of its outputs."""
         if not (self.check and self.records_writers):
             return
         if any(isinstance(step, Locate) for _, step in walk(self.program.steps)):
@@ -391,10 +390,10 @@ class State:
     def batches(
         self, warps_at_once: int = WARPS_AT_ONCE, block_order: str = "ascending", seed: int = 0
     ) -> list[Ints]:
-        """Return the numbers of the blocks that run together, batch after batch."""
+        """Return the indices of the blocks that run together, batch after batch."""
         program = self.program
         order = order_of_blocks(self._prepared.grid, block_order, seed)
-        # In another order than theirs, blocks run one by one: in lockstep there would be none.
+        # Other orders run blocks one at a time: in lockstep there would be no order.
         batch = max(1, warps_at_once // program.warps) if block_order == "ascending" else 1
         if program.status:
             order = np.sort(order)
@@ -404,13 +403,13 @@ class State:
     def _batches_of_leaves(
         self, warps_at_once: int, block_order: str, seed: int
     ) -> Iterator[Iterable[Leaf]]:
-        """Begin one batch after the other, and yield the steps that it is to run."""
+        """Begin each batch in turn, and yield its steps."""
         if block_order == "ascending" and self._prepared.fits(warps_at_once):
             self._begin(self._prepared.schedule(self._prepared.single_batch, 1))
             yield self._leaves()
             return
         batches = self.batches(warps_at_once, block_order, seed)
-        # Blocks in another order are not met again.
+        # Blocks in another order do not recur.
         runs_again = block_order == "ascending" or bool(self.program.status)
         for blocks in batches:
             warps = warps_of(self.program, blocks)
@@ -421,7 +420,7 @@ class State:
             yield self._leaves()
 
     def _publish_first(self) -> bool:
-        """Whether the blocks of each row publish before they wait for each other.
+        """Whether the blocks of each row publish before they await each other.
 
         Only then may they run in lockstep: on a GPU, a block may wait for one that still runs.
         """
@@ -446,7 +445,7 @@ class State:
         """Set up a batch of warps, with fresh registers and poisoned shared memory."""
         self._schedule = schedule
         self.warps = schedule.warps
-        # The step that runs, or has just run.
+        # The current step, or the latest.
         self._leaf = schedule.start
         self._loops = self._leaf.loops
         self._places_of_warps = schedule.placement(self._loops)
@@ -461,7 +460,7 @@ class State:
             )
 
     def _leaves(self) -> Iterable[Leaf]:
-        """Return the leaf steps of the batch as they come, in the branches that the data choose."""
+        """Return the leaf steps of the batch in execution order, with branches on data resolved."""
         return self._schedule.leaves or self._chosen(self._schedule.nodes())
 
     def _chosen(self, nodes: Iterable[Leaf | Fork]) -> Iterator[Leaf]:
@@ -476,7 +475,7 @@ class State:
                     yield from self._chosen(node.branch(there, taken=taken))
 
     def _taken(self, fork: Fork) -> Mask:
-        """Return which of its warps run the body of the branch that has been entered."""
+        """Return a mask of the fork's warps that run the body."""
         step, holds = fork.step, fork.holds
         assert isinstance(step, When)
         if step.not_finite is not None:
@@ -488,7 +487,7 @@ class State:
 
     @property
     def _placement(self) -> Placement:
-        """The places of the warps of the batch, in the loops of the step that runs."""
+        """The placement of the batch's warps, in the loops of the current step."""
         if self._leaf.loops is not self._loops:
             self._loops = self._leaf.loops
             self._places_of_warps.symbols = {**self._schedule.symbols, **self._loops}
@@ -556,7 +555,7 @@ class State:
                 assert_never(step)
 
     def _value(self, term: Term) -> Values:
-        """Return what a formula, or one of its terms, is in the warps of the step: float32."""
+        """Return the value of a formula or term in the warps of the step: float32."""
         match term:
             case View():
                 return convert_values(self._gather(term), term.buffer.dtype, "f32")
@@ -566,22 +565,22 @@ class State:
                 return np.float32(term).reshape(1, 1, 1)
 
     def _refuse(self, check: str, message: str) -> NoReturn:
-        """Say what the step that runs does wrong."""
+        """Raise the error of the current step."""
         leaf = self._leaf
         raise VerifyError(check, self.program.name, leaf.path, line(leaf.step), message)
 
     # --- Fragments ---------------------------------------------------------------------------
 
     def _places(self, warps: Ints | None) -> Ints:
-        """Return where in the batch these warps of the grid are."""
+        """Return the positions in the batch of these warps of the grid."""
         if warps is None:
             return np.arange(self.warps.size)
-        # The blocks of a batch follow one another, in whichever order batches run.
+        # The blocks of a batch are consecutive, for any order of batches.
         places: Ints = np.asarray(warps) - self.warps[0]
         return places
 
     def _place(self, warp: int) -> int:
-        """Return where in the batch a warp of the grid is."""
+        """Return the position in the batch of a warp of the grid."""
         return warp - int(self.warps[0])
 
     def _tiles(self, frag: Frag) -> Values:
@@ -590,7 +589,7 @@ class State:
         return tiles if leaf.whole or len(tiles) == 1 else tiles[leaf.places]
 
     def _put(self, frag: Frag, values: Values) -> None:
-        """Set the fragment in the warps of the step that runs; the others keep theirs."""
+        """Set the fragment in the warps of the current step; the others keep theirs."""
         if not self._leaf.whole:
             tiles = unwritten_values((self.warps.size, frag.rows, frag.cols), frag.dtype)
             tiles[...] = self._fragments.get(frag.name, tiles)
@@ -599,14 +598,14 @@ class State:
         self._fragments[frag.name] = values
 
     def _put_ranges(self, ranges: Ranges, found: tuple[Ints, Ints]) -> None:
-        """Set where ranges begin and end, (W, count), in the warps of the step that runs."""
+        """Set the bounds of ranges, (W, count), in the warps of the current step."""
         fresh = np.zeros((2, self.warps.size, ranges.count), int)
         held = self._placement.ranges.setdefault(ranges.name, (fresh[0], fresh[1]))
         for array, values in zip(held, found, strict=True):
             array[self._leaf.places] = values
 
     def _located(self, step: Locate) -> tuple[Ints, Ints]:
-        """Return where chunks of ragged segments begin and end: (W, count) each."""
+        """Return the bounds of chunks of ragged segments: (W, count) each."""
         segments, chunk, places = step.segments, step.segments.chunk, self._leaf.places
         number = self._placement.value(step.first, places)[:, :, 0] + np.arange(step.dst.count)
         offsets = self.memory[segments.offsets.name]
@@ -640,7 +639,7 @@ class State:
     # --- Memory ------------------------------------------------------------------------------
 
     def _elements(self, view: View) -> Elements:
-        """Return the elements of a view of the step that runs, in its warps."""
+        """Return the elements of a view of the current step, in its warps."""
         known = self._leaf.found.get(id(view))
         if known is None:
             known = self._find(view, self._leaf.places)
@@ -648,7 +647,7 @@ class State:
         return known
 
     def _find(self, view: View, places: Ints) -> Elements:
-        """Return the elements of a view in the warps at these places; none may go astray."""
+        """Return the elements of a view in the warps at these positions; all are in the buffer."""
         buffer, pitch = view.buffer, 1
         size = self._prepared.sizes[buffer.name]
         if buffer.space is not Space.GLOBAL:
@@ -663,23 +662,23 @@ class State:
             )
 
     def _gather(self, view: View, elements: Elements | None = None) -> Values:
-        """Return a view's elements, (W or 1, rows, cols), zeros where out of bounds.
+        """Return a view's elements, (W or 1, rows, cols), zeros if out of bounds.
 
-        `elements` are by default those in the warps of the step that runs.
+        `elements` are by default those in the warps of the current step.
         """
         elements = elements or self._elements(view)
         if elements.reads is None:
             return self._at(view, elements.places, elements.index, elements.mask)
-        # As they lie in memory, and so that later writes do not change them.
+        # In memory layout, copied so that later writes do not change them.
         lying = elements.reads.of(self._lying[view.buffer.name])
         return lying.copy("K")
 
     def _at(self, view: View, places: Ints, index: Ints, mask: Mask | None) -> Values:
-        """Return elements, by their places in the buffer, in the warps at these of the batch."""
+        """Return elements, by their indices in the buffer, in the warps at these positions."""
         name = view.buffer.name
         values: Values
         if view.buffer.space is not Space.GLOBAL:
-            # One number for each element takes half as long as two.
+            # One index for each element takes half as long as two.
             pitch = pitch_of_warps(self.warps.size)
             values = self._lying[name].take(index * pitch + places[:, None, None])
         elif self.memory[name].size:
@@ -689,7 +688,7 @@ class State:
         return values if mask is None else np.where(mask, values, values.dtype.type(0))
 
     def _scatter(self, view: View, values: Values) -> None:
-        """Write a view's elements where its bounds hold; shared memory waits for a barrier."""
+        """Write a view's in-bounds elements; writes to shared memory wait for a barrier."""
         elements, name = self._elements(view), view.buffer.name
         if view.buffer.space is not Space.GLOBAL:
             self._pending.append(_Write(view.buffer, elements, values))
@@ -705,7 +704,7 @@ class State:
             self.memory[name][elements.kept] = _chosen(values, elements)
 
     def _record_writers(self, buffer: Buffer, index: Ints, own: Ints) -> None:
-        """Note which warps write these elements of an output; no two may write one."""
+        """Record the writing warps of these elements of an output; no two may write one."""
         writers = self.writers[buffer.name]
         before = writers[index]
         writers[index] = own
@@ -735,7 +734,7 @@ class State:
         self.memory[view.buffer.name][where] = _chosen(values, elements)
 
     def _require_published(self, view: View) -> None:
-        """Refuse to wait for what no block before it publishes: on a GPU it would wait forever."""
+        """Require that an earlier block publishes the awaited words: a GPU would hang."""
         elements = self._elements(view)
         missing = self._publishers[view.buffer.name][elements.index] >= self._block_numbers()
         if elements.mask is not None:
@@ -749,11 +748,11 @@ class State:
             )
 
     def _block_numbers(self) -> Ints:
-        """Return the number of each warp's block in the grid: (W, 1, 1)."""
+        """Return the index of each warp's block in the grid: (W, 1, 1)."""
         return self._leaf.warps[:, None, None] // self.program.warps
 
     def _sync(self, scope: Scope) -> None:
-        """Let earlier writes of these warps be seen: by the warp itself, or by its block."""
+        """Make earlier writes of these warps visible to the warp itself, or to its block."""
         arrived, self._pending = self._pending, []
         if not self._leaf.whole:
             arrived = list(self._synced(arrived))
@@ -767,7 +766,7 @@ class State:
             self._unshared = []
 
     def _synced(self, waiting: list[_Write]) -> Iterator[_Write]:
-        """Yield the writes of the warps that are at the barrier; the others go on waiting."""
+        """Yield the writes of the warps at the barrier; other writes stay pending."""
         synced = np.zeros(self.warps.size, bool)
         synced[self._leaf.places] = True
         for write in waiting:
@@ -778,7 +777,7 @@ class State:
                 yield write.of(here)
 
     def _apply(self, write: _Write, turns: range) -> None:
-        """Show a write to the warps that are so many places on from the writer in its block."""
+        """Apply a write for the warps at these distances from the writer in its block."""
         elements, name = write.elements, write.buffer.name
         if turns == range(1) and elements.writes is not None:
             _write(elements, self._lying[name], write.values)
@@ -800,7 +799,7 @@ class State:
 
 
 def _with_status(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return the steps without all that neither publishes nor awaits."""
+    """Return only the steps that publish or await, with their loops and branches."""
     kept: list[Step] = []
     for step in steps:
         match step:
@@ -818,18 +817,18 @@ def _with_status(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def _in_each(array: NDArray[Any], places: Ints) -> NDArray[Any]:
-    """Return an array (W or 1, rows, cols) for each of the warps at these places."""
+    """Return an array (W or 1, rows, cols) for each of the warps at these positions."""
     return np.broadcast_to(array, (places.size, *array.shape[1:]))
 
 
 def _write(elements: Elements, memory: Values, values: Values) -> None:
-    """Write values, (W or 1, rows, cols), to elements that lie evenly in memory."""
+    """Write values, (W or 1, rows, cols), to evenly spaced elements of memory."""
     assert elements.writes is not None
     elements.writes.of(memory)[...] = values[:, elements.rows_written]
 
 
 def _chosen(values: Values, elements: Elements) -> Values:
-    """Return the values, (W or 1, rows, cols), of elements in bounds, warp after warp."""
+    """Return the in-bounds values of (W or 1, rows, cols), warp by warp."""
     if values.shape != elements.shape:
         values = np.broadcast_to(values, elements.shape)
     chosen: Values = values[elements.keep]
@@ -837,14 +836,14 @@ def _chosen(values: Values, elements: Elements) -> Values:
 
 
 class _Write(NamedTuple):
-    """A write of values (W or 1, rows, cols) to shared memory that not everybody can see yet."""
+    """A write of values (W or 1, rows, cols) to shared memory, pending for some warps."""
 
     buffer: Buffer
     elements: Elements
     values: Values
 
     def of(self, chosen: Mask) -> _Write:
-        """Return the write of the chosen warps alone."""
+        """Return the write of only the chosen warps."""
         if chosen.all():
             return self
         values = self.values[chosen] if len(self.values) > 1 else self.values
@@ -855,7 +854,7 @@ def matrix(pattern: Pattern, rows: int, cols: int, dtype: str, offset: Ints) -> 
     """Return the 0/1 matrix of a pattern for each of its offsets, (W, 1, 1): (W, rows, cols)."""
     row = np.arange(rows)[None, :, None]
     col = np.arange(cols)[None, None, :]
-    # The numbers of the segments that share a row: 0 if there is one.
+    # The indices of the segments that share a row: 0 for a single segment.
     of_row, of_col = (at // pattern.size if pattern.size else at * 0 for at in (row, col))
     match pattern.kind:
         case PatternKind.ZEROS:
@@ -877,7 +876,7 @@ def matrix(pattern: Pattern, rows: int, cols: int, dtype: str, offset: Ints) -> 
 
 @lru_cache(maxsize=256)
 def _same_matrix(pattern: Pattern, rows: int, cols: int, dtype: str, offset: int) -> Values:
-    """Return the matrix of all warps, which nobody may change."""
+    """Return the shared read-only matrix of all warps."""
     values = matrix(pattern, rows, cols, dtype, np.full((1, 1, 1), offset))
     values.flags.writeable = False
     return values
@@ -885,7 +884,7 @@ def _same_matrix(pattern: Pattern, rows: int, cols: int, dtype: str, offset: int
 
 @lru_cache(maxsize=256)
 def everywhere(shape: tuple[int, ...]) -> Mask:
-    """Return a mask that holds everywhere: the same object for the same shape."""
+    """Return an all-true mask: the same object for the same shape."""
     mask = np.ones(shape, bool)
     mask.flags.writeable = False
     return mask
@@ -902,7 +901,7 @@ def add_values(one: Values, two: Values, dtype: str) -> Values:
         return one + two
     if target.name in ("f16", "f32", "f64"):
         return canonical_nan(one + two, target)
-    # A bf16 sum has so many bits to spare in float64 that rounding twice is harmless.
+    # float64 has enough extra bits that rounding a bf16 sum twice is harmless.
     total = one.astype(np.float64) + two.astype(np.float64)
     return canonical_nan(round_values(total, target), target)
 
@@ -956,7 +955,7 @@ def add_to_odd(one: Values, two: Values) -> Values:
 
 
 def _taken(values: Values, only: Only) -> Values:
-    """Return what a Copy or a Load takes of values."""
+    """Return the part of values that a Copy or a Load takes."""
     finite, zero = np.isfinite(values), values.dtype.type(0)
     match only:
         case Only.FINITE:

@@ -1,4 +1,4 @@
-"""Pack what a watched warp reads and writes: equal arrays and equal tiles are kept once."""
+"""Pack the reads and writes of a traced warp, with equal arrays and equal tiles stored once."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ __all__ = ["Packer"]
 
 
 class Packer:
-    """Makes tiles by number, in `packed`; what a watcher keeps are the packed arrays themselves."""
+    """Makes tiles by index, in `packed`; a watcher keeps the packed arrays themselves."""
 
     def __init__(self, packed: Packed) -> None:
         self.packed = packed
         # By type and shape, and then by content.
         self._arrays: dict[tuple[str, tuple[int, ...]], dict[bytes, int]] = {}
-        # By identity: a packed array is not looked up by its content again.
+        # By identity, so that a packed array is not hashed again.
         self._known: dict[int, int] = {}
         self._tiles: dict[PackedTile, int] = {}
 
     def keep(self, values: Values) -> Values:
-        """Return an equal array, which nobody changes."""
+        """Return an equal array that never changes."""
         return self.packed.arrays[self._array(values)]
 
     def tile(self, seen: Seen, values: Values) -> int:
-        """Return the number of a tile."""
+        """Return the index of a tile."""
         label, places, inside = seen.label, None, None
         if seen.view is not None and seen.where is not None:
             label, places, inside = self._placed(seen.view, *seen.where)
@@ -54,7 +54,7 @@ class Packer:
     def _placed(
         self, view: View, places: Ints, inside: Mask
     ) -> tuple[str, int | tuple[int, int, int], int | None]:
-        """Return the label of memory, where its elements are, and where bounds hold."""
+        """Return the label of memory, the indices of its elements, and the mask of its bounds."""
         whole = inside is everywhere(places.shape)
         if view.ranges is not None:
             label, number = label_of(view, (places, inside)), self._array(places)
@@ -74,7 +74,7 @@ class Packer:
         if number is not None and self.packed.arrays[number] is array:
             return number
         content = array.tobytes()
-        # Keys that hold no objects spare the garbage collector the look at them.
+        # Keys without references are not tracked by the garbage collector.
         like = self._arrays.setdefault((array.dtype.char, array.shape), {})
         arrays = self.packed.arrays
         number = like.setdefault(content, len(arrays))

@@ -1,8 +1,8 @@
-"""Programs that tell what every step made: the same steps, each followed by a copy of its result.
+"""Instrumented programs: the same steps, each followed by a copy of its result.
 
-A kernel on a GPU cannot be watched from outside. With probes it stores every accumulator and every
-rectangle of shared memory that it writes to an output of its own, so that two runs of one program
-can be compared step by step.
+A kernel on a GPU cannot be observed from outside. With probes it also stores every accumulator and
+every rectangle of shared memory that it writes to a separate output, so that two runs of one
+program can be compared step by step.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _Loops: TypeAlias = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The output that holds what one step made, in every warp and every iteration.
+    """The output for the results of one step, in every warp and every iteration.
 
-    path, step: the step, where it stands in the program that has no probes. name: what it made, a
-    fragment or a buffer. buffer: the output. view: where in it one warp's result is stored.
+    path, step: the step, by its path in the program without probes. name: the fragment or buffer
+    that it wrote. buffer: the output. view: the part of it for one warp's result.
     """
 
     path: str
@@ -58,10 +58,10 @@ class Probe:
 
 
 def with_probes(program: Program) -> tuple[Program, dict[str, Probe]]:
-    """Return a program that also stores what its steps make, and the probes by their outputs.
+    """Return a program that also stores its steps' results, and the probes by their outputs.
 
-    Steps that make an operand have none, since WMMA stores accumulators only; nor have those that
-    write an output, or that are in a loop whose count is known at run time only.
+    Steps that make an operand have no probe, since WMMA stores only accumulators; nor have steps
+    that write an output, or steps in a loop with a run-time count.
     """
     writer = _Writer(program)
     steps = writer.steps(numbered(program.steps), ())
@@ -70,7 +70,7 @@ def with_probes(program: Program) -> tuple[Program, dict[str, Probe]]:
 
 
 class _Writer:
-    """Writes the steps anew, with their probes."""
+    """Rewrites the steps, with their probes."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -95,7 +95,7 @@ class _Writer:
         return tuple(result)
 
     def _after(self, path: str, step: Step, loops: _Loops) -> Iterator[Step]:
-        """Yield the steps that store what a leaf step made."""
+        """Yield the steps that store the result of a leaf step."""
         touched = accesses(step)
         for frag in touched.frags_written:
             if frag.role is Role.ACC:
@@ -108,13 +108,13 @@ class _Writer:
             yield Copy(self._place(path, step, view, loops), view)
 
     def _place(self, path: str, step: Step, made: Frag | View, loops: _Loops) -> View:
-        """Add a probe for what all warps make in all iterations; return one warp's place in it."""
+        """Add a probe for all warps and iterations; return the part of it for one warp."""
         program = self.program
         index = program.block_number * program.warps + WARP
         for var, count in loops:
             index = index * count + Index.symbol(var)
         size = made.rows * made.cols
-        # At least ceil(index / per) * each, which an extent cannot say.
+        # At least ceil(index / per) * each, which an extent cannot express.
         each = program.rows * program.columns * program.warps
         each *= math.prod(count for _, count in loops) * size
         blocks = program.blocks

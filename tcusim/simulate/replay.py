@@ -1,7 +1,7 @@
-"""Events of a run that a backend recorded, for the watchers of the interpreter's own.
+"""Events of a recorded run on a backend, for the watchers of the interpreter.
 
-What a step left is taken from the record, and where its rectangles lie from the program. So a trace
-of a GPU is made as the simulator's is, by the same code, and has the same frames in the same order.
+Step results come from the record, and rectangle addresses from the program. The same code thus
+makes the traces of a GPU and of the simulator, with the same frames in the same order.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ __all__ = ["Replay"]
 
 
 class Replay(State):
-    """The state of recorded warps, which steps change as the records say; no other warp is there.
+    """The state of recorded warps only, updated by steps from the records.
 
-    What others wrote to memory that a block shares is seen from the next barrier on, as recorded.
+    Other warps' writes to shared memory are visible from the next barrier on, as recorded.
     """
 
     def __init__(
         self, program: Program, inputs: Mapping[str, Any], arch: str, tapped: Tapped, place: str
     ) -> None:
-        """`place` says in messages who ran the program; the others are those of `interpret`."""
+        """`place` names the runner in messages; the other parameters are as for `interpret`."""
         super().__init__(program, inputs, arch)
         self.records_writers = False
         self._where = place
         self._shared_buffers = [one for one in program.scratch if one.space is Space.SHARED]
         self._replays = False
-        # The batches of the interpreter: its order of the steps of several warps depends on them.
+        # The interpreter's batches determine its order of the steps of several warps.
         self._batches = self.batches()
         self._replays = True
         self._rest = {warp: iter(steps) for warp, steps in tapped.steps.items()}
         self._next = {warp: next(rest, None) for warp, rest in self._rest.items()}
         self._before = dict.fromkeys(self._next, "the start")
-        # Warps whose records end before they did.
+        # Warps with truncated records.
         self._cut = {
             warp: tapped.ran[warp] > sum(one.taken is None for one in steps)
             for warp, steps in tapped.steps.items()
@@ -61,12 +61,12 @@ class Replay(State):
         self._now: dict[int, TappedStep] = {}
 
     def events(self) -> Iterator[Event]:
-        """Yield the recorded steps, in the order in which the interpreter runs them.
+        """Yield the recorded steps, in the interpreter's order.
 
         Raises
         ------
         AgreementError
-            If a warp ran other steps than the program says.
+            If a warp ran other steps than the program's.
         """
         chosen = np.array(sorted(self._next), np.int64)
         for blocks in self._batches:
@@ -89,7 +89,7 @@ class Replay(State):
     # --- Records -----------------------------------------------------------------------------
 
     def _takes(self, path: str, loops: Mapping[str, int], place: int) -> bool:
-        """Take the record of a step, in the warp at a place; return whether it has one."""
+        """Take the record of a step, in the warp at a position; return whether it has one."""
         warp = int(self.warps[place])
         record = self._next[warp]
         if record is None and self._cut[warp]:
@@ -111,7 +111,7 @@ class Replay(State):
         )
 
     def _left(self, number: int, places: Ints) -> Values:
-        """Return tile `number` of what the step left in the warps at these places."""
+        """Return tile `number` of the step's results in the warps at these positions."""
         return np.stack([self._now[warp].tiles[number] for warp in self.warps[places].tolist()])
 
     # --- In place of the interpreter ---------------------------------------------------------
@@ -134,7 +134,7 @@ class Replay(State):
         )
 
     def _step(self, leaf: Leaf) -> None:
-        """Change what a step changes to what it left."""
+        """Apply the recorded results of a step."""
         self._leaf, places = leaf, leaf.places
         match step := leaf.step:
             case Sync(scope):
@@ -147,7 +147,7 @@ class Replay(State):
             case _:
                 touched = accesses(step)
                 if isinstance(step, Await):
-                    # What was waited for is what came.
+                    # The awaited values are the recorded ones.
                     self._write(step.src, self._left(0, places))
                 for number, frag in enumerate(touched.frags_written):
                     self._put(frag, self._left(number, places))

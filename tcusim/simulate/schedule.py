@@ -1,8 +1,8 @@
-"""Which warps run which steps, and in which order: the same in every run on inputs of these sizes.
+"""The execution order of steps and their warps, equal in every run on inputs of these sizes.
 
-The data decide only the branches that ask for them; see `Fork`. Where the elements lie that a step
-touches is the same in every run, too, but for rows that `Locate` finds: a `Leaf` has room for it.
-So a second run has only values to compute.
+Only branches on data depend on the values; see `Fork`. The addresses that a step touches are also
+equal in every run, except for rows that `Locate` finds; a `Leaf` caches them. A second run computes
+only values.
 """
 
 from __future__ import annotations
@@ -32,37 +32,36 @@ from tcusim.simulate.windows import Elements
 
 __all__ = ["Fork", "Leaf", "Prepared", "Schedule", "prepared", "warps_of"]
 
-# Of so many programs with sizes is kept what runs have in common, if it is no more than so many
-# steps of batches, with so many bytes of addresses.
+# Limits of the cache of prepared programs: programs with sizes, steps of batches, and bytes of
+# addresses.
 _PROGRAMS: Final = 32
 _STEPS: Final = 4096
 _BYTES: Final = 2**20
-# Of a branch that the data decide, as many ways of the warps through it.
+# Maximum number of cached paths of the warps through a branch on data.
 _WAYS: Final = 4
 
 
 class Leaf:
-    """A step without steps inside it, for the warps that run it together.
+    """A step without nested steps, for the warps that run it together.
 
     Attributes
     ----------
     path : str
-        The number of the step in the listing.
+        The path of the step in the listing.
     step : Step
         The step.
     places : array (W,) of int
-        Of its warps in the batch.
+        Positions of its warps in the batch.
     whole : bool
         Whether these are all warps of the batch.
     warps : array (W,) of int
-        Their numbers in the grid.
+        Their indices in the grid.
     loops : mapping of str to int
-        The loop variables. Leaves in the same round of all loops have the same mapping.
+        The loop variables. Leaves in the same iteration of all loops share the mapping.
     found : dict of int to Elements
-        The elements of the step's views as far as they are known, by identity: to hash a view takes
-        longer.
+        Known elements of the step's views, keyed by identity, which is faster than hashing a view.
     is_found_once : bool
-        Whether they are the same whenever the leaf runs.
+        Whether they are equal in all runs of the leaf.
     """
 
     __slots__ = ("found", "is_found_once", "loops", "path", "places", "step", "warps", "whole")
@@ -77,7 +76,7 @@ class Leaf:
         *,
         keep: bool = False,
     ) -> None:
-        """`batch` has the numbers of all of its warps; `keep`: it serves several runs."""
+        """`batch` has the indices of all of its warps; `keep`: several runs use the leaf."""
         self.path = path
         self.step = step
         self.places = places
@@ -91,10 +90,10 @@ class Leaf:
 
 
 class Fork(Leaf):
-    """A branch that the data decide, for the warps that come to it together.
+    """A branch on data, for the warps that reach it together.
 
     holds : array (W,) of bool
-        Where the bounds hold, which the data do not decide.
+        Mask of the bounds, which do not depend on data.
     """
 
     __slots__ = ("_schedule", "_ways", "holds")
@@ -113,7 +112,7 @@ class Fork(Leaf):
         self._ways: dict[tuple[bool, bytes], list[Leaf | Fork]] = {}
 
     def branch(self, places: Ints, *, taken: bool) -> Iterable[Leaf | Fork]:
-        """Return what the warps at these places run, of those that come here, in one branch."""
+        """Return the leaves of the warps at these positions in one branch."""
         assert isinstance(self.step, When)
         inside = branch_of(self.path, self.step, taken=taken)
         nodes = self._schedule.expand(inside, places, self.loops)
@@ -135,11 +134,11 @@ class Schedule:
     Attributes
     ----------
     warps : array of int
-        The numbers of the warps in the grid.
+        The indices of the warps in the grid.
     symbols : mapping of str to int or array
-        The values of scalars and of places in the grid.
+        The values of scalars and of grid indices.
     is_kept : bool
-        Whether it serves several runs.
+        Whether several runs use it.
     """
 
     def __init__(
@@ -155,7 +154,7 @@ class Schedule:
 
     @cached_property
     def leaves(self) -> list[Leaf]:
-        """The leaves, if they are kept and the data decide nothing; else none."""
+        """The leaves, if they are cached and independent of data; else empty."""
         leaves = self._kept if self.is_kept else []
         return [] if any(isinstance(node, Fork) for node in leaves) else list(leaves)
 
@@ -171,13 +170,13 @@ class Schedule:
         return self.expand(numbered(self._steps), np.arange(self.warps.size), {})
 
     def placement(self, loops: Mapping[str, int]) -> Placement:
-        """Return the places of the warps in this round of the loops."""
+        """Return the placement of the warps in this iteration of the loops."""
         return Placement(self.warps.size, {**self.symbols, **loops})
 
     def expand(
         self, steps: Iterable[Numbered], places: Ints, loops: Mapping[str, int]
     ) -> Iterator[Leaf | Fork]:
-        """Yield leaves and forks of steps, in the warps at these places."""
+        """Yield leaves and forks of steps, in the warps at these positions."""
         for path, step in steps:
             match step:
                 case Loop(var, count):
@@ -196,13 +195,13 @@ class Schedule:
                     yield Leaf(path, step, places, self.warps, loops, keep=self.is_kept)
 
     def keep(self, leaf: Leaf, view: View, elements: Elements) -> None:
-        """Keep the elements of a leaf's view, for later runs if they are the same and not many."""
+        """Cache the elements of a leaf's view, for later runs if they are equal and few."""
         if leaf.is_found_once and (not self.is_kept or self._owner.has_room(elements.nbytes)):
             leaf.found[id(view)] = elements
 
 
 def _leaves(steps: tuple[Step, ...], scalars: Mapping[str, int]) -> int:
-    """Return how many leaves there may be in a batch, each branch taken."""
+    """Return the maximum number of leaves in a batch, with all branches taken."""
     count = 0
     for step in steps:
         match step:
@@ -216,7 +215,7 @@ def _leaves(steps: tuple[Step, ...], scalars: Mapping[str, int]) -> int:
 
 
 class Prepared:
-    """A program for inputs of these sizes: what all of its runs have in common.
+    """A program for inputs of these sizes: the data common to all of its runs.
 
     Attributes
     ----------
@@ -242,7 +241,7 @@ class Prepared:
         self.idle = Schedule(self, (), np.arange(0))
 
     def fits(self, warps_at_once: int) -> bool:
-        """Whether the whole grid is one batch of so many warps; see `State.batches`."""
+        """Whether the grid is one batch of `warps_at_once` warps; see `State.batches`."""
         blocks = max(1, warps_at_once // self.program.warps)
         return 0 < self.grid <= blocks and not self.program.status
 
@@ -252,7 +251,7 @@ class Prepared:
         return warps_of(self.program, np.arange(self.grid, dtype=np.int64))
 
     def schedule(self, warps: Ints, batches: int) -> Schedule:
-        """Return what a batch of warps runs, which follow one another, of so many batches."""
+        """Return the schedule of a batch of consecutive warps; `batches` is their number."""
         batch = int(warps[0]), warps.size
         found = self._schedules.get(batch)
         if found is None:
@@ -263,11 +262,11 @@ class Prepared:
         return found
 
     def schedule_of(self, steps: tuple[Step, ...], warps: Ints) -> Schedule:
-        """Return what a batch of warps runs of some steps, in this run alone."""
+        """Return the schedule of some steps for a batch of warps, for this run only."""
         return Schedule(self, steps, warps)
 
     def has_room(self, size: int) -> bool:
-        """Take so many bytes for addresses, if there are as many left."""
+        """Reserve `size` bytes for addresses, if available."""
         if self._bytes + size > _BYTES:
             return False
         self._bytes += size
@@ -275,14 +274,14 @@ class Prepared:
 
 
 def warps_of(program: Program, blocks: Ints) -> Ints:
-    """Return the numbers, in the grid, of the warps of these blocks."""
+    """Return the indices in the grid of the warps of these blocks."""
     count = program.warps
     return (blocks[:, None] * count + np.arange(count)).ravel()
 
 
 @lru_cache(maxsize=_PROGRAMS)
 def prepared(program: Program, sizes: tuple[tuple[str, int], ...]) -> Prepared:
-    """Return what all runs of a program on inputs of these sizes have in common.
+    """Return the data common to all runs of a program on inputs of these sizes.
 
     Raises
     ------

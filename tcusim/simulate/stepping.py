@@ -1,8 +1,8 @@
-"""The steps of one warp by their numbers: of a trace that was kept, or of a program as it runs.
+"""The steps of one warp by index: of a stored trace, or of a running program.
 
-A program may run more steps than memory holds. `RunningSteps` keeps windows of them, those that
-were asked for last, and runs the program again for one that it no longer has. The screen and the
-plain text of `tcusim step` read either kind.
+A program may run more steps than fit in memory. `RunningSteps` keeps the most recently used windows
+of steps, and reruns the program for others. The screen and the plain text of `tcusim step` read
+either kind.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = ["KeptSteps", "RunningSteps", "Steps", "Test", "Warps", "place_of"]
 
 Test = Callable[[Frame], bool]
 
-# Steps of a window, and bytes of its numbers.
+# Maximum steps of a window, and bytes of its values.
 _WINDOW: Final = 256
 _WINDOW_BYTES: Final = 2**22
-# Windows that are kept, and bytes of all of them.
+# Maximum number of windows kept, and their total bytes.
 _WINDOWS: Final = 64
 _BYTES: Final = 2**26
-# Seconds after which work pauses, so that keys are answered; steps between two looks at the clock.
+# Seconds of work before a pause to handle keys; steps between two looks at the clock.
 _PATIENCE: Final = 0.03
 _LOOKS: Final = 64
 
@@ -47,9 +47,9 @@ _NUMBER: Final = re.compile(r"#\s*(\d+)|step\s+(\d+)")
 
 
 def place_of(text: str, names: Names) -> int | Breakpoint:
-    """Return where a text leads: a step's number for ``#56``, else a breakpoint, as ``5.2 i=3``.
+    """Return the target of a text: a step's index for ``#56``, else a breakpoint, as ``5.2 i=3``.
 
-    Raises InputError for what `breakpoint_of` refuses.
+    Raises InputError as `breakpoint_of` does.
     """
     number = _NUMBER.fullmatch(text.strip().lower())
     if number is not None:
@@ -64,22 +64,21 @@ def place_of(text: str, names: Names) -> int | Breakpoint:
 
 
 class Steps(ABC):
-    """The steps of one warp, by the numbers that `Frame.number` has.
+    """The steps of one warp, by `Frame.number`.
 
     Attributes
     ----------
     about : About
         The program and the architecture.
     warp : int
-        The warp, by its number in the grid.
+        The warp, by its index in the grid.
     names : Names
-        What a breakpoint may name.
-    sizes : mapping of str to int
-        Elements of each buffer; of a trace, as far as its steps touch them.
+        The names that a breakpoint may use. sizes : mapping of str to int
+        Elements of each buffer; for a trace, those that its steps touch.
     first : int
-        The number of the first step that there is.
+        The index of the first available step.
     last : int or None
-        The number of the last; None while nobody knows.
+        The index of the last step; None while unknown.
     """
 
     about: About
@@ -91,36 +90,36 @@ class Steps(ABC):
 
     @abstractmethod
     def held(self, number: int) -> Frame | None:
-        """Return a step that is at hand; None if it is not."""
+        """Return a step in memory, or None."""
 
     @abstractmethod
     def work(self, number: int) -> None:
-        """Work on a step that is not at hand, for a moment."""
+        """Work towards a step that is not in memory, for a moment."""
 
     @abstractmethod
     def counts(self, number: int) -> Counts:
-        """Return what the warp did up to a step that is at hand, this one included.
+        """Return the warp's counts up to and including a step in memory.
 
-        Of a trace from its first step on. Status words do not count.
+        For a trace they start at its first step. Status words do not count.
         """
 
     @property
     @abstractmethod
     def reached(self) -> int:
-        """The number up to which the warp has been followed by now."""
+        """The index of the latest step reached so far."""
 
     def is_past(self, number: int) -> bool:
-        """Return whether no step has this number, as far as is known."""
+        """Return whether no step is known to have this index."""
         return number < self.first or (self.last is not None and number > self.last)
 
     def frame(self, number: int) -> Frame | None:
-        """Return a step, however long that takes; None if there is none of this number."""
+        """Return a step, without a time limit; None if no step has this index."""
         return next((frame for frame in self.search(_any, number) if frame is not None), None)
 
     def find(self, test: Test, start: int, *, backwards: bool = False) -> Frame | None:
-        """Return the first step from number `start` on that passes a test; None if there is none.
+        """Return the first step from index `start` on that passes a test, or None.
 
-        backwards: the first from there to the beginning.
+        backwards: search from there to the beginning.
         """
         found = self.search(test, start, backwards=backwards)
         return next((frame for frame in found if frame is not None), None)
@@ -128,9 +127,9 @@ class Steps(ABC):
     def search(
         self, test: Test, start: int, stop: int | None = None, *, backwards: bool = False
     ) -> Iterator[Frame | None]:
-        """Look for what `find` returns; yield None now and then, and in the end what was found.
+        """Search as `find` does; yield None now and then, and finally the result.
 
-        stop: the number before which it ends.
+        stop: the exclusive end of the search.
         """
         number, looked = start, 0
         while number != stop:
@@ -194,26 +193,26 @@ class KeptSteps(Steps):
         return self.trace[self._places[number - self.first]] if there else None
 
     def work(self, number: int) -> None:
-        """Do nothing: what is kept is at hand."""
+        """Do nothing: all stored steps are in memory."""
 
     def counts(self, number: int) -> Counts:
-        """Return what the warp did from the first kept step to this one."""
+        """Return the warp's counts from the first stored step to this one."""
         frames = self.trace.packed.frames
         places = self._places[: max(0, number - self.first + 1)]
         return self._tally(frames[place] for place in places)
 
 
 class RunningSteps(Steps):
-    """The steps of one warp of a program that runs as far as is asked for.
+    """The steps of one warp of a program that runs on demand.
 
     Parameters
     ----------
     program, inputs, arch :
-        As of `tcusim.trace`.
+        As for `tcusim.trace`.
     warp : int
-        The warp to watch.
+        The warp to trace.
     window : int
-        Steps that are kept or forgotten together.
+        Number of steps kept or evicted together.
 
     Raises
     ------
@@ -238,9 +237,9 @@ class RunningSteps(Steps):
         scalars = bind_scalars(program, {name: np.size(array) for name, array in inputs.items()})
         self.sizes = {buffer.name: buffer.size.evaluate(scalars) for buffer in program.buffers}
         self.first, self.last = 1, None
-        # Windows by the number of their first step, the one that was asked for last at the end.
+        # Windows by the index of their first step, most recently used last.
         self._kept: OrderedDict[int, Packed] = OrderedDict()
-        # Where windows begin, as far as the program ever ran, and what the warp did before each.
+        # The first step of each window reached so far, and the warp's counts before each.
         self._starts = [1]
         self._before = [Counts()]
         self._run(1)
@@ -252,11 +251,11 @@ class RunningSteps(Steps):
 
     @property
     def reached(self) -> int:
-        """The number of steps that the warp has run in the present run."""
+        """The number of steps of the warp in the current run."""
         return self._recorder.ran.get(self.warp, 0)
 
     def held(self, number: int) -> Frame | None:
-        """Return a step of a window that is kept."""
+        """Return a step of a stored window."""
         found = self._packed(number)
         if found is None:
             return None
@@ -265,7 +264,7 @@ class RunningSteps(Steps):
         return one[number - start]
 
     def _packed(self, number: int) -> tuple[int, Packed] | None:
-        """Return the start of the window with a step, and the window; None if it is not kept."""
+        """Return the start of the window with a step, and the window; None if it is not stored."""
         start = self._start_of(number)
         if start in self._kept:
             self._kept.move_to_end(start)
@@ -285,7 +284,7 @@ class RunningSteps(Steps):
             return
         start = self._start_of(number)
         if start != self._recorder.first:
-            # Steps that were passed over have left the recorder behind, but for those to come.
+            # True while steps before the recorder's window are still to be skipped.
             passed_over = self.reached < self._recorder.first - 1
             if self.reached < start - passed_over:
                 self._recorder.turn(start)
@@ -307,13 +306,13 @@ class RunningSteps(Steps):
     def _is_full(self, start: int) -> bool:
         following = bisect_right(self._starts, start)
         if following < len(self._starts):
-            # It ends where it ended before.
+            # It ends at the same step as before.
             return self.reached + 1 == self._starts[following]
         packed = self._recorder.packed
         return len(packed.frames) >= self.window or packed.bytes >= _WINDOW_BYTES
 
     def _close(self, start: int) -> None:
-        """Keep the window that is full, and forget others."""
+        """Store the full window, and evict others."""
         following = self.reached + 1
         packed = self._recorder.turn(following)
         self._kept[start] = packed
@@ -330,7 +329,7 @@ class RunningSteps(Steps):
         return len(kept) > _WINDOWS or sum(packed.bytes for packed in kept) > _BYTES
 
     def counts(self, number: int) -> Counts:
-        """Return what the warp did up to this step."""
+        """Return the warp's counts up to this step."""
         found = self._packed(number)
         if found is None:
             return Counts()
@@ -342,10 +341,10 @@ class RunningSteps(Steps):
 
 @dataclass(frozen=True)
 class Warps:
-    """The warps of a grid, or those of a trace, and the steps of each.
+    """The warps of a grid or of a trace, and the steps of each.
 
-    numbers: in the grid, ascending. listing: the program as text. steps: returns those of a warp.
-    kind: what has these warps, the grid or the trace.
+    numbers: indices in the grid, ascending. listing: the program as text. steps: returns the steps
+    of a warp. kind: the owner of the warps, the grid or the trace.
     """
 
     about: About
@@ -366,21 +365,21 @@ class Warps:
 
     @staticmethod
     def of_trace(trace: Trace) -> Warps:
-        """Return the warps that a trace has."""
+        """Return the warps of a trace."""
         return Warps(trace.about, trace.warps, lambda warp: KeptSteps(trace, warp), "trace")
 
     def of_block(self, block: int) -> tuple[int, ...]:
-        """Return the warps of a block that there are. InputError if there are none."""
+        """Return the available warps of a block. InputError if there are none."""
         size = self.about.warps
         every = range(block * size, (block + 1) * size)
         return tuple(warp for warp in every if warp in self.numbers) or self._refuse("block", block)
 
     def require(self, warp: int) -> int:
-        """Return a warp's number. InputError if it is not there."""
+        """Return a warp's index. InputError if it is not available."""
         return warp if warp in self.numbers else self._refuse("warp", warp)
 
     def known(self, what: str) -> str:
-        """Return which there are, of "warp" or "block", in words."""
+        """Return the available warps or blocks (`what`), in words."""
         size = self.about.warps if what == "block" else 1
         numbers = self.numbers
         if not numbers:
@@ -398,7 +397,7 @@ class Warps:
 
 
 def _names_of(program: Program) -> Names:
-    """Return what a breakpoint may name in a program."""
+    """Return the names of a program that a breakpoint may use."""
     lines = about_of(program, "exact").lines
     touched = [accesses(step) for _, step in walk(program.steps)]
     frags = {frag.name for each in touched for frag in each.frags}
@@ -408,7 +407,7 @@ def _names_of(program: Program) -> Names:
 
 
 def _sizes(packed: Packed) -> dict[str, int]:
-    """Return how far each buffer is touched."""
+    """Return the touched extent of each buffer."""
     sizes: dict[str, int] = {}
     for number in range(len(packed.tiles)):
         tile = packed.tile(number)
@@ -419,7 +418,7 @@ def _sizes(packed: Packed) -> dict[str, int]:
 
 
 class _Tally:
-    """Counts what packed steps did; it knows the bytes of tiles that it has met."""
+    """Counts the work of packed steps; it caches the bytes of tiles."""
 
     def __init__(self, packed: Packed) -> None:
         self._packed = packed
@@ -431,7 +430,7 @@ class _Tally:
         for one in frames:
             done.mma += one.kind == "mma"
             done.additions += one.kind == "add"
-            # What these read and write in global memory is no data: offsets and status words.
+            # These access offsets and status words in global memory, not data.
             if one.kind not in ("locate", "await"):
                 done.bytes_read += sum(map(self._bytes_of, one.reads))
             if one.kind != "publish":

@@ -1,4 +1,4 @@
-"""`tcusim.trace`: what chosen warps of a program did, step by step, kept, saved and read back."""
+"""`tcusim.trace`: step-by-step traces of chosen warps of a program, stored, saved and loaded."""
 
 from __future__ import annotations
 
@@ -43,37 +43,36 @@ from tcusim.simulate.watcher import WarpWatcher, unwritten_outputs
 
 __all__ = ["Recorder", "Trace", "about_of", "trace"]
 
-# Whose arithmetic, where neither the caller nor a GPU says it.
+# The default architecture, if neither the caller nor a GPU gives one.
 _ARCH: Final = "hopper"
-# Steps that are kept unless more are asked for.
+# Default maximum number of steps to keep.
 _LIMIT: Final = 10_000
-# Bytes of numbers, whatever is asked for.
+# Maximum bytes of values, for any limit.
 _MOST_BYTES: Final = 2**28
-# Bytes of a file that are read at a time.
+# Bytes of a file to read at a time.
 _PIECE: Final = 2**20
 
 
 @dataclass(frozen=True, repr=False)
 class Trace:
-    """What chosen warps did: a sequence of frames, one for each step of each of these warps.
+    """A trace of chosen warps: a sequence of frames, one for each step of each warp.
 
-    Iterate over it, or take one by its number: ``trace[3]``. `tcusim.trace` makes it, `save` writes
-    it to a file, and `Trace.load` reads it. A notebook shows it as a page to step through.
+    Iterate over it, or index it: ``trace[3]``. `tcusim.trace` makes it, `save` writes it to a file,
+    and `Trace.load` reads it. A notebook shows it as a page to step through.
 
     Attributes
     ----------
     about : About
-        The program: its name, listing, types and buffers; the architecture, and who ran it.
+        The program: its name, listing, types and buffers; the architecture, and the runner.
     warps : tuple of int
-        The warps that were watched, by their numbers in the grid.
+        The traced warps, by their indices in the grid.
     first, last : int
-        The window: the first and the last step of each warp that were to be kept; `last` is None
-        for no end.
+        The window: the first and the last step to keep of each warp; `last` is None without an end.
     ran : dict of int to int
-        How many steps each of the warps ran, kept or not.
+        Number of steps that each warp ran, kept or not.
     counts : Counts
-        What all warps of the grid did from the beginning to the end: mma steps, additions, bytes.
-        If not the simulator ran it: what the watched warps did, as far as it was kept.
+        Counts of all warps of the grid over the whole run: mma steps, additions, bytes. For a run
+        on another backend, only the stored steps of the traced warps.
     """
 
     about: About
@@ -88,7 +87,7 @@ class Trace:
         return len(self.packed.frames)
 
     def __getitem__(self, index: int) -> Frame:
-        """Return a step that was kept, in the order in which they ran."""
+        """Return a stored step, in execution order."""
         one = self.packed.frames[operator.index(index)]
         return Frame(
             number=one.number,
@@ -113,14 +112,14 @@ class Trace:
         return f"<Trace of {about.name} on {about.arch}{by}: {len(self)} steps, {warps}{more}>"
 
     def first_difference(self, other: Trace) -> Difference | None:
-        """Return where another trace of the program first has other bits; None if nowhere.
+        """Return the first difference to another trace of the program, or None.
 
-        Steps that only one of the traces has are left out of account.
+        Steps in only one of the traces are ignored.
 
         Raises
         ------
         InputError
-            If the other trace is of another program, or no step is in both.
+            If the other trace is of another program, or has no step in common.
 
         Examples
         --------
@@ -142,13 +141,13 @@ class Trace:
         return compared(self, other)
 
     def of(self, warp: int) -> tuple[Frame, ...]:
-        """Return the steps of one warp. InputError if it was not watched."""
+        """Return the steps of one warp. InputError if it was not traced."""
         self.require_warp(warp)
         frames = enumerate(self.packed.frames)
         return tuple(self[index] for index, one in frames if one.warp == warp)
 
     def require_warp(self, warp: int) -> None:
-        """Raise InputError if this warp was not watched."""
+        """Raise InputError if this warp was not traced."""
         if warp not in self.warps:
             raise InputError(
                 f"the trace has no warp {warp}; it has {', '.join(map(str, self.warps))}"
@@ -162,26 +161,26 @@ class Trace:
         warp: int | None = None,
         backwards: bool = False,
     ) -> int | None:
-        """Return the number of the first step at which something holds; None if at none.
+        """Return the index of the first step that passes a test, or None.
 
         Parameters
         ----------
         where : str or callable
             A breakpoint: a kind of step, ``"mma"``; a path, ``"5.2"``, or in one iteration,
-            ``"5.2 i=3"``; ``"nan"``, where a NaN appears; ``"value"``, where any value changes;
-            ``"V"``, ``"V[3,5]"`` or ``"out[17]"``, where a value of this fragment or buffer does.
-            Or a function that is given each `Frame`.
+            ``"5.2 i=3"``; ``"nan"``, a new NaN; ``"value"``, any changed value; ``"V"``,
+            ``"V[3,5]"`` or ``"out[17]"``, a changed value of this fragment or buffer. Or a function
+            of a `Frame`.
         start : int, optional
-            The number of the first step to look at. Default: the first kept, or the last.
+            The index of the first step to test. Default: the first stored step, or the last.
         warp : int, optional
-            Look at this warp's steps only.
+            Test only this warp's steps.
         backwards : bool
-            Look at the steps before it, rather than those after it.
+            Search towards the beginning.
 
         Raises
         ------
         InputError
-            If the text names nothing that the program has, or the warp was not watched.
+            If the text names nothing in the program, or the warp was not traced.
 
         Examples
         --------
@@ -207,7 +206,7 @@ class Trace:
 
     @property
     def names(self) -> Names:
-        """What a breakpoint may name: paths, and what the steps that were kept touch."""
+        """The names that a breakpoint may use: paths, and the tiles of the stored steps."""
         tiles = self.packed.tiles
         return Names(
             self.about.name,
@@ -218,7 +217,7 @@ class Trace:
 
     @property
     def left_out(self) -> str:
-        """A sentence that says which steps of these warps were not kept; "" if all were."""
+        """A sentence about the steps of these warps that were not kept; "" if all were."""
         ran, kept = sum(self.ran.values()), len(self)
         if ran == kept:
             return ""
@@ -237,15 +236,15 @@ class Trace:
         return f"{text}. Choose others with first= and last=, or fewer warps, or a larger limit."
 
     def to_html(self, *, cells: int = CELLS) -> str:
-        """Return a page to step through, which needs no other file and no network.
+        """Return a self-contained page to step through, without other files or a network.
 
-        It has the listing, the tiles of each step as coloured grids, how each output of a product
-        is summed, memory, and barriers.
+        It has the listing, the tiles of each step as coloured grids, the summation of each output
+        of a product, memory, and barriers.
 
         Parameters
         ----------
         cells : int
-            The most outputs to explain, the first ones; equal sums count once.
+            Maximum number of outputs to explain, from the first; equal sums count once.
         """
         require_int("cells", cells, 0, MOST_CELLS)
         title = arch_of(self.about.arch).title
@@ -255,7 +254,7 @@ class Trace:
         return frame_of(self.to_html())
 
     def save(self, path: str | Path) -> None:
-        """Write the trace to one compact file, which this version and later ones read.
+        """Write the trace to one compact file, readable by this version and later ones.
 
         It is JSON, compressed by gzip, with arrays as base64 of their bytes.
         """
@@ -314,7 +313,7 @@ def trace(
     last: int | None = None,
     limit: int = _LIMIT,
 ) -> Trace:
-    """Run a program, and keep what some warps do at every step.
+    """Run a program, and trace every step of some warps.
 
     Parameters
     ----------
@@ -323,24 +322,24 @@ def trace(
     inputs : mapping of str to array
         One flat array for each of the program's inputs, of the input's element type.
     arch : str, optional
-        Whose arithmetic; by default the backend's own: the GPU's, or "hopper".
+        The architecture of the arithmetic; by default the backend's own: the GPU's, or "hopper".
     backend : str or Backend
-        Who runs it: the simulator, as `interpret` does, or a backend that compiles kernels, whose
-        kernel then records the steps. That one is compiled for this, and slower.
+        The runner: the simulator, as `interpret` does, or a backend that compiles a special, slower
+        kernel to record the steps.
     warps : int or iterable of int, optional
-        Warps to watch, by their numbers in the grid. Default: warp 0, or none beside `blocks`.
+        Warps to trace, by their indices in the grid. Default: warp 0, or none if `blocks` is given.
     blocks : int or iterable of int
-        Blocks all of whose warps are watched.
+        Blocks to trace with all of their warps.
     first, last : int
         The window: the first and the last step of each warp to keep, counted from 1.
     limit : int
-        The most steps to keep, of all warps together. What comes later is counted, and
-        `Trace.left_out` tells of it. Numbers never take more than 256 MiB.
+        Maximum number of steps to keep, over all warps. Later steps are counted, and
+        `Trace.left_out` reports them. Values never take more than 256 MiB.
 
     Returns
     -------
     Trace
-        The steps, each with its path, loop variables, operands, result and what changed.
+        The steps, each with its path, loop variables, operands, result and changes.
 
     Raises
     ------
@@ -394,7 +393,7 @@ def trace(
 
 
 def _native(backend: Backend) -> str:
-    """Return the architecture that a backend follows by itself."""
+    """Return the native architecture of a backend."""
     if not hasattr(backend, "native_arch"):
         return _ARCH
     arch = native_arch(backend)
@@ -424,7 +423,7 @@ def _require_window(first: int, last: int | None, limit: int) -> None:
 
 
 def about_of(program: Program, arch: str, place: str = SIMULATOR) -> About:
-    """Return what a trace tells of its program."""
+    """Return a trace's description of its program."""
     steps = list(walk(program.steps))
     constant = {step.dst.name for _, step in steps if isinstance(step, Const)}
     others = {
@@ -450,8 +449,8 @@ def about_of(program: Program, arch: str, place: str = SIMULATOR) -> About:
 class Recorder:
     """A watcher of events that keeps frames of chosen warps, packed.
 
-    outputs: global memory as the watched warps left it. watchers: by warp, of the batch that runs.
-    ran: how many steps each warp ran.
+    outputs: global memory after the writes of the traced warps. watchers: by warp, for the current
+    batch. ran: number of steps of each warp.
     """
 
     def __init__(self, warps: tuple[int, ...], first: int, last: int | None, limit: int) -> None:
@@ -466,7 +465,7 @@ class Recorder:
         self.packer = Packer(self.packed)
 
     def __call__(self, event: Event) -> None:
-        """Take a step of a batch of warps."""
+        """Record a step of a batch of warps."""
         touched = self.touched.get(event.path)
         if touched is None:
             touched = self.touched[event.path] = accesses(event.step)
@@ -483,7 +482,7 @@ class Recorder:
             self._take(self.watchers[warp], event)
 
     def turn(self, first: int) -> Packed:
-        """Keep the steps from this one on, and apart; return what was kept before."""
+        """Start a new pack at this step; return the previous pack."""
         kept, self.packed, self.first = self.packed, Packed(), first
         self.packer = Packer(self.packed)
         for watcher in self.watchers.values():
@@ -491,7 +490,7 @@ class Recorder:
         return kept
 
     def _begin(self, event: Event) -> None:
-        """Watch the warps of a new batch."""
+        """Trace the warps of a new batch."""
         state = event.state
         self.start, end = int(state.warps[0]), int(state.warps[-1])
         here = self.warps[(self.warps >= self.start) & (self.warps <= end)].tolist()

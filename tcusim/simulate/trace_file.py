@@ -1,4 +1,4 @@
-"""The packed form of a trace, and its file: JSON in gzip, with a version that later ones read."""
+"""The packed form of a trace, and its file: gzipped JSON with a version, readable by later ones."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ __all__ = [
 
 _MAGIC: Final = "tcusim trace"
 _GZIP: Final = b"\x1f\x8b"
-# Version 1 does not say who ran the program.
+# Version 1 lacks the runner of the program.
 _VERSION: Final = 2
 
-# Who runs a program unless another backend does.
+# The default runner of a program.
 SIMULATOR: Final = "the simulator"
 
-# A trace of the most numbers that are kept has less text than this. Equal tiles are kept once, so
-# that real traces shrink to a tenth or a twentieth: what becomes much longer is no trace.
+# A trace of the maximum size has less text than this. Equal tiles are stored once, so real traces
+# compress to a tenth or a twentieth; a file that expands much more is not a trace.
 MOST_BYTES: Final = 2**29
 _MOST_GROWTH: Final = 200
 _SMALL: Final = 2**24
 
-# What arrays may be of: numbers of every element type, places and bounds.
+# Permitted types of arrays: every element type, indices and masks.
 _DTYPES: Final = frozenset(("<f2", "<f4", "<f8", "|i1", "|u1", "<i4", "<i8", "|b1"))
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a trace tells of its program.
+    """A trace's description of its program.
 
     Attributes
     ----------
     name, arch, ab, acc, family : str
-        Names of the program and of the architecture, the types, and the instruction where those of
-        one architecture differ.
+        Names of the program and of the architecture, the types, and the instruction family if
+        instructions of one architecture differ.
     warps : int
         Warps of a block.
     listing : str
@@ -63,9 +63,9 @@ class About:
     lines : dict of str to str
         The line of each step, by its path.
     constants : tuple of str
-        Fragments that hold a constant throughout.
+        Fragments that are constant throughout.
     place : str
-        Who ran it: "the simulator", "host", or such as "cupy on NVIDIA H200".
+        The runner: "the simulator", "host", or such as "cupy on NVIDIA H200".
     """
 
     name: str
@@ -81,7 +81,7 @@ class About:
 
 
 class PackedTile(NamedTuple):
-    """A `Tile` with its arrays by number. places: an array's, or (offset, stride, stride)."""
+    """A `Tile` with its arrays by index. places: an array's index, or (offset, stride, stride)."""
 
     label: str
     part: str
@@ -95,7 +95,7 @@ class PackedTile(NamedTuple):
 
 
 class PackedFrame(NamedTuple):
-    """A `Frame` with its tiles by number."""
+    """A `Frame` with its tiles by index."""
 
     warp: int
     number: int
@@ -108,7 +108,7 @@ class PackedFrame(NamedTuple):
 
 @dataclass(slots=True)
 class Packed:
-    """Frames, and the tiles and arrays that they share. bytes: of the arrays."""
+    """Frames, with their shared tiles and arrays. bytes: total of the arrays."""
 
     frames: list[PackedFrame] = field(default_factory=list)
     tiles: list[PackedTile] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Packed:
     bytes: int = 0
 
     def tile(self, number: int) -> Tile:
-        """Return a tile as it was."""
+        """Return an unpacked tile."""
         one = self.tiles[number]
         values = self.arrays[one.values]
         inside, places = np.ones(values.shape, bool), None
@@ -138,7 +138,7 @@ _Rest: TypeAlias = dict[str, Any]
 
 
 def dumped(about: About, rest: _Rest, packed: Packed) -> bytes:
-    """Return the content of a file. rest: what else there is, as JSON can hold it."""
+    """Return the content of a file. rest: further data, as JSON."""
     content = {
         "format": _MAGIC,
         "version": _VERSION,
@@ -149,7 +149,7 @@ def dumped(about: About, rest: _Rest, packed: Packed) -> bytes:
         "arrays": [_array_text(array) for array in packed.arrays],
     }
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    # No time in it: equal traces are equal files.
+    # No timestamp: equal traces are equal files.
     return gzip.compress(text.encode(), mtime=0)
 
 
@@ -159,7 +159,7 @@ def _array_text(array: Values) -> list[Any]:
 
 
 def loaded(content: bytes, name: str) -> tuple[About, _Rest, Packed]:
-    """Return what a file holds. InputError, which calls the file `name`, if that cannot be read."""
+    """Return the parts of a file. InputError, with the name `name`, if unreadable."""
     if not content.startswith(_GZIP):
         raise InputError(f"{name} is not a trace; tcusim's are written by Trace.save")
     try:
@@ -230,7 +230,7 @@ def _checked(found: dict[str, Any]) -> tuple[About, _Rest, Packed]:
 
 
 def _require_tile(tile: Tile) -> None:
-    """Refuse a tile whose arrays are not of its type and of one shape."""
+    """Require that a tile's arrays have its type and one shape."""
     dtype = format_of(tile.dtype).dtype
     for part, wanted in (
         *((tile.values, dtype), (tile.before, dtype)),
@@ -242,7 +242,7 @@ def _require_tile(tile: Tile) -> None:
 
 
 def _require_product(about: About, tiles: list[PackedTile], packed: Packed) -> None:
-    """Refuse operands that are none of a product of the program's types."""
+    """Require that operands form a product of the program's types."""
     types = [tile.dtype for tile in tiles]
     _require(types == [about.ab, about.ab, about.acc], "the types of a product")
     a, b, c = (packed.arrays[tile.values].shape for tile in tiles)
@@ -255,7 +255,7 @@ class _Either(NamedTuple):
     forms: tuple[Any, ...]
 
 
-# What JSON may hold: a type, None, a list of one form, a tuple of forms, names and their forms.
+# The form of a JSON value: a type, None, a list of one form, a tuple of forms, a dict of forms.
 _Form: TypeAlias = Any
 
 _FORM: Final[dict[str, _Form]] = {
@@ -287,7 +287,7 @@ _LARGEST: Final = 2**48
 
 
 def _has_form(value: Any, form: _Form) -> bool:
-    """Return whether a value of JSON has a form."""
+    """Return whether a JSON value has a form."""
     match form:
         case _Either():
             return any(_has_form(value, one) for one in form.forms)

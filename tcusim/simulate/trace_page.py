@@ -1,7 +1,7 @@
-"""A trace as a page to step through: one file with its data, which asks for nothing else.
+"""A trace as a page to step through: one self-contained file with its data.
 
-The page computes nothing: every number is embedded as its bits and its text, and each output of a
-product as what `explain` says of it. `trace_page.js` only shows them.
+The page computes nothing: every number is embedded as bits and text, and each output of a product
+as the account from `explain`. `trace_page.js` only shows them.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from tcusim.simulate.trace_file import SIMULATOR, About
 
 __all__ = ["CELLS", "MOST_CELLS", "Side", "data_of", "frame_of", "page_of"]
 
-# More steps, and more elements of one tile, are not put into a page.
+# Maximum number of steps, and of elements of one tile, in a page.
 _MOST_STEPS: Final = 2000
 _MOST_CELLS: Final = 4096
 
-# Outputs that a page explains, unless others are asked for, and the most.
+# Default and maximum number of outputs that a page explains.
 CELLS: Final = 4096
 MOST_CELLS: Final = 2**20
 
 # Height of a page inside another.
 _HEIGHT: Final = 760
 
-# What tells two outputs apart: the bits of a row, a column and an addend.
+# The key of an output: the bits of a row, a column and an addend.
 _Key: TypeAlias = tuple[bytes, bytes, bytes]
 
 
 class Side(NamedTuple):
-    """What a page shows of one trace. left_out: what it lacks. title: what it is called."""
+    """One trace on a page. left_out: the missing steps, in words. title: its title."""
 
     about: About
     frames: Sequence[Frame]
@@ -56,7 +56,7 @@ def page_of(
 ) -> str:
     """Return the page of a trace, or of two beside each other.
 
-    cells: the most outputs of each to explain. verdict: says whether they differ.
+    cells: maximum number of outputs of each to explain. verdict: a sentence on their difference.
     """
     content = {
         "sides": [data_of(*side, cells) for side in sides],
@@ -95,19 +95,19 @@ def _text(suffix: str) -> str:
 def data_of(
     about: About, frames: Sequence[Frame], left_out: str, title: str, cells: int
 ) -> dict[str, Any]:
-    """Return what the page shows of a trace, as JSON; see `trace_page.js` for its form."""
+    """Return a trace's data for the page, as JSON; see `trace_page.js` for its form."""
     return {"title": title, **_Writer(about, cells).data(frames, left_out)}
 
 
 class _Pool:
-    """Values by number, each once."""
+    """Distinct values by index."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
         self._numbers: dict[Hashable, int] = {}
 
     def number(self, value: Any, key: Hashable | None = None) -> int:
-        """Return the number of a value; those of one key are the same."""
+        """Return the index of a value; values of one key are equal."""
         number = self._numbers.setdefault(value if key is None else key, len(self.values))
         if number == len(self.values):
             self.values.append(value)
@@ -118,8 +118,8 @@ class _Writer:
     """Writes frames as data.
 
     numbers: for each type, bits and text of every number in a tile. grids: a tile's elements, each
-    by the place of its number. lines: of accounts. keys: outputs to explain, by what they are made
-    of; inputs: the row, column and addend of each.
+    by the index of its number. lines: of accounts. keys: outputs to explain, by their inputs;
+    inputs: the row, column and addend of each.
     """
 
     def __init__(self, about: About, cells: int) -> None:
@@ -132,7 +132,7 @@ class _Writer:
         self.unexplained = 0
 
     def data(self, frames: Sequence[Frame], left_out: str) -> dict[str, Any]:
-        """Return everything."""
+        """Return all data of the page."""
         about, shown = self.about, frames[:_MOST_STEPS]
         steps = [self._step(frame) for frame in shown]
         notes = [left_out] if left_out else []
@@ -167,7 +167,7 @@ class _Writer:
         }
 
     def _step(self, frame: Frame) -> list[Any]:
-        """Return warp, number, path, kind, loops, tiles read and written, and accounts."""
+        """Return warp, index, path, kind, loops, tiles read and written, and accounts."""
         reads, writes = (
             [self._tile(tile) for tile in tiles] for tiles in (frame.reads, frame.writes)
         )
@@ -179,7 +179,7 @@ class _Writer:
     # --- Tiles -------------------------------------------------------------------------------
 
     def _tile(self, tile: Tile) -> int:
-        """Return the number of a tile: what it is, its grid, what changed, and where it is."""
+        """Return the index of a tile: its label, its grid, its changes and its location."""
         rows, cols = tile.values.shape
         most = max(1, _MOST_CELLS // max(1, cols))
         changed, outside = (
@@ -192,7 +192,7 @@ class _Writer:
         return self.tiles.number(content, json.dumps(content))
 
     def _grid(self, values: Values, dtype: str) -> int:
-        """Return the number of a grid."""
+        """Return the index of a grid."""
         fmt = format_of(dtype)
         pool = self.numbers.setdefault(dtype, _Pool())
         flat = np.ascontiguousarray(values).ravel()
@@ -211,7 +211,7 @@ class _Writer:
     # --- Accounts ----------------------------------------------------------------------------
 
     def _explained(self, frame: Frame) -> list[int]:
-        """Return the number of each output's account; -1 where there is none."""
+        """Return the index of each output's account; -1 without an account."""
         a, b, c = (tile.values for tile in frame.reads)
         found = []
         columns = [np.ascontiguousarray(b[:, j]) for j in range(b.shape[1])]

@@ -1,4 +1,4 @@
-"""Watch one warp of the interpreter: what each step reads and writes, and what was there before."""
+"""Watch one warp of the interpreter: the reads and writes of each step, and the previous values."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ __all__ = ["IN_FLIGHT", "Maker", "Seen", "WarpWatcher", "unwritten_outputs"]
 
 IN_FLIGHT: Final = "written, seen after the next sync"
 
-# Elements' numbers in their buffer, and where the bounds of a view hold.
+# Elements' indices in their buffer, and the mask of a view's bounds.
 _Where: TypeAlias = tuple[Ints, Mask]
 
 _Made = TypeVar("_Made")
 _Product = TypeVar("_Product", covariant=True)
 
-# What a step reads and writes, in the order of `accesses`, where that is not called src and dst.
+# Operand names in the order of `accesses`, for steps with operands other than src and dst.
 _PARTS: Final[dict[type, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     Mma: (("a", "b", "c"), ("d",)),
     Add: (("a", "b"), ("d",)),
@@ -57,10 +57,10 @@ _OTHERS: Final = ("src",), ("dst",)
 
 
 class Seen(NamedTuple):
-    """What of a tile is known before it is made.
+    """The data of a tile before it is made.
 
-    label: name of the fragment or the ranges; "" of memory, which says where. view, where: of
-    memory. before: what a written tile held. note: what else there is to say.
+    label: name of the fragment or the ranges; "" for memory, labelled by its location. view, where:
+    for memory. before: the previous values of a written tile. note: a remark.
     """
 
     part: str
@@ -74,22 +74,22 @@ class Seen(NamedTuple):
 
 
 class Maker(Protocol[_Product]):
-    """Makes tiles in the form in which they are wanted."""
+    """Makes tiles in the caller's form."""
 
     def keep(self, values: Values) -> Values:
         """Return a copy of values that change, or an equal array that does not."""
 
     def tile(self, seen: Seen, values: Values) -> _Product:
-        """Return a tile; values that are no result of `keep` may change."""
+        """Return a tile; values not returned by `keep` may change."""
 
 
 class WarpWatcher(Generic[_Made]):
-    """Remembers what one warp held, so that a frame can tell before from after.
+    """Tracks the state of one warp, so that a frame can show values before and after.
 
-    frags, memory: what the warp saw after its last step; memory that nothing wrote is poisoned.
-    in_flight: places in shared memory that the warp wrote since its last barrier, and what they
-    held, if somebody asked.
-    outputs: memory of the grid, which watchers of other warps may share.
+    frags, memory: the state visible to the warp after its last step; unwritten memory is poisoned.
+    in_flight: addresses in shared memory written by the warp since its last barrier, and their
+    previous values, if requested. outputs: memory of the grid, possibly shared with watchers of
+    other warps.
     """
 
     def __init__(
@@ -110,7 +110,8 @@ class WarpWatcher(Generic[_Made]):
             size = buffer.size.evaluate(state.scalars)
             self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
         self.in_flight: list[tuple[View, _Where, Values | None]] = []
-        # By path: the text, the accesses and the parts of a step, which take as long as running it.
+        # By path: the text, the accesses and the parts of a step, cached since they cost as much as
+        # a run.
         self._steps: dict[str, _Known] = {}
 
     def skip(self, event: Event) -> None:
@@ -124,7 +125,7 @@ class WarpWatcher(Generic[_Made]):
             self.in_flight += [(view, self.state.where(view, self.own), None) for view in shared]
 
     def catch_up(self) -> None:
-        """Remember what the warp holds now."""
+        """Record the current state of the warp."""
         frags, shared = self.state.held(self.warp)
         self.frags = {name: self.maker.keep(values) for name, values in frags.items()}
         self.memory |= {name: values.copy() for name, values in shared.items()}
@@ -133,10 +134,10 @@ class WarpWatcher(Generic[_Made]):
             self.memory[buffer.name][...] = self.state.memory[buffer.name]
 
     def tiles(self, event: Event) -> tuple[tuple[_Made, ...], tuple[_Made, ...]]:
-        """Return what a step that has just run read and wrote, and remember its effects."""
+        """Return the reads and writes of the step that has just run, and record its effects."""
         self.number += 1
         known = self.known(event)
-        # What it read is what was there before.
+        # The reads show the previous values.
         reads = tuple(self._reads(event.step, known))
         match event.step:
             case Sync(scope=scope):
@@ -148,7 +149,7 @@ class WarpWatcher(Generic[_Made]):
         return reads, tuple(writes)
 
     def known(self, event: Event) -> _Known:
-        """Return what is the same whenever a step runs."""
+        """Return the parts of a step that are equal in all of its runs."""
         found = self._steps.get(event.path)
         if found is None:
             step = event.step
@@ -189,7 +190,7 @@ class WarpWatcher(Generic[_Made]):
                 _put(self.memory, view, where, values)
                 yield self._view_tile(view, next(names), where, values, before)
             else:
-                # Nobody sees it yet.
+                # It is not visible yet.
                 where = self.state.where(view, self.own)
                 before = self.maker.keep(_held(self.memory, view, where))
                 self.in_flight.append((view, where, before))
@@ -200,9 +201,9 @@ class WarpWatcher(Generic[_Made]):
         return self.maker.tile(Seen("dst", dtype, "begin, end", ranges.name), values)
 
     def _arrivals(self, scope: Scope) -> Iterator[_Made]:
-        """Yield what a barrier lets the warp see: its own writes, then those of other warps."""
+        """Yield the writes that a barrier makes visible: the warp's own, then other warps'."""
         waiting, self.in_flight = self.in_flight, []
-        # Only a block's barrier shows what others wrote.
+        # Only a block barrier makes other warps' writes visible.
         others = self.state.program.warps > 1 and scope is Scope.BLOCK
         if not waiting and not others:
             return
@@ -232,7 +233,7 @@ class WarpWatcher(Generic[_Made]):
                 yield self._view_tile(self._whole(buffer), "dst", where, values, before)
 
     def _shared(self) -> dict[str, Values]:
-        """Return what the warp saw of the memory that its block shares."""
+        """Return the warp's last view of its block's shared memory."""
         buffers = self.state.program.scratch
         return {one.name: self.memory[one.name] for one in buffers if one.space is Space.SHARED}
 
@@ -257,7 +258,7 @@ class WarpWatcher(Generic[_Made]):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A step's text and kind, what it touches, and what the parts of that are called."""
+    """A step's text and kind, its accesses, and their operand names."""
 
     text: str
     kind: str
@@ -276,13 +277,13 @@ def unwritten_outputs(state: State) -> dict[str, Values]:
 
 
 def _covered(places: Ints, shown: Iterable[Ints]) -> bool:
-    """Return whether all of these places are among those that were shown."""
+    """Return whether all of these places have been shown."""
     found = list(shown)
     return bool(found) and bool(np.isin(places, np.concatenate(found, axis=None)).all())
 
 
 def _held(memory: Mapping[str, Values], view: View, where: _Where) -> Values:
-    """Return what memory held at these places; zeros where out of bounds."""
+    """Return the previous values at these places; zeros if out of bounds."""
     places, inside = where
     array = memory[view.buffer.name]
     if inside is everywhere(places.shape):
@@ -292,7 +293,7 @@ def _held(memory: Mapping[str, Values], view: View, where: _Where) -> Values:
 
 
 def _put(memory: Mapping[str, Values], view: View, where: _Where, values: Values) -> None:
-    """Write values to these places, where the bounds hold."""
+    """Write values to the in-bounds places."""
     places, inside = where
     if inside is everywhere(places.shape):
         memory[view.buffer.name][places] = values

@@ -1,4 +1,4 @@
-"""Memory of many warps, and where the elements of a view lie in it: evenly, or each somewhere."""
+"""Memory of many warps, and the layout of a view's elements in it: strided or scattered."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tcusim.program.walk import Ints, Mask, Placement, from_first
 
 __all__ = ["Elements", "OutOfBounds", "Window", "memory_of_warps", "pitch_of_warps"]
 
-# Elements between the memories of neighbouring places of all warps, besides one for each warp: a
-# power of two would put all of them in the same few lines of a cache.
+# Padding after the elements of one index of all warps: a stride of a power of two would map them to
+# the same few cache sets.
 _PADDING: Final = 16
 
 
 def pitch_of_warps(warps: int) -> int:
-    """Return the distance of an element from the next one of the same warp, in elements."""
+    """Return the stride between elements of one warp, in elements."""
     return warps + _PADDING
 
 
 def memory_of_warps(warps: int, size: int, dtype: str) -> tuple[Values, Values]:
-    """Return memory that nothing was written to: as it lies, contiguous, and as (warps, size).
+    """Return unwritten memory: in its contiguous layout, and as (warps, size).
 
-    The warps go last in memory: tiles of an mma lie so too, and what all warps do at once is then
+    The warps are the fastest axis, as in the tiles of an mma, so that an operation on all warps is
     one long loop.
     """
     lying = unwritten_values((size, pitch_of_warps(warps)), dtype)
@@ -35,7 +35,7 @@ def memory_of_warps(warps: int, size: int, dtype: str) -> tuple[Values, Values]:
 
 
 class OutOfBounds(Exception):
-    """A view has elements outside its buffer: `first` and `last` of those that it touches."""
+    """A view has elements outside its buffer: it touches `first` to `last`."""
 
     def __init__(self, first: int, last: int) -> None:
         super().__init__(first, last)
@@ -45,7 +45,7 @@ class OutOfBounds(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Elements that lie evenly in contiguous memory: the first, and distances, in elements.
+    """Strided elements of contiguous memory: the first, and strides, in elements.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class Window:
 
     @property
     def is_apart(self) -> bool:
-        """Whether no two elements are at the same place, as far as is plain to see."""
+        """Whether no two elements evidently share an address."""
         reach = 0
         for step, size in sorted(zip(self.steps, self.shape, strict=True)):
             if size > 1 and step <= reach:
@@ -82,15 +82,15 @@ class Elements:
     Attributes
     ----------
     places : array (W,) of int
-        Of these warps in the batch.
+        Positions of these warps in the batch.
     shape : tuple of int
-        How many elements there are: (W, rows, cols).
+        Shape of the elements: (W, rows, cols).
     mask : array (W or 1, rows, cols) of bool, or None
-        Where bounds hold; None is everywhere.
+        Mask of the bounds; None if all hold.
     reads, writes : Window or None
-        How the elements lie in the flat memory, if they lie evenly; `writes` if they are apart.
+        Layout of the elements in the flat memory, if strided; `writes` only if no two coincide.
     rows_written : slice
-        Of all rows those that `writes` has: where they are one and the same, the last one stays.
+        The rows of `writes`: of coinciding rows only the last remains.
     """
 
     __slots__ = (
@@ -109,7 +109,7 @@ class Elements:
     def __init__(
         self, places: Ints, over: Ints, firsts: Ints, index: Ints | None, mask: Mask | None
     ) -> None:
-        """Hold places in the buffer: `firsts` (W or 1,) plus `over`, or `index`; see `find`."""
+        """Store indices in the buffer: `firsts` (W or 1,) plus `over`, or `index`; see `find`."""
         self.places = places
         self.shape = (places.size, *over.shape[1:])
         self.mask = mask
@@ -123,10 +123,10 @@ class Elements:
 
     @staticmethod
     def find(placement: Placement, view: View, places: Ints, size: int, pitch: int) -> Elements:
-        """Return the elements that a view has in the warps at these places.
+        """Return the elements of a view in the warps at these positions.
 
-        size: elements of the buffer. pitch: 1 in memory that all warps share; where each has its
-        own, `pitch_of_warps` if these are all of them, and 0 if not: then they lie unevenly.
+        size: elements of the buffer. pitch: 1 in memory that all warps share. In memory of each
+        warp, `pitch_of_warps` for all warps, and 0 for a subset, which has no common stride.
 
         Raises
         ------
@@ -151,7 +151,7 @@ class Elements:
         return found
 
     def _require_inside(self, view: View, size: int) -> None:
-        """Refuse elements outside a buffer of that size."""
+        """Require that all elements are inside a buffer of this size."""
         index = self._index
         if not self._firsts.size:
             return
@@ -164,7 +164,7 @@ class Elements:
         if first >= 0 and last < size:
             return
         if index is not None:
-            # What is out of bounds has the number 0 here, which an empty buffer lacks.
+            # Out-of-bounds elements have index 0 here, which an empty buffer lacks.
             used = self.kept
             if not used.size:
                 return
@@ -172,14 +172,14 @@ class Elements:
         raise OutOfBounds(first, last)
 
     def _look_for_windows(self, view: View, pitch: int) -> None:
-        """Find out whether the elements lie evenly in memory."""
+        """Determine whether the elements are strided in memory."""
         firsts, down, across = self._firsts, view.row_stride, view.col_stride
         tiles, rows, cols = firsts.size, *self.shape[1:]
         if not tiles or min(down, across) < 0:
             return
         first, step = int(firsts[0]), 0
         if pitch > 1:
-            # The memory of a warp is beside that of the next.
+            # The memories of consecutive warps are adjacent.
             if tiles > 1:
                 return
             tiles, step = self.places.size, 1
@@ -193,18 +193,18 @@ class Elements:
         if down == 0 and rows > 1:
             self.rows_written = slice(-1, None)
             written = Window(first * pitch, (tiles, 1, cols), steps)
-        # What several warps write to one place is none.
+        # Elements that several warps write to one address have no window.
         if tiles == self.places.size and written.is_apart:
             self.writes = written
 
     @property
     def index(self) -> Ints:
-        """Places in the buffer, 0 where out of bounds: (W or 1, rows, cols)."""
+        """Indices in the buffer, 0 if out of bounds: (W or 1, rows, cols)."""
         return self._firsts[:, None, None] + self._over if self._index is None else self._index
 
     @property
     def keep(self) -> Mask:
-        """Where bounds hold, in all of the warps: (W, rows, cols)."""
+        """Mask of the bounds, in all of the warps: (W, rows, cols)."""
         mask = self.mask
         if mask is not None and mask.shape == self.shape:
             return mask
@@ -212,19 +212,19 @@ class Elements:
 
     @property
     def kept(self) -> Ints:
-        """Places in the buffer of the elements within bounds, warp after warp."""
+        """Indices in the buffer of the in-bounds elements, warp by warp."""
         if self._kept is None:
             self._kept = np.broadcast_to(self.index, self.shape)[self.keep]
         return self._kept
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it holds at the most, its numbers of all elements among them."""
+        """Maximum bytes of its arrays, including the indices of all elements."""
         all_of_them = 0 if self._index is None else 9 * int(np.prod(self.shape))
         return self._firsts.nbytes + all_of_them
 
     def of(self, chosen: Mask) -> Elements:
-        """Return those of the chosen warps alone."""
+        """Return only the elements of the chosen warps."""
         firsts, index, mask = self._firsts, self._index, self.mask
         if len(firsts) > 1:
             firsts = firsts[chosen]
@@ -235,7 +235,7 @@ class Elements:
         return Elements(self.places[chosen], self._over, firsts, index, mask)
 
     def of_one(self, at: int) -> tuple[Ints, Mask | None]:
-        """Return `index` and `mask`, (1, rows, cols), of the warp at this place of `places`."""
+        """Return `index` and `mask`, (1, rows, cols), of the warp at this index of `places`."""
         own = slice(at, at + 1)
         index, mask = self._index, self.mask
         if index is None:
