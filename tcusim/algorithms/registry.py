@@ -18,7 +18,7 @@ from tcusim.algorithms.builder import (
 )
 from tcusim.algorithms.formula import evaluate
 from tcusim.algorithms.options import Option, arguments_of, as_size, options_of
-from tcusim.errors import InputError, Unsupported
+from tcusim.errors import InputError, Unsupported, require_names
 from tcusim.machine import FORMATS, format_of
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.plugins import OWN, Registry
@@ -321,6 +321,9 @@ def build(
     Unsupported
         If the parts do not go together.
     """
+    require_names(
+        ab=ab, acc=acc, source=source, result=result, side=side, combine=combine, part=part
+    )
     row = algorithm_of(algorithm)
     tile = shape_of(tile)
     _check_alias(row, algorithm, tile)
@@ -448,6 +451,8 @@ def _check_types(ab: str, acc: str, source: str, result: str | None) -> None:
             format_of(name)
     narrow = format_of(ab)
     wide = format_of(source)
+    if source == "tf32":
+        raise Unsupported("memory holds no tf32: fragments of tf32 are loaded from a source of f32")
     if (ab, acc) == ("f16", "f64") and source not in ("f16", "f64"):
         raise Unsupported(
             f"float64 adds rows of f16 or f64 elements without products, not of {source}"
@@ -458,4 +463,10 @@ def _check_types(ab: str, acc: str, source: str, result: str | None) -> None:
         raise Unsupported(
             f"a source of type {wide.name} cannot be split into parts of type {ab}; the source "
             f"must be as wide, of {', '.join(valid)}"
+        )
+    is_split = wide.is_float and source != stored_type(ab) and narrow.name != "f64"
+    if is_split and source not in ("f32", "f64"):
+        raise Unsupported(
+            f"a source of type {source} is not split into parts of type {ab}: parts are made of "
+            f"f32 and f64. Give a source of {stored_type(ab)}, f32 or f64"
         )

@@ -228,7 +228,12 @@ def _before(initial: ArrayLike, shape: tuple[int, ...], rule: TypeRule) -> Array
         # JAX would cast to 32 bits first.
         kept, result = np.dtype(wide), np.dtype(rule.result)
         initial = first_terms(initial, np.shape(initial), kept, result)
-    values = jnp.asarray(initial)
+    try:
+        values = jnp.asarray(initial)
+    except TypeError:
+        raise InputError(
+            f"initial must be real numbers, a number or an array, got {initial!r}"
+        ) from None
     if is_integer and _kind(values) not in tuple("biu"):
         raise no_integers("initial", values.dtype, rule.result)
     if _kind(values) not in tuple("biu") and not jnp.issubdtype(values.dtype, jnp.floating):

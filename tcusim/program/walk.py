@@ -252,21 +252,27 @@ def _over(rows: int, cols: int, down: int, across: int) -> Ints:
     return sums
 
 
+_ORDERS: Final = ("ascending", "descending", "shuffled")
+
+
+def require_order(block_order: str, seed: int) -> None:
+    """Raise InputError unless this is an order of blocks, and a seed of one."""
+    require_names(block_order=block_order)
+    if block_order not in _ORDERS:
+        raise InputError(
+            f"block_order must be 'ascending', 'descending' or 'shuffled', got {block_order!r}"
+        )
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"seed must be an integer of at least 0, got {seed!r}")
+
+
 def order_of_blocks(blocks: int, block_order: str, seed: int) -> Ints:
     """Return the block indices in the order of execution by a simulator."""
-    require_names(block_order=block_order)
+    require_order(block_order, seed)
     ascending = np.arange(blocks, dtype=np.int64)
-    match block_order:
-        case "ascending":
-            return ascending
-        case "descending":
-            return ascending[::-1].copy()
-        case "shuffled":
-            return np.random.default_rng(seed).permutation(ascending)
-        case _:
-            raise InputError(
-                f"block_order must be 'ascending', 'descending' or 'shuffled', got {block_order!r}"
-            )
+    if block_order == "shuffled":
+        return np.random.default_rng(seed).permutation(ascending)
+    return ascending if block_order == "ascending" else ascending[::-1].copy()
 
 
 def grid_symbols(program: Program, warps: Ints) -> dict[str, Ints]:

@@ -73,7 +73,7 @@ from tcusim.program.grammar import (
     walk,
 )
 from tcusim.program.printer import line
-from tcusim.program.walk import Ints, Mask, Placement, order_of_blocks
+from tcusim.program.walk import Ints, Mask, Placement, order_of_blocks, require_order
 from tcusim.simulate.schedule import Fork, Leaf, Schedule, prepared, warps_of
 from tcusim.simulate.windows import Elements, OutOfBounds, memory_of_warps, pitch_of_warps
 
@@ -404,6 +404,7 @@ class State:
         self, warps_at_once: int, block_order: str, seed: int
     ) -> Iterator[Iterable[Leaf]]:
         """Begin each batch in turn, and yield its steps."""
+        require_order(block_order, seed)
         if block_order == "ascending" and self._prepared.fits(warps_at_once):
             self._begin(self._prepared.schedule(self._prepared.single_batch, 1))
             yield self._leaves()

@@ -184,7 +184,8 @@ def _launches(target: Target, length: int | None, sizes: Mapping[str, int] | Non
     names = [buffer.name for buffer in target.inputs]
     if sizes is not None and not isinstance(sizes, Mapping):
         raise InputError(f"sizes must be a mapping of inputs to elements, got {sizes!r}")
-    for name, size in {"length": length or 0, **(sizes or {})}.items():
+    given = {} if length is None else {"length": length}
+    for name, size in {**given, **(sizes or {})}.items():
         require_int(f"the size of {name!r}", size, 0)
     if sizes is None:
         if length is None or len(names) != 1:

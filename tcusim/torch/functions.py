@@ -22,6 +22,8 @@ from tcusim.machine.convert import require_elements
 from tcusim.machine.formats import array_name_of
 from tcusim.torch.jagged import along, elements, is_nested
 from tcusim.torch.operators import (
+    axes_of,
+    axis_of,
     cumsum_kernel,
     in_forward_mode,
     is_integer,
@@ -286,6 +288,8 @@ def sum(
             return put(sum(elements(input), dtype=dtype, bits=bits), out)
         call = partial(sum, keepdim=keepdim, dtype=dtype, bits=bits)
         return put(along(input, dim, keepdim, call), out)
+    # torch's own check of an operator's integers says nothing of axes.
+    axes = None if axes is None else tuple(axes_of(axes, input.dim()))
     return put(operator("sum")(input, axes, keepdim, wanted, bits), out)
 
 
@@ -354,6 +358,7 @@ def cumsum(
             return cumsum(values, axes[0], initial=initial, **more)
 
         return put(along(input, dim, True, scan), out)
+    dim = axis_of(dim, input.dim())
     before = tensor_beside(input, initial, wanted, bits)
     return put(operator("cumsum")(input, dim, exclusive, reverse, wanted, bits, before), out)
 

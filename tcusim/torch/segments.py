@@ -32,6 +32,7 @@ from tcusim.torch.operators import (
     is_integer,
     operator,
     require_summable,
+    result_type,
     segment_cumsum_kernel,
     segment_sum_kernel,
     segments_at,
@@ -225,11 +226,14 @@ def segment_mean(
     kind = given.input.dtype
     if not kind.is_floating_point:
         raise InputError(f"segment_mean takes float tensors, got {kind}. Cast it: input.float()")
-    wide = torch.float64 if torch.float64 in (kind, dtype) else torch.float32
+    wanted = result_type(dtype, kind)
+    if not wanted.is_floating_point:
+        raise InputError(f"means are floats: dtype must be a float type of torch, got {dtype}")
+    wide = torch.float64 if torch.float64 in (kind, wanted) else torch.float32
     arguments = given.size, given.dim, check_offsets, wide, "segment"
     total = _computed("segment_sum", segment_sum_kernel, given, *arguments)
     counts = given.counts().to(wide).reshape(-1, *[1] * (total.dim() - 1 - given.dim))
-    return (total / counts).to(kind if dtype is None else dtype)
+    return (total / counts).to(wanted)
 
 
 def segment_max(
