@@ -1,6 +1,6 @@
-"""Benchmarks: what a user of tcusim waits for on a GPU, beside that GPU's limits and its peers.
+"""Benchmarks: a user's waiting times on a GPU, compared with its limits and with other libraries.
 
 `throughput` compares the kernels with the memory and with other libraries on long arrays; `latency`
-what one call costs on short ones. Nothing of tcusim imports this package: the command finds
+measures the cost of a call on short ones. Nothing of tcusim imports this package: the command finds
 `tcusim bench` through its entry point.
 """

@@ -1,4 +1,4 @@
-"""What the benchmark has done ahead in other processes: programs compiled, right bits simulated.
+"""Work done ahead in other processes: programs compiled, expected bits simulated.
 
 The GPU's numbers are a hash of their places, so that each process makes those that it needs.
 """
@@ -86,7 +86,7 @@ class Place:
 def make_compiled(recipe: Recipe, length: int, sm: int) -> None:
     """Compile the programs of a recipe's plan, so that they are found on disk.
 
-    What cannot be made or compiled raises where it is measured, and becomes a row.
+    A plan that cannot be made or compiled raises when it is measured, and becomes a row.
     """
     with contextlib.suppress(TcusimError):
         for launch in recipe.plan(length).launches:
@@ -100,7 +100,7 @@ def make_expected(case: Case, recipe: Recipe, place: Place) -> Values | None:
 
 
 class Ahead:
-    """Processes that compile and simulate what will be measured, in the order of `start`."""
+    """Processes that compile and simulate the next measurements, in the order of `start`."""
 
     def __init__(self, length: int, sm: int, pool: Executor | None = None) -> None:
         self._place = Place(length, sm)
@@ -112,7 +112,7 @@ class Ahead:
         self._expected: dict[tuple[Case, Recipe], Future[Values | None]] = {}
 
     def start(self, case: Case, recipes: Iterable[Recipe]) -> None:
-        """Begin with what a case needs."""
+        """Begin with the programs and results of a case."""
         for recipe in recipes:
             key = (recipe, case.length)
             if key not in self._compiled:
@@ -124,7 +124,7 @@ class Ahead:
                 )
 
     def expected(self, problem: Problem, recipe: Recipe) -> Values | None:
-        """Return what a recipe's first results should be, once its programs are compiled too."""
+        """Return the expected first results of a recipe, once its programs are compiled too."""
         compiled = self._compiled.get((recipe, problem.case.length))
         expected = self._expected.get((problem.case, recipe.alone()))
         try:
@@ -145,5 +145,5 @@ class Ahead:
         return all(one is None or one.done() for one in futures)
 
     def close(self) -> None:
-        """Stop, and leave undone what has not begun."""
+        """Stop, and cancel the work that has not begun."""
         self._pool.shutdown(wait=False, cancel_futures=True)

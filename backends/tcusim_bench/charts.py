@@ -18,7 +18,7 @@ from tcusim_bench.report import OURS, Report, Row
 
 __all__ = ["CHARTS", "authors", "draw", "energy", "of_limit", "of_peers", "throughput"]
 
-# What a panel shows: kind, type of the data, type of the results.
+# The key of a panel: kind, type of the data, type of the results.
 Panel: TypeAlias = tuple[str, str, str]
 
 _KINDS: Final = {"sum": "sums", "scan": "scans", "matvec": "matrix by vector", "matmul": "matrices"}
@@ -56,9 +56,9 @@ def of_peers(section: str, report: Report) -> Any:
 
 
 def authors(section: str, report: Report) -> Any:
-    """Return a chart of what the paper's authors measured, a panel for each of their charts.
+    """Return a chart of the paper authors' measurements, a panel for each of their charts.
 
-    Beside what is shown of our programs in the same figure; None if none was recorded.
+    Our programs of the same figure are shown beside them; None if none was recorded.
     """
     shown = {name: lines for name, lines in report.authors.items() if lines}
     if not shown:
@@ -78,7 +78,7 @@ def authors(section: str, report: Report) -> Any:
 
 
 def energy(section: str, report: Report) -> Any:
-    """Return a chart of what an element takes, in picojoules; None if that was not measured."""
+    """Return a chart of picojoules per element; None if energy was not measured."""
     return _chart(section, report, "10⁻¹² joules an element", _lines_of_energy)
 
 
@@ -122,7 +122,7 @@ def draw(source: Path, folder: Path) -> list[Path]:
 
 
 def _matplotlib(name: str, module: str = "matplotlib") -> Any:
-    """Return something of matplotlib, which draws without a screen."""
+    """Return a module of matplotlib, set to draw without a screen."""
     try:
         return getattr(importlib.import_module(module), name)
     except ImportError as error:

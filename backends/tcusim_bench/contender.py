@@ -1,4 +1,4 @@
-"""What a library of the benchmark does: one way to solve a problem."""
+"""A contender of the benchmark: one way of a library to solve a problem."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Contender", "first_line"]
 class Contender:
     """One way of a library to solve a problem.
 
-    prepare: given the room for the result, does all that need not be timed and returns what is.
+    prepare: given the room for the result, does all untimed work and returns the timed call.
     """
 
     who: str

@@ -30,7 +30,7 @@ _LONGEST_WARP: Final = 32
 _LONGEST_BLOCK: Final = 2**13
 _BLOCK_WAYS: Final = 3
 
-# What to call of the library: label, types of sums and of results, the function's name, and the
+# A function of the library: label, types of sums and of results, the function's name, and the
 # number of the way, if it has several.
 Function: TypeAlias = tuple[str, str, str, str, int]
 
@@ -76,7 +76,7 @@ class Cub:
         """Yield ways to solve a problem, by functions of the library."""
         case = problem.case
         if case.in_graph or case.is_product:
-            return  # they run on the default stream, which no graph captures
+            return  # they run on the default stream, and no graph captures it
         if case.dtype != "f16" and not (case.dtype == "f32" and case.is_whole):
             return
         for label, acc, result, name, way in functions(self, problem):
@@ -84,7 +84,7 @@ class Cub:
             yield Contender(who, label, acc, result, prepare)
 
     def thrust(self, problem: Problem) -> Iterator[Function]:
-        """Yield Thrust's ways, which wait for the GPU; segments are keys."""
+        """Yield Thrust's ways; they wait for the GPU, and segments are keys."""
         if problem.case.lengths or problem.case.dtype != "f16":
             return
         by_key = "" if problem.case.is_whole else "_by_key"
@@ -131,7 +131,7 @@ class Cub:
             yield "DeviceScan::InclusiveSum, run_to_run", "f32", "f32", "run_to_run_scan_f32", 0
 
     def close(self) -> None:
-        """Stop the compiler, if it still runs, and remove what it made."""
+        """Stop the compiler, if it still runs, and remove its output."""
         if self._compiler.poll() is None:
             self._compiler.terminate()
             self._compiler.wait()
@@ -161,12 +161,12 @@ class Cub:
 
         call(None)
         room = cp.empty(max(1, size.value), "uint8")
-        # The array is kept as long as what is returned.
+        # The array is kept as long as the returned function.
         return lambda: call(room.data.ptr)
 
     @cached_property
     def _library(self) -> ctypes.CDLL:
-        """What the compiler made, once it has."""
+        """The compiled library, once the compiler is done."""
         status = self._compiler.wait(_SECONDS)
         if status:
             said = self._log.read_text(errors="replace").strip()

@@ -30,7 +30,7 @@ _NUMPY: Final = {"f16": np.float16, "f32": np.float32}
 # cudaDataType_t, and cublasGemmAlgo_t's default.
 _CUDA: Final = {"f16": 2, "f32": 0}
 _DEFAULT: Final = -1
-# Columns of the matrix whose first one a vector is.
+# Columns of a matrix; a vector is its first column.
 _COLUMNS: Final = 16
 
 

@@ -1,4 +1,4 @@
-"""What the benchmark does on a GPU: random data, launches and times.
+"""The benchmark's GPU: random data, launches and times.
 
 Memory, random numbers and events are CuPy's. Everything runs on the default stream.
 """
@@ -43,7 +43,7 @@ _SLOW_MS: Final = 200.0
 # Slower runs are repeated less often: in about so much time, but as often as that.
 _REPEATS_MS: Final = 200.0
 _LEAST_REPEATS: Final = 3
-# How long the batches of runs take whose energy is measured: longer than NVML takes to answer.
+# Duration of a batch of runs in a measurement of energy: longer than an answer of NVML takes.
 _BATCH_MS: Final = 30.0
 
 # Elements that are searched for unwritten ones at a time.
@@ -51,7 +51,7 @@ CHUNK: Final = 2**26
 # Launches in a CUDA graph that is timed.
 _IN_GRAPH: Final = 20
 
-# The hash of an element's number (splitmix64), of which each type takes what it can hold: uniform
+# The hash of an element's index (splitmix64); each type takes the bits that it can hold: uniform
 # in [-1, 1), or any int8.
 _HASH: Final = """
 unsigned long long z = seed + 0x9e3779b97f4a7c15ull * (i + 1);
@@ -68,7 +68,7 @@ _RANDOM: Final = {
     "s8": "x = (signed char)(z >> 56);",
 }
 
-# The sign's bit of each float type, and infinity: what is larger without its sign is NaN.
+# The sign bit of each float type, and infinity: larger bits without the sign are NaN.
 _INFINITIES: Final = {
     "f16": (1 << 15, 0x7C00),
     "bf16": (1 << 15, 0x7F80),
@@ -106,7 +106,7 @@ class Times(NamedTuple):
 class Device:
     """The GPU, with memory for `length` f16 numbers, or as many bytes, and room for the results.
 
-    `vector` is what rows of the numbers, as a matrix, are multiplied by. Raises BackendUnavailable
+    `vector` is the right factor of rows of the numbers, as a matrix. Raises BackendUnavailable
     if CuPy, the launcher that was asked for, or a GPU is missing, and InputError if the GPU has too
     little memory.
     """
@@ -229,7 +229,7 @@ class Device:
         return Times(statistics.median(all_ms), min(all_ms), max(all_ms))
 
     def _once_ms(self, run: Run, *, busy: bool = False) -> float:
-        """Time one run; `busy` puts another before it, behind which the host's work is hidden."""
+        """Time one run; `busy` puts another before it, to hide the host's work."""
         start, stop = self.cp.cuda.Event(), self.cp.cuda.Event()
         if busy:
             run()
@@ -242,7 +242,7 @@ class Device:
     def times_in_graph(self, run: Run, repeats: int, *, of_torch: bool) -> Times:
         """Return the times of one run out of many in a CUDA graph.
 
-        of_torch: whether torch captures it, which must know of the graph that its memory is for.
+        of_torch: whether torch captures it; torch must know the graph that its memory is for.
         """
         if of_torch:
             cuda = importlib.import_module("torch").cuda
@@ -264,7 +264,7 @@ class Device:
         return Times(*(ms / _IN_GRAPH for ms in self.times(replay, repeats)))
 
     def energy(self, run: Run, seconds: float) -> Drawn:
-        """Return what runs draw in about so many seconds.
+        """Return the energy of runs in about so many seconds.
 
         Raises BackendUnavailable if the GPU does not tell.
         """
@@ -310,7 +310,7 @@ class Device:
         return lambda: runtime.memcpyAsync(to, source, size, runtime.memcpyDeviceToDevice, 0)
 
     def program(self, plan: LaunchPlan, arrays: tuple[Array, ...], out: Array) -> Run:
-        """Return what launches a plan on arrays, and writes the result to `out`."""
+        """Return a function that launches a plan on arrays, and writes the result to `out`."""
         session = self._launcher.prepare(plan)
         inputs = dict(zip(plan.inputs, arrays, strict=True))
         return lambda: session.run(inputs, out=out, shape=out.shape)
@@ -340,7 +340,7 @@ def _cuda_version(number: int) -> str:
 
 
 def _driver_version() -> str:
-    """Return the driver's own version, which CUDA does not tell."""
+    """Return the driver's own version; CUDA does not report it."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return "unknown"

@@ -1,6 +1,6 @@
-"""What a kernel draws: the GPU's own counter of energy, read while the kernel runs again and again.
+"""The energy of a kernel: the GPU's own counter, read while the kernel runs repeatedly.
 
-The counter is NVML's, of the driver, in millijoules of the whole board; what the board draws idle
+The counter is NVML's, of the driver, in millijoules of the whole board; the board's idle power
 is part of it. It moves on several times a second only. So a kernel is run for about a second, and
 the power is taken from one step of the counter to another.
 """
@@ -34,7 +34,7 @@ class Drawn(NamedTuple):
 class Meter:
     """The energy counter of one GPU.
 
-    pci_bus_id: which GPU, as CUDA calls it. Raises BackendUnavailable if NVML or the counter is
+    pci_bus_id: of the GPU, as CUDA names it. Raises BackendUnavailable if NVML or the counter is
     missing, as on GPUs before Volta.
     """
 
@@ -53,7 +53,7 @@ class Meter:
         self.joules()
 
     def joules(self) -> float:
-        """Return what the GPU has drawn since its driver was loaded."""
+        """Return the energy that the GPU has drawn since its driver was loaded."""
         millijoules = ctypes.c_ulonglong()
         self._call("nvmlDeviceGetTotalEnergyConsumption", self._handle, ctypes.byref(millijoules))
         return millijoules.value / 1e3
@@ -71,7 +71,7 @@ def drawn(
     seconds: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Drawn:
-    """Measure what runs draw in about `seconds`, and how long each takes then.
+    """Measure the energy of runs in about `seconds`, and the time of each.
 
     joules: the counter. push: queues one batch of runs and returns how many runs are in it.
     finished: how many batches have ended. Two batches are queued at any time, so that the GPU does

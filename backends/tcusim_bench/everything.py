@@ -26,7 +26,7 @@ __all__ = ["LATENCY", "NAMES", "Recorded", "record_all"]
 
 LATENCY: Final = "latency"
 _FIGURE: Final = "figure-"
-# What needs no CUB comes first, since nvcc takes a minute to compile it.
+# Parts without CUB come first, since nvcc takes a minute to compile it.
 NAMES: Final = (
     *("types", "graphs", "graph-segments", "products", EXACT, ENERGY),
     *("sums", "scans", "ragged", "sizes", "small"),
@@ -45,7 +45,7 @@ _PEERS: Final = {
 _USUAL_PEERS: Final = ("torch", "triton", "cub", "cupy")
 # Shares of the time, as problems of the usual cost.
 _ENERGY_COST: Final = 3.0
-# Figures of which each problem is solved by many programs.
+# Figures with many programs for each problem.
 _PROGRAMS_COST: Final = 2.0
 _MANY_PROGRAMS: Final = ("figure-10", "figure-12", "figure-11")
 _LATENCY_COST: Final = 20.0
@@ -70,7 +70,7 @@ class Recorded:
 
 @dataclass(slots=True)
 class _Planned:
-    """A part, with what is known of it: its file, an earlier report, and what it lacks."""
+    """A part, with its state: its file, an earlier report, and the problems that are left."""
 
     name: str
     path: Path
@@ -86,7 +86,7 @@ class _Planned:
 
     @property
     def cost(self) -> float:
-        """What measuring it takes, as problems of the usual cost."""
+        """The cost of measuring it, in problems of the usual cost."""
         many = _PROGRAMS_COST if self.name in _MANY_PROGRAMS else 1.0
         return self.left * (_ENERGY_COST if self.part.energy else many)
 
@@ -142,7 +142,7 @@ def _planned(name: str, folder: Path, given: Settings) -> _Planned:
 
 
 def _read(path: Path, given: Settings) -> Report | None:
-    """Return what a file has, or None if there is none."""
+    """Return the content of a file, or None if there is none."""
     if not path.exists():
         return None
     try:

@@ -1,4 +1,4 @@
-"""What one call costs on a short array: the time before the host goes on, warm; and the first call.
+"""The cost of one call on a short array: the host's time, warm; and the first call.
 
 Every figure is of a public call in a loop, as a user writes it. Calls queue work on the GPU and
 return; a batch of them is timed, and the GPU is waited for between batches, outside the clock. The
@@ -72,7 +72,7 @@ class Row:
 
 @dataclass(slots=True)
 class Report:
-    """What was measured: warm calls, and milliseconds of first calls by what they are."""
+    """The measurements: warm calls, and milliseconds of first calls by name."""
 
     gpu: str
     packages: int

@@ -1,4 +1,4 @@
-"""`tcusim microbench`: measure what units say of a machine, on this machine's GPU.
+"""`tcusim microbench`: measure the figures of a unit, on this machine's GPU.
 
 Each probe is guarded: one that fails, or for which no time is left, is named, and the others stay.
 """
@@ -30,7 +30,7 @@ Keep: TypeAlias = Callable[["Report"], None]
 
 @dataclass(slots=True)
 class Report:
-    """What was measured.
+    """The measurements.
 
     device: the GPU, driver and CUDA. unit: the name of the unit that was begun from. found: by
     probe. failed: probes that failed, each with the reason; left: those for which no time was left.
@@ -48,7 +48,7 @@ class Report:
 
     @property
     def source(self) -> str:
-        """What the source of a figure says."""
+        """The source of a measured figure."""
         gpu, driver = self.device.get("gpu"), self.device.get("driver")
         return f"tcusim microbench on {gpu}, driver {driver}, {self.date}"
 
@@ -68,7 +68,7 @@ class Report:
         return cls(**{**fields, "found": found})
 
     def text(self) -> str:
-        """Return a table to read, and what failed."""
+        """Return a table to read, and the failures."""
         rows = [
             (_what(one), f"{one.value:.6g}", one.quantity)
             for several in self.found.values()
@@ -82,7 +82,7 @@ class Report:
         return "\n".join([*lines, *(f"note: {one}" for one in self.notes)])
 
     def measured_unit(self, unit: Unit) -> tuple[Unit, list[str]]:
-        """Return a unit with what was measured in place of what it says, and what does not fit.
+        """Return a unit with the measured figures in place of its own, and those that do not fit.
 
         A number that contradicts another one of the unit is left out, with the reason.
         """
@@ -106,7 +106,7 @@ class Report:
 def microbench(
     seconds: float = 40.0, *, say: Say | None = None, keep: Keep | None = None
 ) -> tuple[Report, Unit]:
-    """Measure this machine's GPU; return what was found, and a unit that says so.
+    """Measure this machine's GPU; return the report, and a unit with its figures.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def known_unit(info: dict[str, Any]) -> Unit:
 def measured(
     lab: Lab, ends: float, say: Say | None = None, keep: Keep | None = None
 ) -> tuple[Report, Unit]:
-    """Do what `microbench` does in a laboratory, which is then closed.
+    """Run `microbench` in a laboratory, and close it.
 
     ends: by `time.monotonic`, after which no further probe begins.
     """
@@ -166,7 +166,7 @@ def measured(
 
 
 def _try(probe: Probe, lab: Lab, report: Report) -> None:
-    """Take what a probe finds; what it has found before it fails stays."""
+    """Take the figures of a probe; those found before a failure are kept."""
     several = report.found.setdefault(probe.name, [])
     try:
         several.extend(probe.measure(lab))
@@ -179,7 +179,7 @@ def _try(probe: Probe, lab: Lab, report: Report) -> None:
 
 
 def _with(unit: Unit, found: Found, source: str) -> Unit:
-    """Return a unit with what was found; as it is, if no figure of a unit is meant."""
+    """Return a unit with a measured figure; unchanged, if it is no figure of a unit."""
     measured_figure: dict[str, Any] = {found.name: _figure(found, source)}
     if found.name in FIGURES:
         return replace(unit, **measured_figure)

@@ -1,7 +1,7 @@
-"""What the operators of `tcusim.torch` take on a GPU, beside those of torch, plain and compiled.
+"""Times of the operators of `tcusim.torch` on a GPU, beside those of torch, plain and compiled.
 
 Times of the GPU are of large tensors, as shares of the speed at which memory is read or copied.
-Times of the host are of one call on a short tensor: what a program waits before it goes on.
+Times of the host are of one call on a short tensor: a program's wait before it goes on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Call = Callable[[Any], object]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator: tcusim's, what torch calls the same, and how often it moves the tensor.
+    """One operator: tcusim's, torch's counterpart, and the number of its passes over the tensor.
 
     passes: 1 where rows are read, 2 where as much is written.
     """
@@ -87,7 +87,7 @@ class Row:
 
 @dataclass(slots=True)
 class Report:
-    """What was measured, and where. limits: bytes a second of reading and of copying."""
+    """The measurements, and the machine. limits: bytes a second of reading and of copying."""
 
     gpu: str
     versions: dict[str, str]
@@ -180,7 +180,7 @@ def measured(
                         call(short)
                         ms = timer.gpu(partial(call, x))
                         us = timer.host(partial(call, short))
-                    except Exception as error:  # what one library cannot do leaves the others
+                    except Exception as error:  # a failure of one library leaves the others
                         told = (str(error).splitlines() or [""])[0]
                         yield Row(*head, None, None, None, f"{type(error).__name__}: {told}")
                     else:
@@ -189,7 +189,7 @@ def measured(
 
 
 def _compiled(torch: Any, one: Operator) -> Call:
-    """Return what torch makes of an operator for this type and shape alone.
+    """Return an operator, compiled by torch for this type and shape only.
 
     Otherwise it gives up compiling after some operators, and runs the plain ones.
     """

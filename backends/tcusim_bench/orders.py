@@ -1,4 +1,4 @@
-"""In which order a library's products are added: random calls, captured on a GPU, then explained.
+"""The order of additions in a library's products: random calls, captured on a GPU, then explained.
 
 The products are torch's. `captured` asks a GPU for them, which takes seconds, and keeps a digest of
 each result with some of its outputs. `judged` needs no GPU: it predicts each product by the default
@@ -131,7 +131,7 @@ class Captured:
 
     operands: a checksum, by which it is known that they were made again. digest: SHA-256 of the
     result's bytes, row by row. seen: the bytes of some outputs, those of `places`, as hexadecimal
-    digits. refused: what the library said, if it gave no result.
+    digits. refused: the library's message, if it gave no result.
     """
 
     call: Call
@@ -179,7 +179,7 @@ class Captured:
 
 
 def places(call: Call) -> tuple[Values, Values]:
-    """Return the rows and the columns of which outputs are kept."""
+    """Return the rows and the columns of the outputs that are kept."""
     rows, columns = (
         np.unique(np.linspace(0, size - 1, min(size, _KEPT)).astype(int))
         for size in (call.m, call.n)
@@ -233,12 +233,12 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """How the bytes of a call are known.
+    """The explanation of the bytes of a call.
 
     how: "default", by the call that the documentation names; "found", by an order that
-    `explain_matmul` found; "unknown". arch, family, order: of what gives them or, of those kept,
-    most; "ieee" is the arithmetic of a core without a tensor core. equal, count: of the outputs
-    that were kept. refused: why there is nothing to say.
+    `explain_matmul` found; "unknown". arch, family, order: they give these bytes or,
+    of those kept, most; "ieee" is the arithmetic of a core without a tensor core. equal, count: of
+    the outputs that were kept. refused: the reason why no order is reported.
     """
 
     call: Call
@@ -266,7 +266,7 @@ class Report:
         return {"format": "tcusim orders 2", **asdict(self)}
 
     def text(self) -> str:
-        """Return a table by types and k, and what no order explains."""
+        """Return a table by types and k, and the calls that no order explains."""
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         lines = [f"{self.gpu}; {versions}; arithmetic of {self.arch}", ""]
         heads = ("by default", "order found", "not known")
@@ -417,7 +417,7 @@ def judged(
 def _explain_all(
     report: Report, products: list[Captured], pool: Any, seconds: float | None, say: Say | None
 ) -> None:
-    """Explain calls within the time; what takes longest begins first."""
+    """Explain calls within the time; the slowest begin first."""
     until = math.inf if seconds is None else time.monotonic() + seconds
     products = sorted(products, key=lambda row: -row.call.m * row.call.n * row.call.k)
     waiting = [pool.submit(explained, row, report.arch) for row in products]

@@ -1,7 +1,7 @@
 """The paper's evaluation, figure by figure: `tcusim bench paper FIGURE`.
 
-A figure is a section of the benchmark of its own: which of tcusim's programs run at which sizes,
-the paper's by their names there and what plans choose beside them, and which other libraries.
+A figure is a section of the benchmark of its own: its sizes, tcusim's programs,
+both the paper's by their names there and the planner's choice, and the other libraries.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tcusim_cuda.driver import arch_name
 __all__ = ["FIGURES", "Figure", "finish", "measure_figure", "part_of", "read_authors"]
 
 _SHAPES: Final = ("16x16x16", "32x8x16", "8x32x16")
-# The paper's programs, and the sizes at which they are what the paper would take: so many segments
+# The paper's programs, and the sizes at which the paper would take them: so many segments
 # that warps, or blocks, keep a GPU busy.
 _SUMS: Final = {
     "reduction_16": (1, 16),
@@ -52,11 +52,11 @@ _FIRST_LAUNCH: Final = 2**14
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure: what it shows, on which sizes, with which programs and peers.
+    """One figure: its content, sizes, programs and peers.
 
     sizes: of segments; of whole arrays if `whole`, of matrices if the kind is a product. series:
-    the beginnings of the names of the authors' series. lacking: what the figure has and this
-    measurement has not. energy: whether what is drawn is measured, too.
+    the beginnings of the names of the authors' series. lacking: the parts of the figure that
+    this measurement has not. energy: whether energy is measured, too.
     """
 
     title: str
@@ -136,7 +136,7 @@ def _two_launches(case: Case) -> Iterator[Named]:
 def _three_launches(case: Case) -> Iterator[Named]:
     """Yield a scan of an array in three launches: sums of parts, their scan, scans behind it.
 
-    The paper's first launch scans the parts already, and its third adds to what lies in memory.
+    The paper's first launch scans the parts already, and its third adds to the results in memory.
     """
     parts = max(_FIRST_LAUNCH, case.length // _FIRST_LAUNCH)
     if parts < case.length:
@@ -227,8 +227,8 @@ def measure_figure(
 ) -> Report:
     """Measure a figure of the paper on this machine's GPU.
 
-    settings: `sections`, `peers` and `programs` do not matter. authors: what `read_authors` gave.
-    Raises UnknownName if there is no such figure, and what `bench` raises.
+    settings: `sections`, `peers` and `programs` do not matter. authors: from `read_authors`.
+    Raises UnknownName if there is no such figure, and the errors of `bench`.
     """
     given = settings.reduced()
     refused: dict[str, None] = {}
@@ -239,7 +239,7 @@ def measure_figure(
 
 
 def part_of(name: str, given: Settings, refused: dict[str, None]) -> Part:
-    """Return a figure as a part of the benchmark; `refused` takes what cannot be built.
+    """Return a figure as a part of the benchmark; `refused` takes programs that cannot be built.
 
     Raises UnknownName if there is no such figure.
     """
@@ -260,7 +260,7 @@ def part_of(name: str, given: Settings, refused: dict[str, None]) -> Part:
 def finish(
     report: Report, name: str, refused: Mapping[str, None], authors: Mapping[str, Any]
 ) -> None:
-    """Note in a report what the figure lacks, and put what the authors measured beside it."""
+    """Note the figure's missing parts in a report, and add the authors' measurements."""
     figure = FIGURES[name]
     notes = [f"not measured: {what}" for what in (*figure.lacking, *refused)]
     report.notes += [note for note in notes if note not in report.notes]
@@ -272,7 +272,7 @@ def finish(
 
 
 def _recipes(figure: Figure, refused: dict[str, None], problem: Problem) -> Iterator[Named]:
-    """Yield what plans choose, and the paper's programs that can be built; note the others."""
+    """Yield the planner's choices, and the paper's programs that can be built; note the others."""
     case, arch = problem.case, arch_name(problem.device.sm)
     for recipe in plans(case, arch):
         yield OURS, recipe

@@ -1,4 +1,4 @@
-"""What the benchmark compares with: CuPy, PyTorch, a Triton kernel written by hand, and CUB.
+"""The peers of the benchmark: CuPy, PyTorch, a Triton kernel written by hand, and CUB.
 
 Every peer is optional. Each gets the same data and writes its result where it is told, and is
 verified and timed as our own programs are.
@@ -31,12 +31,12 @@ PEERS: Final = (
 # torch.compile takes seconds to compile each problem.
 DEFAULT_PEERS: Final = ("cupy", "torch", "triton", "cub")
 
-# The names under which the report has torch, and what it launches Triton's kernels on.
+# The report's names of torch, and of the launcher of Triton's kernels.
 PYTORCH: Final = "PyTorch"
 TRITON: Final = "Triton"
 IN_TORCH: Final = (PYTORCH, TRITON)
 
-# Elements of a Triton program's tile, and its warps; first what is best in most cases.
+# Elements of a Triton program's tile, and its warps; the best in most cases first.
 TRITON_TILES: Final = {
     "sum": ((8192, 8), (4096, 4), (2048, 4), (16384, 8), (8192, 4), (2048, 2), (1024, 1)),
     "scan": ((2048, 4), (1024, 1), (4096, 4), (2048, 2), (16384, 8), (8192, 8), (8192, 4)),
@@ -47,7 +47,7 @@ TRITON_PIECES: Final = ((16384, 8), (4096, 4), (8192, 4), (1024, 2))
 
 
 class Peers:
-    """The libraries to compare with; CUB starts to compile at once, beside what is measured first.
+    """The libraries to compare with; CUB starts to compile at once, during the first measurements.
 
     Raises UnknownName if a name is none of `PEERS`.
     """
@@ -108,7 +108,7 @@ class Peers:
             yield from found
 
     def close(self) -> None:
-        """Stop the compilers that still run, and remove what they made."""
+        """Stop the compilers that still run, and remove their output."""
         for cub in self._cubs.values():
             cub.close()
 
@@ -205,7 +205,7 @@ def _torch_ways(problem: Problem) -> Iterator[Contender]:
 
 
 def _torch_ragged(problem: Problem) -> Iterator[Contender]:
-    """Yield torch.segment_reduce, which makes a new tensor; torch has no scan of such segments."""
+    """Yield torch.segment_reduce; it makes a new tensor. torch has no scan of such segments."""
     if problem.kind != "sum":
         return
     torch = importlib.import_module("torch")
@@ -243,7 +243,7 @@ def _torch_compile_ways(problem: Problem) -> Iterator[Contender]:
 
 
 def _torch_float32_ways(problem: Problem) -> Iterator[Contender]:
-    """Yield the product of a matrix and a vector of float32, which are twice as many bytes."""
+    """Yield the product of a matrix and a vector of float32, twice as many bytes."""
     if problem.kind != "matvec":
         return
     torch = importlib.import_module("torch")

@@ -1,8 +1,8 @@
 """The kernels of `tcusim microbench`, as CUDA C++: one text for each probe, which compiles alone.
 
 Every timed kernel takes its number of rounds as an argument, so that no loop is known when it is
-compiled, and stores what it has computed where its numbers say so, which they never do: so nothing
-is left out. Times of a warp are two of `clock64`, of its first lane, before and after.
+compiled, and stores its results under a condition that never holds, so that nothing is
+optimized away. Times of a warp are two of `clock64`, of its first lane, before and after.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 # Instructions of one kind in a round of a loop: enough that the loop itself costs nothing.
 A_ROUND: Final = 16
-# Accumulators of a warp whose products do not depend on each other.
+# Accumulators of a warp, for independent products.
 BESIDE: Final = 4
 # Threads of the largest block that reads shared memory: more have too few registers for a round.
 SHARED_THREADS: Final = 512
@@ -58,7 +58,7 @@ __device__ inline void told(long long* times, long long start, long long stop)
 
 # --- Products -----------------------------------------------------------------------------------
 
-# What WMMA multiplies without its experimental part.
+# The types of WMMA without its experimental part.
 WMMA_TYPES: Final = ("f16", "bf16", "tf32", "f64", "s8", "u8")
 
 _MMA: Final = """
@@ -299,7 +299,7 @@ SHARED: Final = "".join(
 # --- Global memory ------------------------------------------------------------------------------
 
 # A chain of addresses through `lines` lines of 128 bytes, by steps of `step` lines; and one lane
-# that follows it. The second level of the cache serves what is asked for with .cg.
+# that follows it. The second level of the cache serves loads with .cg.
 LOADS: Final = (
     _HEAD
     + """

@@ -1,7 +1,7 @@
-"""What `tcusim microbench` measures: probes, each a few launches that give figures of a machine.
+"""The probes of `tcusim microbench`, each a few launches that give figures of a machine.
 
 Cycles are those of a core's own counter, of one block on one core; bandwidths are of the whole GPU,
-by CUDA events. A result takes the least of several runs: what disturbs a run makes it longer.
+by CUDA events. A result is the minimum of several runs: a disturbance only makes a run longer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _STEP: Final = 0.6180339887
 # Warps of the one block that keeps a core busy, from few to many.
 _BUSY_WARPS: Final = (4, 8, 16)
 _THREADS: Final = 256
-# What is read again and again from the second-level cache: so many bytes, or this part of it where
+# The bytes read repeatedly from the second-level cache: so many, or this part of it where
 # it is small. Some GPUs have it in halves.
 _CACHED_BYTES: Final = 16 * 2**20
 _CACHED_PART: Final = 3
@@ -57,12 +57,12 @@ class Found:
     Attributes
     ----------
     name : str
-        A figure of a `Unit`; ``"latency"`` or ``"interval"`` of an instruction; or what else the
-        number is.
+        A figure of a `Unit`; ``"latency"`` or ``"interval"`` of an instruction; or another name
+        of the number.
     value : float
         In the quantity `quantity`.
     about : mapping of str to str or float
-        Which instruction, or which settings.
+        The instruction, or the settings.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One thing to measure: its name, what measures it, and the text of its kernels, if any."""
+    """One measurement: its name, its function, and the text of its kernels, if any."""
 
     name: str
     measure: Callable[[Lab], Iterator[Found]]
@@ -119,7 +119,7 @@ class Lab:
                 )
 
     def kernel(self, text: str, name: str) -> Any:
-        """Return a kernel of a text, which is compiled and loaded once."""
+        """Return a kernel of a text, compiled and loaded once."""
         if text not in self._modules:
             if text not in self._cubins:
                 self._cubins[text] = self._pool.submit(compile_text, name, text, self.device.sm)
@@ -130,7 +130,7 @@ class Lab:
         return self._modules[text].get_function(name)
 
     def close(self) -> None:
-        """Leave what is not yet compiled, and remove the files."""
+        """Cancel the remaining compilations, and remove the files."""
         self._pool.shutdown(cancel_futures=True)
         self._folder.cleanup()
 
@@ -163,7 +163,7 @@ class Lab:
 
 
 def probes(unit: Unit, sm: int) -> Iterator[Probe]:
-    """Yield what there is to measure on a unit, what matters most first."""
+    """Yield the probes of a unit, the most important first."""
     yield Probe("memory bandwidth", _memory_bandwidth)
     yield Probe("L2 bandwidth", _l2_bandwidth, texts.LOADED_TEXT)
     yield Probe("L2 latency", _l2_latency, texts.LOADS)
@@ -279,7 +279,7 @@ def _memory_bandwidth(lab: Lab) -> Iterator[Found]:
 
 
 def _read(lab: Lab, name: str, loads: int, threads_per_core: int, size: int) -> Any:
-    """Return what runs a reading kernel on about so many bytes, and the bytes; None if too few.
+    """Return a launcher of a reading kernel on about so many bytes, and the bytes; None if too few.
 
     Each thread has whole rounds of loads, so that none is idle while others read.
     """
@@ -308,7 +308,7 @@ def _l2_bandwidth(lab: Lab) -> Iterator[Found]:
 
 
 def _in_flight(lab: Lab) -> Iterator[Found]:
-    """Yield what memory gives for so many loads of 16 bytes that a core waits for."""
+    """Yield the memory bandwidth by the number of 16-byte loads in flight in a core."""
     for loads, threads in itertools.product(texts.LOADED, (64, 128, 256, 512, 1024, 2048)):
         found = _read(lab, "loaded", loads, threads, 8 * lab.room.size)
         if found is not None:
@@ -340,7 +340,7 @@ def _memory_latency(lab: Lab) -> Iterator[Found]:
     lines, step = _chain(lab, 8 * lab.room.size)
     follow, best = lab.kernel(texts.LOADS, "follow"), np.inf
     for run in range(_REPEATS):
-        # What is written elsewhere takes the place of the chain in the cache, and each run begins
+        # Writes elsewhere evict the chain from the cache, and each run begins
         # where no other has been.
         lab.device.output("f16", 1)
         begin = lab.room[_LINE // 8 * (run * _CHAIN_LOADS * step % lines) :]
@@ -377,7 +377,7 @@ def _stream(size: int, width: int) -> tuple[tuple[int], tuple[int]]:
 
 
 def _launch(lab: Lab) -> Iterator[Found]:
-    """Yield what a further launch of a kernel that does nothing takes in a CUDA graph."""
+    """Yield the time of one more launch of an empty kernel in a CUDA graph."""
     kernel = lab.kernel(texts.EMPTY, "empty")
     for blocks, name in ((1, "launch_seconds"), (lab.cores, "launch of a block on each core")):
 

@@ -1,4 +1,4 @@
-"""A problem of the benchmark on a GPU, and the check of what a contender wrote.
+"""A problem of the benchmark on a GPU, and the check of a contender's results.
 
 A sample of each result is compared with float64, and the first results of tcusim's own programs
 with the bits of the simulator.
@@ -37,9 +37,9 @@ _MOST_SIMULATED: Final = 2**26
 
 
 class Sample(NamedTuple):
-    """Some of the right results: their places in the result, and what is right there.
+    """Some of the expected results: their indices and values.
 
-    norms: the Euclidean norms of what was summed, of a shape that broadcasts to the others'.
+    norms: the Euclidean norms of the summed elements, of a shape that broadcasts to the others'.
     """
 
     places: NDArray[np.int64]
@@ -68,7 +68,7 @@ class Problem:
 
     @property
     def kind(self) -> str:
-        """Whether it sums, scans or multiplies, and by what."""
+        """The operation: sum, scan or product, and its right factor."""
         return self.case.kind
 
     @property
@@ -106,7 +106,7 @@ class Problem:
 
     @property
     def right(self) -> Array:
-        """What the left matrix is multiplied by: a vector, or the matrix behind it in memory."""
+        """The right factor: a vector, or the matrix that follows the left one in memory."""
         if self.kind == "matvec":
             return self.device.vector[: self.segment_size]
         return self.device.data()[self.case.length : self.case.length + self.segment_size**2]
@@ -124,7 +124,7 @@ class Problem:
         return self.device.cp.asarray(self.offsets)
 
     def arrays_for(self, plan: LaunchPlan) -> tuple[Array, ...]:
-        """Return what a plan is given."""
+        """Return the inputs of a plan."""
         if "offsets" in plan.inputs:
             return self.data, self.offsets_there
         return (self.data, self.right) if self.case.is_product else (self.data,)
@@ -214,7 +214,7 @@ class Problem:
         # Nothing is off by nothing.
         return Sample(places, right, np.full(right.size, np.sqrt(square) or 1.0))
 
-    # --- What was written ------------------------------------------------------------------------
+    # --- Results ---------------------------------------------------------------------------------
 
     def error(self, out: Array, result: str) -> float:
         """Return the largest error of the sample, relative to a segment's norm.
@@ -229,7 +229,7 @@ class Problem:
 
     @functools.cached_property
     def _expected(self) -> dict[Recipe, Values | None]:
-        """What was simulated before, by the recipe."""
+        """Earlier simulated results, by recipe."""
         return {}
 
     def expected(self, recipe: Recipe) -> Values | None:
@@ -243,7 +243,7 @@ class Problem:
         return self._expected[alone]
 
     def compare_bits(self, expected: Values | None, out: Array) -> tuple[int, int]:
-        """Compare the first results with what is expected; return how many, and how many differ."""
+        """Compare the first results with expected bits; return the counts, all and differing."""
         if expected is None:
             return 0, 0
         got = self.device.cp.asnumpy(out[: expected.size])
@@ -269,7 +269,7 @@ class Problem:
         if self.kind == "matvec":
             least, vector = _SAMPLE, self.device.to_host(self.right, "f16")
         elif self.case.is_whole and self.kind == "scan":
-            # What is before an element decides its prefix; so many need sums of several groups.
+            # The elements before an element decide its prefix; so many need sums of several groups.
             least = _SAMPLE if alone.bits == "exact" else _LONGEST_PREFIX
         prefix = min(length, -(-least // size) * size if size < length else least)
         if self.kind != "scan":
@@ -278,7 +278,7 @@ class Problem:
             try:
                 return self._run(alone, prefix, length, vector)
             except InputError:
-                prefix *= 2  # less than what one block takes
+                prefix *= 2  # less than one block takes
         return None
 
     def _run(

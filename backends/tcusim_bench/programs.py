@@ -117,7 +117,7 @@ class Recipe:
     def plan(self, length: int) -> LaunchPlan:
         """Return the launches for an array of `length` elements.
 
-        Raises InputError if that is not a whole number of what a block takes, Unsupported if the
+        Raises InputError if that is not a multiple of a block's elements, Unsupported if the
         options do not go together.
         """
         return _plan_of(self, length)
@@ -143,7 +143,7 @@ class Recipe:
         """Run the recipe on the simulator, with the arithmetic of `arch`, and return the result.
 
         length: of the array for which launches are chosen, if `data` are only its beginning.
-        second: offsets, or what the left matrix is multiplied by.
+        second: offsets, or the right factor of a product.
         """
         plan = self.plan(length or data.size)
         given = (data,) if second is None else (data, second)
@@ -183,7 +183,7 @@ class Recipe:
 
 @functools.lru_cache(maxsize=2048)
 def _plan_of(recipe: Recipe, length: int) -> LaunchPlan:
-    """Return a recipe's launches, which are asked for several times."""
+    """Return a recipe's launches, cached."""
     inner, algorithm = recipe.segment_size or length, recipe.algorithm
     is_product = recipe.kind in ("matvec", "matmul")
     if is_product and length % inner:
@@ -235,7 +235,7 @@ def _three_launches(
 def plans(
     case: Case, arch: str | None = None, *, segments: int | None = None, longest: int | None = None
 ) -> Iterator[Recipe]:
-    """Yield what the functions on arrays launch by default, for each type of results.
+    """Yield the default launches of the functions on arrays, for each type of results.
 
     segments, longest: of a ragged case; the functions know the longest where they check offsets.
     """
@@ -249,7 +249,7 @@ def plans(
 
 
 def recipes(kind: str, segment_size: int | None, *, arch: str | None = None) -> tuple[Recipe, ...]:
-    """Return the programs to try for f16 segments of one size, beside what plans choose.
+    """Return the programs to try for f16 segments of one size, beside the planner's choice.
 
     segment_size: None if the whole array is one segment; of "matvec", the columns of the matrix.
     arch: the GPU's, for which plans choose.

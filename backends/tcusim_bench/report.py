@@ -1,4 +1,4 @@
-"""What the benchmark found: attempts, the best of each library as a row, and the report of a run.
+"""The results of the benchmark: attempts, the best of each library as a row, and a run's report.
 
 A report is JSON that charts and pages are made of, and a table to read.
 """
@@ -27,7 +27,7 @@ __all__ = [
     "with_ratios",
 ]
 
-# What the functions on arrays launch, and the best of some programs beside it.
+# Labels of the array functions' default launches, and of the best of some other programs.
 OURS: Final = "tcusim"
 PROGRAMS: Final = "tcusim, other programs"
 FORMAT: Final = "tcusim bench 1"
@@ -53,12 +53,12 @@ _LOOSE_SIZE: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One way to solve a problem, and how it went.
+    """One way to solve a problem, and its outcome.
 
-    status: "ok", or what was wrong. ms: the median of several runs, least_ms and most_ms the ends.
+    status: "ok", or the fault. ms: the median of several runs, least_ms and most_ms the ends.
     error: the largest of the sample, relative to a segment's norm. bits_compared, bits_differ:
-    results that were compared with the simulator's. watts: what the GPU drew while it ran again and
-    again, and steady_ms: the time of one run then; None if that was not measured.
+    results that were compared with the simulator's. watts: the power of the GPU while it ran
+    repeatedly, and steady_ms: the time of one run then; None if that was not measured.
     """
 
     who: str
@@ -77,7 +77,7 @@ class Attempt:
 
     @property
     def joules(self) -> float | None:
-        """What one run drew."""
+        """The energy of one run."""
         if self.watts is None or self.steady_ms is None:
             return None
         return self.watts * self.steady_ms / 1e3
@@ -147,7 +147,7 @@ class Row:
 
     @property
     def joules_per_element(self) -> float | None:
-        """What an element of the data took, if that was measured."""
+        """The energy of an element of the data, if that was measured."""
         return None if self.best.joules is None else self.best.joules / self.length
 
     @property
@@ -158,10 +158,10 @@ class Row:
 
 @dataclass(slots=True)
 class Report:
-    """What was measured.
+    """The measurements.
 
     device: the GPU, driver and CUDA. versions: of the libraries. limits: bytes a second, "read"
-    and "copy". notes: what could not be done. commit: of tcusim's source, if it was told. figure:
+    and "copy". notes: failures, in words. commit: of tcusim's source, if it was given. figure:
     of the paper, if it is one, and authors: the series that its authors measured, if they were
     given.
     """
@@ -228,7 +228,7 @@ class Report:
 
 
 def verdict(attempt: Attempt, segment_size: int, *, printed: bool = False) -> str:
-    """Return "ok" if a result is right, else what is wrong with it.
+    """Return "ok" if a result is right, else its fault.
 
     printed: whether partial sums are rounded to f16, as the paper prints its programs.
     """
@@ -298,7 +298,7 @@ def _of_peer(row: Row, rows: Sequence[Row]) -> float | None:
     return ours / max(peers) if ours and peers else None
 
 
-# What `as_json` adds to a row for other readers.
+# The fields that `as_json` adds to a row for other readers.
 _COMPUTED: Final = ("flops_per_s", "joules_per_element", "elements_per_s", "bytes_per_s")
 
 

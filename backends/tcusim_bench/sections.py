@@ -1,4 +1,4 @@
-"""The sections of `tcusim bench throughput`: which problems each has, as plain data."""
+"""The sections of `tcusim bench throughput` and their problems, as plain data."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ MATRIX_SIZES: Final = (1024, 4096, 8192)
 # The most elements of ragged segments.
 RAGGED_LENGTH: Final = 2**28
 
-# The section of which exact sums are measured, beside the usual ones, and the section of energy.
+# The section that measures exact sums beside the usual ones, and the section of energy.
 EXACT: Final = "exact"
 ENERGY: Final = "energy"
 # Sections of whole arrays of several lengths: figures of the paper.
 _BY_LENGTH: Final = ("figure 13", "figure 14")
 
-# Segments of 16 beside which one has all other elements.
+# Segments of 16, beside one with all other elements.
 _SHORT_SEGMENTS: Final = 2**20
 # Lengths of the power law: their exponent, scale and end, which make the mean about 455.
 _POWER_LAW: Final = (1.25, 121.0, 2**20)
@@ -66,7 +66,7 @@ _POWER_LAW: Final = (1.25, 121.0, 2**20)
 class Case:
     """One problem.
 
-    section: what it belongs to. kind: out of `KINDS`. segment_size: elements of a segment; of a
+    section: its name. kind: out of `KINDS`. segment_size: elements of a segment; of a
     product, the columns of the left matrix; 0 if segments are ragged. length: elements of the
     array, or of the left matrix. dtype: their type, as PTX calls it. lengths: of ragged segments,
     a name out of `RAGGED`. in_graph: timed as many launches of one CUDA graph.
@@ -92,7 +92,7 @@ class Case:
 
     @property
     def size(self) -> str:
-        """What tells it from others of its section, in words."""
+        """Its description within its section."""
         if self.lengths:
             return self.lengths
         if self.in_graph or self.section in _BY_LENGTH:
@@ -109,7 +109,7 @@ def cases(names: tuple[str, ...], length: int, segments: tuple[int, ...] = ()) -
     """Return the cases of sections, on at most `length` float16 numbers, or as many bytes.
 
     segments: sizes to take instead of the sections' own. A size that does not divide the length is
-    given fewer elements. What is larger than the data is left out. Raises UnknownName if a name is
+    given fewer elements. Larger sizes than the data are left out. Raises UnknownName if a name is
     none of `SECTIONS`.
     """
     found: list[Case] = []
@@ -236,7 +236,7 @@ RAGGED: Final[dict[str, Callable[[np.random.Generator, int], NDArray[np.int64]]]
 
 
 def offsets_of(lengths: str, length: int) -> NDArray[np.int64]:
-    """Return where the segments of `length` elements begin and end, the same each time."""
+    """Return the segment bounds of `length` elements, the same each time."""
     ends = RAGGED[lengths](np.random.default_rng(length), length).cumsum()
     ends = ends[: int(np.searchsorted(ends, length, "left"))]
     return np.concatenate([[0], ends, [length]]).astype(np.int64)

@@ -45,7 +45,7 @@ class Row:
 
 @dataclass(slots=True)
 class Report:
-    """What was measured, and where."""
+    """The measurements, and the machine."""
 
     processor: str
     length: int

@@ -4,10 +4,10 @@
 
 Everything is measured in one run, since figures drift from machine to machine. A result is verified
 before it is timed: a sample of it with float64, and the first results of tcusim's own kernels with
-the bits of the simulator. What cannot run, or is wrong, is a row that says so.
+the bits of the simulator. A failure, or a wrong result, is a row that says so.
 
-Time is shared evenly by the problems. Each is solved by tcusim and once by each library; what more
-there is to try, such as other tiles of Triton, is tried while the problem's share lasts.
+Time is shared evenly by the problems. Each is solved by tcusim and once by each library; more
+ways, such as other tiles of Triton, are tried while the problem's share lasts.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ Named: TypeAlias = tuple[str, Recipe]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to measure, on 2**log2_length elements: 2**20 to 2**34, far more than a cache holds.
+    """The measurements to make, on 2**log2_length elements: 2**20 to 2**34, far more than a cache.
 
     sections: out of `SECTIONS`. segments: sizes to take instead of the sections' own, or `WHOLE`.
-    peers: out of `tcusim_bench.peers.PEERS`. backend: what launches tcusim's kernels, "cuda",
+    peers: out of `tcusim_bench.peers.PEERS`. backend: the launcher of tcusim's kernels, "cuda",
     "cupy" or "pycuda"; the data are in CuPy arrays in any case. programs: whether other programs
     are tried beside those of the default plan. quick: at most 2**27 elements, few segment sizes,
     and no other programs. seconds: for all problems, which have equal shares; begin none later.
@@ -106,7 +106,7 @@ class Settings:
         return 1 << self.log2_length
 
     def reduced(self) -> Settings:
-        """Return what is measured in truth: less, if it is to be quick."""
+        """Return the effective settings: fewer measurements, if it is to be quick."""
         if not self.quick:
             return self
         length = min(self.log2_length, QUICK_LOG2_LENGTH)
@@ -127,8 +127,8 @@ class Settings:
 class Part:
     """Problems that are measured together and make one report.
 
-    recipes_for: what of tcusim's solves a problem, by names for the report. peers: that are
-    compared with. energy: whether what is drawn is measured, too. figure: of the paper, in words.
+    recipes_for: tcusim's programs for a problem, by names for the report. peers: that are
+    compared with. energy: whether energy is measured, too. figure: of the paper, in words.
     """
 
     cases: tuple[Case, ...]
@@ -169,11 +169,11 @@ class Bench:
         self._device = Device(given.length, given.backend)
         self._peers = Peers(self._device, peers)
         self._ahead = Ahead(given.length, self._device.sm)
-        # What solves the problems of parts, by the parts' identities.
+        # The recipes for the problems of parts, by the parts' identities.
         self._begun: dict[int, dict[Case, list[Named]]] = {}
 
     def close(self) -> None:
-        """Stop what was begun."""
+        """Stop the work that was begun."""
         self._peers.close()
         self._ahead.close()
 
@@ -226,7 +226,7 @@ class Bench:
         self._begun[id(part)] = self._left(part, before)
 
     def _left(self, part: Part, before: Report | None) -> dict[Case, list[Named]]:
-        """Return what solves the problems that are left, in order, and begin with it."""
+        """Return the recipes for the problems that are left, in order, and begin with them."""
         solved = set() if before is None else {row.case for row in before.rows}
         found = {}
         for case in in_order(case for case in part.cases if case not in solved):
@@ -310,7 +310,7 @@ def _measure_limits_again(report: Report, device: Device) -> None:
     """Keep the higher limits: a GPU that was slow at the start must not flatter the rows."""
     try:
         again = read_limits(device, _LIMIT_REPEATS)
-    except Exception as error:  # what was measured must not be lost
+    except Exception as error:  # measurements must not be lost
         report.notes.append(f"the limits could not be measured again: {first_line(error)}")
         return
     spread = max(abs(again[name] / report.limits[name] - 1) for name in again)
@@ -325,7 +325,7 @@ def _measure_limits_again(report: Report, device: Device) -> None:
 class _Solver:
     """Tries every way to solve a problem.
 
-    untried: how many ways there was no time for. notes: what else could not be done.
+    untried: the number of ways that there was no time for. notes: other failures.
     """
 
     device: Device
@@ -357,7 +357,7 @@ class _Solver:
         return rows
 
     def _ways(self, problem: Problem) -> tuple[list[Any], list[Any]]:
-        """Return the ways that are tried in any case, and those for which there may be time."""
+        """Return the ways that are always tried, and those that are tried if there is time."""
         ours = [(_contender(problem, *named), named[1]) for named in self.recipes]
         others = [(one, None) for one in self.peers.contenders(problem, self.part.peers)]
         first: list[Any] = [way for way in ours if way[0].who in (OURS, ROUNDED)]
@@ -369,7 +369,7 @@ class _Solver:
         return first, [way for way in (*ours, *others) if way not in first]
 
     def _attempt(self, problem: Problem, contender: Contender, recipe: Recipe | None) -> Attempt:
-        """Run a contender, verify what it wrote, and time it; what goes wrong is its status."""
+        """Run a contender, verify its results, and time it; an error becomes its status."""
         attempt = Attempt(
             contender.who, contender.label, contender.acc, contender.result, "not run"
         )
@@ -399,7 +399,7 @@ class _Solver:
         )
 
     def _with_energy(self, problem: Problem, row: Row, contender: Contender, seconds: float) -> Row:
-        """Return a row with what its best attempt drew, if it is of the usual type of results."""
+        """Return a row with its best attempt's energy, if it is of the usual type of results."""
         usual = next(plans(problem.case)).result
         if not row.best.ok or row.best.result != usual:
             return row
@@ -425,7 +425,7 @@ def _contender(problem: Problem, who: str, recipe: Recipe) -> Contender:
 
 
 def _fitting(problem: Problem, *, programs: bool) -> Iterator[Named]:
-    """Yield what plans choose, and other programs whose blocks fit into the length."""
+    """Yield the planner's choices, and other programs with blocks that fit into the length."""
     case, arch = problem.case, arch_name(problem.device.sm)
     if case.lengths:
         longest = int(np.diff(problem.offsets).max())
@@ -446,7 +446,7 @@ def _fitting(problem: Problem, *, programs: bool) -> Iterator[Named]:
 
 
 def fits(recipe: Recipe, length: int) -> bool:
-    """Return whether blocks take no more than there is; what else is wrong becomes a row."""
+    """Return whether blocks take no more than there is; any other error becomes a row."""
     try:
         recipe.plan(length)
     except InputError:

@@ -2,7 +2,7 @@
 # pyright: basic, reportMissingImports=false, reportIndexIssue=false
 """The peer "Triton" of the benchmark: sums and scans written by hand.
 
-Triton reads a kernel's source from its file, so they have one of their own, which imports Triton.
+Triton reads a kernel's source from its file, so they have their own, and it imports Triton.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""Measure on this machine's GPU by which numbers plans are fastest: `tcusim tune`.
+"""Measure the tuning numbers of the fastest plans on this machine's GPU: `tcusim tune`.
 
 The planner's numbers are varied one after the other, each over the powers of two about it. A plan
-whose results have other bits than the usual one is an error of tcusim's, and is not timed.
+with other bits than the usual one is an error of tcusim's, and is not timed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What came out for one problem: its row, and milliseconds by the usual and by its numbers."""
+    """The result of one problem: its row, and milliseconds by the usual and by its numbers."""
 
     row: TunedRow
     usual_ms: float

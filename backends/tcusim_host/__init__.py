@@ -90,7 +90,7 @@ class HostBackend:
         return tap(program, inputs, warps, most, run)
 
     def place(self) -> str:
-        """Return what a trace says of where it was made."""
+        """Return the place that a trace names."""
         return self.name
 
 

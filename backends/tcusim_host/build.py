@@ -1,6 +1,6 @@
 """Compile emitted kernels for the CPU, several in one shared library, kept on disk.
 
-A kernel's file is named for everything that went into it: the text, our headers, the compiler and
+A kernel's file is named by a hash of all its inputs: the text, our headers, the compiler and
 its flags. So it is never stale, and several processes may build the same one at the same time.
 Kernels that were compiled together share one library, which has a name for each of them.
 """
@@ -51,12 +51,12 @@ _RUNTIME_FLAGS: Final = ("-O3",)
 # a small kernel.
 _LIBRARIES: Final = ("-nodefaultlibs", "-lm", "-lc", "-lgcc")
 _DEBUG_FLAGS: Final = ("-O0", "-g")
-# Each access calls a function, which is the runtime's own, to watch who writes what; exceptions, of
-# which there are none, would want libstdc++.
+# Each access calls a function of the runtime, to record the writer of each element; exceptions,
+# never thrown here, would want libstdc++.
 _WATCH_FLAGS: Final = ("-fsanitize=thread", "-fno-exceptions")
 
 _SHOWN_ERRORS: Final = 5
-# Kernels of one library: most of what their compilation costs they then share. Before each block
+# Kernels of one library: they share most of the cost of their compilation. Before each block
 # the runtime fills the shared memory of all of them.
 _BATCH: Final = 16
 
@@ -70,7 +70,7 @@ class Library:
     """A compiled kernel, loaded into this process.
 
     path: the shared library; others may be links to it. functions: the library's functions. entry:
-    what calls the kernel, in the lane that runs. lock: held while a kernel of the library runs,
+    the caller of the kernel, in the lane that runs. lock: held while a kernel of the library runs,
     since its memory is static.
     """
 
@@ -89,7 +89,7 @@ def build(kernel: Kernel, *, debug: bool = False) -> Library:
     Raises
     ------
     BackendUnavailable
-        If there is no C++ compiler, or nowhere to write what it makes.
+        If there is no C++ compiler, or no folder for its output.
     BuildError
         If the text does not compile.
     """
@@ -114,7 +114,7 @@ def build_many(kernels: Iterable[Kernel]) -> tuple[Library, ...]:
     size = max(1, min(_BATCH, -(-len(unique) // processors)))
     batches = [unique[start : start + size] for start in range(0, len(unique), size)]
     with ThreadPoolExecutor(max_workers=processors) as pool:
-        # What another process compiles at the moment comes last.
+        # Batches that another process is compiling come last.
         done = list(pool.map(functools.partial(_finish, wait=False), batches))
         left = [batch for batch, ours in zip(batches, done, strict=True) if not ours]
         list(pool.map(functools.partial(_finish, wait=True), left))
@@ -130,7 +130,7 @@ def source_folder(kernel: Kernel) -> Path:
 
 
 def why_no_compiler() -> str | None:
-    """Return None if kernels can be compiled here, else the reason and what to do about it."""
+    """Return None if kernels can be compiled here, else the reason and a remedy."""
     reason = native.why_no_compiler()
     return None if reason is None else f"{reason}; or use backend='numpy'"
 
@@ -145,7 +145,7 @@ def _require_compiler() -> None:
 
 
 def _run_compiler(arguments: list[str], folder: Path) -> str | None:
-    """Run the compiler in a folder; return None, or what it said when it failed."""
+    """Run the compiler in a folder; return None, or its messages if it failed."""
     includes = [f"-I{path}" for path in _INCLUDES]
     done = subprocess.run(
         [*compiler_command(), *includes, *arguments],
@@ -166,7 +166,7 @@ def _cache() -> Path:
 
 
 def _library_path(kernel: Kernel, debug: bool) -> Path:
-    """Return where a kernel's library is, or will be."""
+    """Return the path of a kernel's library, which may not exist yet."""
     flags = (*_DEBUG_FLAGS, *_WATCH_FLAGS) if debug else _KERNEL_FLAGS
     key = _key(kernel.text, _entry_text(kernel, "kernel.cu"), *flags)
     if debug:
@@ -235,7 +235,7 @@ def _entry_text(kernel: Kernel, source: str) -> str:
 
 
 def _finish(batch: Sequence[tuple[Path, Kernel]], *, wait: bool) -> bool:
-    """Compile what is missing of a batch; if not `wait`, leave it to a process that is about to."""
+    """Compile a batch's missing kernels; if not `wait`, leave a batch that another compiles."""
     names = "".join(path.name for path, _ in batch)
     together = _cache() / hashlib.sha256(names.encode()).hexdigest()[:24]
     with locked(together, wait=wait) as ours:
@@ -272,7 +272,7 @@ def _compile(kernels: Sequence[Kernel], debug: bool) -> None:
 
 
 def _compile_library(library: Path, entry: Path, debug: bool) -> str | None:
-    """Compile what calls kernels, and link it to the runtime; return what the compiler said."""
+    """Compile the kernels' caller and link it to the runtime; return the compiler's messages."""
     flags = (*_FLAGS, *(_DEBUG_FLAGS if debug else _KERNEL_FLAGS), "-w")
     runtime = [_object(name, _DEBUG_FLAGS if debug else _RUNTIME_FLAGS) for name in _RUNTIME]
     part = entry
@@ -288,13 +288,13 @@ def _compile_library(library: Path, entry: Path, debug: bool) -> str | None:
 
 
 def _libraries() -> tuple[str, ...]:
-    """Return what libraries are linked to."""
+    """Return the linker's arguments."""
     # Arguments of the user's may need more, such as -fsanitize=undefined does.
     return _LIBRARIES if len(compiler_command()) == 1 else ()
 
 
 def _write(path: Path, text: str, temporary: Path) -> None:
-    """Write a file whose readers see all of it or nothing."""
+    """Write a file atomically: readers see all of it or none."""
     (temporary / "text").write_text(text)
     os.replace(temporary / "text", path)
 
@@ -339,6 +339,6 @@ def line_of(kernel: Kernel, number: int) -> str:
 
 
 def place_of(kernel: Kernel, number: int) -> str:
-    """Return where a line is: its number and, if it came from one, the program's step."""
+    """Return the place of a line: its number and, if it came from one, the program's step."""
     path = kernel.paths[number - 1] if 0 < number <= len(kernel.paths) else ""
     return f"line {number}, step {path}" if path else f"line {number}"

@@ -56,7 +56,7 @@ _GUARD: Final = 0xFF
 
 
 class KernelError(TcusimError, RuntimeError):
-    """A kernel did on the host what it must not do: a deadlock, a stray write, a bad tile."""
+    """A kernel failed on the host: a deadlock, a stray write, a misaligned tile."""
 
 
 class NumericsRow(ctypes.Structure):
@@ -100,7 +100,7 @@ class _SharedArray(ctypes.Structure):
 
 
 class _Output(ctypes.Structure):
-    """An output whose writers are watched, as struct Output of runtime.cpp."""
+    """An output with recorded writers, as struct Output of runtime.cpp."""
 
     _fields_ = [
         ("start", ctypes.c_void_p),
@@ -111,7 +111,7 @@ class _Output(ctypes.Structure):
 
 
 class _Report(ctypes.Structure):
-    """What a failed launch says, as struct Report of runtime.cpp."""
+    """The report of a failed launch, as struct Report of runtime.cpp."""
 
     _fields_ = [
         ("failure", ctypes.c_int32),
@@ -153,7 +153,7 @@ def run_kernel(
         The order in which blocks run: "ascending", "descending" or "shuffled" (drawn by `seed`). A
         GPU promises none, so a kernel without races between blocks returns the same for all.
     workspace : array of uint8, optional
-        What earlier launches left in the memory for status words, of `kernel.workspace_bytes`;
+        The status words that earlier launches left, of `kernel.workspace_bytes`;
         this one leaves its own there. None: this launch is the first on its memory.
     debug : bool
         Compile for a debugger, say on stderr where the sources are, and refuse outputs of which two
@@ -273,7 +273,7 @@ class _Guarded:
         return int(self.whole.ctypes.data) + self.start
 
     def damage(self) -> str | None:
-        """Return which side was written to, if any."""
+        """Return the side that was written to, if any."""
         sides = {"before": self.whole[: self.start], "after": self.whole[self.start + self.size :]}
         return next((side for side, guard in sides.items() if (guard != _GUARD).any()), None)
 
@@ -302,7 +302,7 @@ def _check_guards(
 
 
 def unwritten_arguments(shared: Sequence[Buffer]) -> tuple[Any, ...]:
-    """Return what a launch is told of memory that nothing has written, and of shared arrays."""
+    """Return a launch's arguments: the values of unwritten memory, and the shared arrays."""
     each = (_Unwritten * len(_TYPES))(*map(_unwritten, _TYPES))
     arrays = (_SharedArray * len(shared))(
         *(
@@ -323,13 +323,13 @@ def _unwritten(dtype: str) -> _Unwritten:
 
 
 def _output(buffer: _Guarded, output: Buffer, writers: NDArray[np.int64]) -> _Output:
-    """Return what the runtime has to know to write down the writers of an output."""
+    """Return the runtime's description of an output, to record its writers."""
     itemsize = format_of(output.dtype).itemsize
     return _Output(buffer.address, buffer.size, itemsize, writers.ctypes.data)
 
 
 def _check_written(program: Program, name: str, writers: Mapping[str, NDArray[np.int64]]) -> None:
-    """Refuse outputs of which a launch left elements unwritten, as the simulator does."""
+    """Reject outputs with elements that a launch left unwritten, as the simulator does."""
     if any(isinstance(step, Locate) for _, step in walk(program.steps)):
         # Elements may belong to no segment.
         return
@@ -399,7 +399,7 @@ def _argument_slots(
 
 
 def _explain(kernel: Kernel, failed: int, report: _Report) -> str:
-    """Say what stopped a launch, and where."""
+    """Report the failure of a launch and its place."""
     where = f"{kernel.name}, block {report.block}"
     line = f"{place_of(kernel, report.line)}: {line_of(kernel, report.line)}"
     if failed == _DEADLOCK:

@@ -1,4 +1,4 @@
-"""What a backend does at each step, beside what the simulator does: for `tcusim step --backend`."""
+"""A backend's results at each step, beside the simulator's: for `tcusim step --backend`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Beside:
         )
 
     def remark(self, frame: Frame, text_of: Callable[[Frame], str]) -> str:
-        """Say what is different at a step, and show the simulator's; "" if nothing is.
+        """State the differences at a step, and show the simulator's tiles; "" if there are none.
 
         text_of: shows a frame.
         """
@@ -67,7 +67,7 @@ class Beside:
 def beside(
     program: Program, inputs: Mapping[str, Any], backend: str, arch: str | None, **watched: Any
 ) -> Beside:
-    """Run a program on a backend and on the simulator, and compare what each step left.
+    """Run a program on a backend and on the simulator, and compare the results of each step.
 
     arch: None is the backend's own. watched: the warps or blocks, as of `tcusim.trace`.
     """

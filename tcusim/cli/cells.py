@@ -1,4 +1,4 @@
-"""What the stepper says of single elements: their numbers, their marks, how one was summed."""
+"""The stepper's words for single elements: their numbers, their marks, their sums."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEGEND: Final = (
 
 
 def texts_of(tile: Tile, *, hexadecimal: bool = False) -> list[list[str]]:
-    """Return what is shown of each element; see `LEGEND`. hexadecimal: bits, of NaN too."""
+    """Return the text of each element; see `LEGEND`. hexadecimal: bits, of NaN too."""
     flat = np.ascontiguousarray(tile.values).ravel()
     # Equal bits are equal texts, and to find out the text takes long.
     _, first, inverse = np.unique(
@@ -69,9 +69,9 @@ def is_uniform(tile: Tile) -> bool:
 class Cell:
     """One element of a tile, in words.
 
-    part: what the tile is to the step, such as d. name: such as ``V[3,5]``, or ``in[517]``.
-    value, bits: its number, and the bits of its type. before: what a written tile held; "" if it
-    was only read. notes: what else there is to say, such as that it changed.
+    part: the tile's role in the step, such as d. name: such as ``V[3,5]``, or ``in[517]``.
+    value, bits: its number, and the bits of its type. before: the old number of a written cell; ""
+    if it was only read. notes: further remarks, such as that it changed.
     """
 
     part: str
@@ -135,7 +135,7 @@ def product_cell(frame: Frame, row: int, column: int) -> str:
 
 
 def explanation_of(about: About, frame: Frame, row: int, column: int) -> Explanation:
-    """Return how one output of a product was summed, as `tcusim.explain` tells it.
+    """Return the account of one output of a product, as `tcusim.explain` gives it.
 
     Raises InputError if the step is no product, or its result has no such cell.
     """

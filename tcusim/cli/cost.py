@@ -1,4 +1,4 @@
-"""`tcusim cost`: how long a program or an operation takes on a unit, and what bounds it."""
+"""`tcusim cost`: the time of a program or an operation on a unit, and its bottleneck."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ _OPERATION_OF: Final = {
 _TYPES: Final = tuple(
     row.name for row in FORMATS.values() if row.array_name and row.name not in ("e4m3", "e5m2")
 )
-# What of a program's options an operation takes, too.
+# The options of programs that operations take, too.
 _OF_OPERATIONS: Final = ("tile", "acc")
 _SIZES: Final = tuple(2**power for power in range(4, 21, 2))
 
 
 class _Length(click.ParamType):  # type: ignore[type-arg]
-    """A whole number, which may be written as 1e9 or 2**30."""
+    """An integer; it may be written as 1e9 or 2**30."""
 
     name = "N"
 
@@ -108,7 +108,7 @@ def cost_command(what: str, unit: str, as_json: bool, **options: Any) -> None:
     """
     from tcusim.timing.cost import cost
 
-    # A unit brings its tiles, and what a block may have of its memory.
+    # A unit brings its tiles, and the shared memory that a block may have.
     where = unit_of(unit)
     options |= tiles_of(where, options)
     if what not in (*_SUMS, *_PRODUCTS):
@@ -194,11 +194,11 @@ def _require(what: str, given: dict[str, Any]) -> None:
             raise click.UsageError(f"{what} needs --{name} N")
 
 
-# --- What is shown ----------------------------------------------------------------------------
+# --- Output -----------------------------------------------------------------------------------
 
 
 def _products(found: Cost, where: Unit, plan: ProductPlan) -> str:
-    """Return how fast a product is, beside what the unit's matrix units can do at its clock."""
+    """Return the speed of a product, beside the peak of the unit's matrix units at its clock."""
     from tcusim.timing.roofline import roofline
 
     program = plan.launch_plan.launches[0].program

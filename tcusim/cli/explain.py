@@ -145,7 +145,7 @@ def _held(number: float, word: str, fmt: Format, option: str) -> Values:
             f"{option}: {fmt.name} cannot hold {word}; it holds whole numbers from {low} to {high}"
         )
     if fmt.name == "tf32":
-        # An operand is float32, whose low bits the instruction ignores: the account says so.
+        # An operand is float32; the instruction ignores its low bits, and the account says so.
         fmt = format_of("f32")
     exact = np.asarray(number)
     near, _ = nearest_values(exact, fmt, name=option)

@@ -125,7 +125,7 @@ def explore_command(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _explored(options: dict[str, Any]) -> Exploration:
-    """Return the exploration; Ctrl-C tells what is done."""
+    """Return the exploration; Ctrl-C reports the finished part."""
     given = {name: options.pop(name) for name in (*AXES, "tile", "units", "like")}
     grid = Grid.of(**{name: one for name, one in given.items() if one is not None})
     algorithms = options.pop("algorithms") or None
@@ -151,7 +151,7 @@ def _explored(options: dict[str, Any]) -> Exploration:
 
 
 def _print(found: Exploration, sort: str, most: int) -> None:
-    """Print the table, what cannot be, and the summary."""
+    """Print the table, the impossible combinations, and the summary."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

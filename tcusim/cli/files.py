@@ -45,7 +45,7 @@ _SUFFIXES: Final = (".npy", ".npz", ".csv", ".txt")
 # The versions of NumPy's format; the second and the third differ in the encoding of names alone.
 _NPY_VERSIONS: Final = ((1, 0), (2, 0), (3, 0))
 
-# What a user sees of a field that is no number.
+# The characters that a message shows of a field that is no number.
 _LONGEST_QUOTE: Final = 20
 
 
@@ -100,7 +100,7 @@ def _listed(text: str) -> Array | None:
 
 
 def read_integers(path: str | Path, what: str) -> Array:
-    """Return offsets, or what else they are, from a file; the floats of text must be whole.
+    """Return offsets, or other integers, from a file; the floats of text must be integers.
 
     Raises InputError if the file cannot be read, or a number is not whole or exceeds 64 bits.
     """
@@ -165,7 +165,7 @@ def _read_npy(stream: IO[bytes], size: int, name: str) -> Array:
 
 
 def _check_type(dtype: np.dtype[Any], name: str) -> None:
-    """Refuse what holds no real numbers, before a byte of it is read."""
+    """Raise an error for data without real numbers, before a byte of them is read."""
     fields = ", ".join(dtype.names or ())
     for is_such, what in (
         (
@@ -212,7 +212,7 @@ def _read_npz(file: Path, member: str | None) -> Array:
         raise InputError(f"{file}: {error}; tcusim reads no encrypted files") from error
 
 
-# What zipfile raises for a damaged archive: errors of its own, of a codec, of a name or a number.
+# Errors of zipfile for a damaged archive: its own, and those of a codec, a name or a number.
 _OF_DAMAGED_ARCHIVES: Final = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, NotImplementedError, ValueError),
@@ -280,7 +280,7 @@ def _number(file: Path, line: int, column: int, word: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """What became of an array's numbers when they were cast.
+    """The changes of an array's numbers when they were cast.
 
     source: the type in the file, as NumPy calls it; target: the new one, such as ``"f16"``.
     changed: how many numbers were rounded, by at most `largest_change`; flushed: how many other
@@ -337,7 +337,7 @@ def cast_array(array: Array, target: str, *, name: str = "the input") -> Cast:
 
 
 def _loss(wide: Array, lost: NDArray[np.bool_], target: Format, name: str) -> str:
-    """Say which number cannot be cast, why, and what to do."""
+    """Name the number that cannot be cast, the reason, and a remedy."""
     where = tuple(int(i) for i in np.argwhere(lost)[0])
     place = f"element {list(where)} = {wide[where]:g}" if where else f"its number {wide[where]:g}"
     text = f"{name}: {place} cannot become {target.name}"
@@ -371,7 +371,7 @@ def write_array(path: str | Path, array: Array) -> None:
     file = Path(path)
     suffix = _suffix(file)
     if array.dtype.kind == "V":
-        # numpy.save would write bf16 as raw bytes, which no reader takes for numbers.
+        # numpy.save would write bf16 as raw bytes, and no reader takes those for numbers.
         array = array.astype(np.float32)
     with _replacing(file) as stream:
         if suffix == ".npy":
@@ -401,7 +401,7 @@ def write_page(path: str | Path, text: str) -> None:
 
 
 def say_written(path: str | Path) -> None:
-    """Say on stderr which file was written, where a command may print nothing else."""
+    """Name the written file on stderr, since the command may print nothing else."""
     click.echo(f"wrote {path}", err=True)
 
 
@@ -413,7 +413,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 
 @contextmanager
 def _replacing(file: Path, *, keep: bool = True) -> Iterator[IO[bytes]]:
-    """Open a stream beside the file, which replaces the file when all went well."""
+    """Open a temporary stream beside the file; it replaces the file on success."""
     # A link stays a link: it is the file behind it that is replaced.
     target = Path(os.path.realpath(file))
     if target.is_dir():

@@ -1,4 +1,4 @@
-"""`tcusim layout` tells which lane holds which element of an operand."""
+"""`tcusim layout` shows the lane and register of each element of an operand."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def _algorithm_rows() -> list[Row]:
 
 
 def _body(function: Callable[..., Any]) -> str:
-    """Return what a docstring says between its first sentence and its sections."""
+    """Return the part of a docstring between its first sentence and its sections."""
     text = (inspect.getdoc(function) or "").partition("\n")[2]
     return " ".join(re.split(r"\n\w+\n-+\n", text)[0].split())
 
@@ -144,7 +144,7 @@ def _shape_rows() -> list[Row]:
 
 
 def _made_of(shape: shapes.MmaShape) -> str:
-    """Return which instruction kernels take for a virtual shape, of float16, if any does."""
+    """Return the instruction that kernels use for a virtual shape, of float16, if any."""
     emitter = find_emitter()
     if emitter is not None:
         try:
@@ -194,7 +194,7 @@ def _backend_rows() -> list[Row]:
 
 
 def _unit_rows() -> list[Row]:
-    """Return one row for each unit: every figure with its source, and which nobody knows."""
+    """Return one row for each unit: every figure with its source, and the unknown ones."""
     return [
         {
             "name": unit.name,
@@ -231,9 +231,9 @@ def _number(value: float) -> str:
 
 # --- In short ---------------------------------------------------------------------------------
 
-# The columns from which on the paper's names have room.
+# The minimum width of a terminal, in columns, to show the paper's names.
 _WIDE: Final = 110
-# What the kinds of algorithms are called in a heading; others go by their own word.
+# The names of the kinds of algorithms in headings; others go by their own word.
 _KINDS: Final = {
     "reduction": "sums of segments",
     "scan": "scans of segments",
@@ -244,7 +244,7 @@ _KINDS: Final = {
 
 
 def _short_algorithms(rows: list[Row]) -> Iterator[str]:
-    """Yield names by kind and level, with what the paper calls them."""
+    """Yield names by kind and level, with the paper's names."""
     kinds, levels = ([*dict.fromkeys(row[column] for row in rows)] for column in ("kind", "level"))
     rows = sorted(rows, key=lambda row: (kinds.index(row["kind"]), levels.index(row["level"])))
     width, paper_width = (max(len(row[column]) for row in rows) for column in ("name", "paper"))
@@ -260,7 +260,7 @@ def _short_algorithms(rows: list[Row]) -> Iterator[str]:
 
 
 def _short_shapes(rows: list[Row]) -> Iterator[str]:
-    """Yield each shape with what its instructions take."""
+    """Yield each shape with the types of its instructions."""
     width = max(len(row["name"]) for row in rows)
     family_width = max(len(row["instruction"]) for row in rows)
     above = ""
@@ -321,7 +321,7 @@ _TABLES: Final = {
 
 
 def _in_full(rows: list[Row]) -> Iterator[str]:
-    """Yield a line for all that is known of each row; what repeats the row above is left out."""
+    """Yield a line for all facts of each row, without those that repeat the row above."""
     above: Row = {}
     width = max(len(column) for row in rows for column in row)
     for row in rows:

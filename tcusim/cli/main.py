@@ -1,7 +1,7 @@
 """The `tcusim` command: compute, list, and step through programs; explain, emit, compare, validate.
 
 Exit codes: 0 done, 1 an error that the text explains, 2 wrong usage, 130 interrupted. A command's
-module is imported when the command is named, and what takes long to import by the function that
+module is imported when the command is named, and a slow import is made by the function that
 needs it.
 """
 
@@ -63,7 +63,7 @@ class _Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that was named, or say which there are."""
+        """Find the named command, or list the commands."""
         name = args[0]
         if name == "help" and name not in self.list_commands(ctx):
             if not args[1:]:

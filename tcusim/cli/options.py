@@ -1,4 +1,4 @@
-"""The options of the commands: words, whose arithmetic, and those of `tcusim.build`.
+"""The options of the commands: words, architectures and units, and those of `tcusim.build`.
 
 The last are read from its signature.
 """
@@ -106,7 +106,7 @@ class _Numbers(_Type):
             self.fail(f"{value!r} is not whole numbers with commas between them", param, ctx)
 
 
-# What the values of options of `build` are called when a command's function is given them.
+# The prefix of the options of `build` among the arguments of a command's function.
 _PREFIX: Final = "build_"
 # The tile where nothing else is said.
 _USUAL_TILE: Final = "16x16x16"
@@ -115,7 +115,7 @@ _USUAL_TILE: Final = "16x16x16"
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 MEMBER: Final = click.option("--member", metavar="NAME", help="Array to take from an .npz file.")
 
-# --- Whose arithmetic -------------------------------------------------------------------------
+# --- Architectures and units ------------------------------------------------------------------
 
 # Types of arrays that functions on arrays take.
 ARRAY_TYPES: Final = ("f16", "bf16", "f32", "f64", "s8", "u8", "s32")
@@ -126,7 +126,7 @@ _UNIT_WORDS: Final = ("units", "fraction_bits", "fused_length", "output_rounding
 def arithmetic(
     help_text: str, *, default: str | None = None, several: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds --arch, and what may be said in its place: --unit and its kin.
+    """Return a decorator that adds --arch, and its alternatives: --unit and its variants.
 
     The command's function is given the name of the architecture as `arch`, or those of several as
     `archs`. Where a unit is named, it also gets a tile that the unit has: in `shape`, `tile`,
@@ -236,7 +236,7 @@ def types_of(unit: Unit, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def array_type_of(arch: Arch, acc: str | None = None) -> str | None:
-    """Return the type of arrays that an architecture takes first; None for f16, or what is usual.
+    """Return the type of arrays that an architecture takes first; None for f16, the usual type.
 
     Raises
     ------
@@ -256,11 +256,11 @@ def array_type_of(arch: Arch, acc: str | None = None) -> str | None:
     )
 
 
-# --- What build takes -------------------------------------------------------------------------
+# --- Options of build -------------------------------------------------------------------------
 
 
 def _takers() -> dict[str, tuple[Option, tuple[str, ...]]]:
-    """Return by name what `build` takes, then what algorithms take, with who takes it.
+    """Return the options of `build` by name, then those of algorithms, with their algorithms.
 
     `build` itself takes an option of no algorithms. The first algorithm that documents an option
     speaks for all.
@@ -296,7 +296,7 @@ class _ProgramOption(click.Option):
 class ProgramCommand(click.Command):
     """A command that builds a program: it has an option for whatever any algorithm can be given.
 
-    Its function gets what was given as ``build_NAME``, None where nothing was; `build` takes these.
+    Its function gets each value as ``build_NAME``, or None; `build` takes these.
     The options are read when the command runs, so those of algorithms registered later are there.
     """
 
@@ -333,7 +333,7 @@ def _click_option(option: Option, takers: tuple[str, ...], taken: set[str]) -> c
     flag = f"--{spelling}"
     given: dict[str, Any] = {}
     if option.type is bool:
-        # None is what tells "not said" from "off".
+        # None distinguishes "not given" from "off".
         given |= {"is_flag": True, "default": None}
         flag += f"/--no-{spelling}" if option.default is True else ""
     elif option.choices:
@@ -364,7 +364,7 @@ def _help(option: Option, takers: tuple[str, ...]) -> str:
 def build(algorithm: str, options: Mapping[str, Any]) -> tcusim.Program:
     """Build the program that the options of a `ProgramCommand` describe.
 
-    What `verify` could not prove of it for all sizes is said on stderr.
+    Facts that `verify` could not prove for all sizes are printed on stderr.
     """
     row = algorithm_of(algorithm)
     given = {

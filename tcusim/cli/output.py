@@ -1,4 +1,4 @@
-"""What the commands print: tables, JSON and progress bars. rich is imported when it is needed."""
+"""Output of the commands: tables, JSON and progress bars. rich is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
     "show",
 ]
 
-# Called with what is done, and of how much.
+# Called with the amount that is done, and the total.
 Progress: TypeAlias = Callable[[int, int], None]
 
 # Lines of a file or a pipe are as long as they must be, within reason.
@@ -72,7 +72,7 @@ def json_text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Replace what JSON has no number for: NaN and the infinities become texts."""
+    """Replace the numbers that JSON lacks: NaN and the infinities become texts."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -91,13 +91,13 @@ def progress(
     of: str | None = None,
     estimate: str = "",
 ) -> Iterator[Progress | None]:
-    """Give what draws a bar, and a text before it, on a terminal's stderr.
+    """Yield a function that draws a bar, and a text before it, on a terminal's stderr.
 
-    Elsewhere, lines on stderr tell how much there is to do and, now and then, what is done; or
-    nothing does, and None is given, where `of` is None.
+    Elsewhere, lines on stderr report the total and, now and then, the progress; without `of`
+    nothing is printed, and None is yielded.
 
-    after: seconds for which nothing is drawn, as the work may be done by then. of: what is counted,
-    in the plural; "" for what is told in percent. estimate: how long it takes, for the first line.
+    after: seconds for which nothing is drawn, as the work may be done by then. of: the unit,
+    in the plural; "" for percent. estimate: of the duration, for the first line.
     """
     if quiet or (of is None and not sys.stderr.isatty()):
         yield None
@@ -132,7 +132,7 @@ def _bar(text: Callable[[], str] | str, after: float) -> Iterator[Progress]:
 
 @contextmanager
 def _lines(text: str, of: str, estimate: str) -> Iterator[Progress]:
-    """Tell by lines what is done, in a thread: from one call to the next may take long."""
+    """Report progress by lines, in a thread: from one call to the next may take long."""
     start, over = time.monotonic(), threading.Event()
     now: list[tuple[int, int]] = []
 

@@ -145,7 +145,7 @@ class Plain:
     write: takes each piece of text. start: where the first step to show is, such as its path; None
     is the first of all. only: kinds of steps to show; empty is all. breakpoints: show only the
     steps at which one of them stops; empty is all. cell: an element, row and column, to tell of at
-    every step, and of products how it was summed. remark: what else there is to say of a frame.
+    every step, and of products how it was summed. remark: returns a further remark on a frame.
     """
 
     write: Callable[[str], object]
@@ -196,7 +196,7 @@ class Plain:
         return f"no {which}{place} runs in this warp{met}"
 
     def _cell_lines(self, steps: Steps, frame: Frame) -> Iterator[str]:
-        """Yield what there is to say of the cell; nothing if no tile of the step has it."""
+        """Yield the lines about the cell; none if no tile of the step has it."""
         if self.cell is None:
             return
         row, column = self.cell

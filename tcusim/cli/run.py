@@ -42,13 +42,13 @@ _PATIENCE_SECONDS: Final = 0.5
 
 _OPERATIONS: Final = ("sum", "cumsum", "segmented-sum", "segmented-cumsum")
 _OF_TWO: Final = ("matmul", "matvec")
-# The options that say which sums a scan has.
+# The options for the sums of a scan.
 _ORDER: Final = ("exclusive", "include_initial", "reverse", "initial")
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """An operation on an array, with what the command was given.
+    """An operation on an array, with the command's arguments.
 
     offsets, ids: edges of the segments, or the segment of each element; None if not given.
     """
@@ -91,7 +91,7 @@ class _Task:
         return np.moveaxis(whole, -1, -1 if axis is None else axis)
 
     def _edges(self, length: int) -> list[int]:
-        """Return where segments begin, and where the last one ends."""
+        """Return the offsets of segments, with the end of the last one."""
         if self.offsets is not None:
             return [int(edge) for edge in self.offsets]
         if self.ids is not None:
@@ -301,7 +301,7 @@ def _dtype(name: str | None) -> Any:
 
 @contextmanager
 def _hint(array: Array) -> Iterator[None]:
-    """Say what helps where few tensor cores take float64, the type of every text file."""
+    """Suggest a remedy where few tensor cores take float64, the type of every text file."""
     try:
         yield
     except (errors.Unsupported, errors.VerifyError) as error:
@@ -315,7 +315,7 @@ def _hint(array: Array) -> Iterator[None]:
 
 
 def _summary(task: _Task, report: Report, result: Array) -> dict[str, Any]:
-    """Return what happened, ready for JSON."""
+    """Return the summary of a run, ready for JSON."""
     programs = [
         {"program": program.name, "tile": program.shape.name, "ab": _operands(program), **scalars}
         for program, scalars in report.programs

@@ -26,9 +26,9 @@ __all__ = ["step_command"]
 
 _SIMULATOR: Final = "numpy"
 _WIDTH: Final = Layout().width
-# What a file that is written has no use for.
+# Options without a use when a file is written.
 _FOR_VIEWING: Final = ("start", "only", "breaks", "cell", "hexadecimal", "width", "plain")
-# What a trace that was saved has settled.
+# Options that a saved trace has settled.
 _OF_A_PROGRAM: Final = (
     *("algorithm", "input_file", "member", "archs", "units", "fraction_bits", "fused_length"),
     *("output_rounding", "backend", "save"),
@@ -132,7 +132,7 @@ def step_command(**options: Any) -> None:
     start = None if options["start"] is None else place_of(options["start"], first.names)
     stops = tuple(breakpoint_of(text, first.names) for text in options["breaks"])
     if options["plain"] or options["width"] is not None or not _somebody_sits_here():
-        # What is asked of a place by its number is asked of each warp.
+        # A place given by its number applies to each warp.
         at = _numbered(start) if isinstance(start, int) else start
         layout = Layout(options["width"] or _WIDTH, hexadecimal=options["hexadecimal"])
         plain = Plain(
@@ -210,7 +210,7 @@ def _somebody_sits_here() -> bool:
 
 
 def _warps(options: dict[str, Any]) -> tuple[Warps, Beside | None]:
-    """Return what can be watched; if a backend ran it, with what the simulator does."""
+    """Return the traced warps; if a backend ran them, with the simulator's steps."""
     if options["load"] is not None:
         return Warps.of_trace(_loaded(options)), None
     program = build(options["algorithm"], options)
@@ -227,7 +227,7 @@ def _arch(options: dict[str, Any]) -> str | None:
 
 
 def _beside(program: tcusim.Program, inputs: dict[str, Any], options: dict[str, Any]) -> Beside:
-    """Run a program on a backend and on the simulator; say what a trace leaves out."""
+    """Run a program on a backend and on the simulator; report the steps that a trace leaves out."""
     found = beside(program, inputs, options["backend"], _arch(options), **_watched(options))
     if found.kept.left_out:
         click.echo(found.kept.left_out, err=True)
@@ -275,7 +275,7 @@ def _print(warps: Warps, chosen: tuple[int, ...], plain: Plain) -> None:
 
 
 def _write(options: dict[str, Any]) -> None:
-    """Write what --html and --save ask for."""
+    """Write the files of --html and --save."""
     other: Trace | None = None
     if options["load"] is not None:
         kept = _loaded(options)

@@ -24,7 +24,7 @@ from tcusim.verdict.verdict import Verdict, validate
 
 __all__ = ["validate_command"]
 
-# What takes longer is said before it begins.
+# Longer runs are announced before they begin.
 _PATIENCE_SECONDS: Final = 60
 
 
@@ -127,7 +127,7 @@ def validate_command(ctx: click.Context, /, words: tuple[str, ...], **options: A
 def _subjects(
     words: tuple[str, ...], tile: MmaShape | None, arch: str, archs: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what `validate` takes for the words: named, tile, arch and algorithms."""
+    """Return the arguments of `validate` for the words: named, tile, arch and algorithms."""
     tiles = [word for word in words if names_tile(word)]
     known = {name.lower() for row in algorithms() for name in (row.name, row.alias) if name}
     names = [word for word in words if word.lower() in known]
@@ -152,7 +152,7 @@ def _subjects(
 
 
 def _unit(word: str, known: Collection[str]) -> Unit:
-    """Return the unit of a word; an error counts algorithms among what it may be."""
+    """Return the unit of a word; an error lists algorithms as well."""
     try:
         return unit_of(word)
     except errors.UnknownName:
@@ -161,7 +161,7 @@ def _unit(word: str, known: Collection[str]) -> Unit:
 
 
 def _seconds(named: Named, full: bool, options: Mapping[str, Any]) -> float:
-    """Return how long a unit takes on one processor, about."""
+    """Return an estimate of a unit's time on one processor."""
     given = {key: options[key] for key in ("ab", "acc", "tile", "arch")}
     try:
         subject = subject_of(named, **given)

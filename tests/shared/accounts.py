@@ -1,4 +1,4 @@
-"""What must hold of every account, checked with fractions and apart from the arithmetic."""
+"""Invariants of every account, checked with fractions and apart from the arithmetic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check(account: Account) -> None:
             check_sum(account, step)
     if account.error is None:
         return
-    # What alignment and rounding took, step by step, is all that is missing in the end.
+    # The losses of alignment and rounding, step by step, add up to the error of the result.
     lost = Fraction(0)
     for step in account.steps:
         assert step.lost_in_rounding is not None

@@ -1,4 +1,4 @@
-"""Rules whose steps are done on numbers of 4 bytes, and tiles that tell two ways to do so apart."""
+"""Rules with steps on numbers of 4 bytes, and tiles that distinguish two ways to do them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def operand(rng: np.random.Generator, shape: tuple[int, ...], fmt: str) -> Value
     elif kind == 1:
         return random_values(rng, shape, fmt, 200)
     elif kind == 2:
-        # Exponents on both sides of what an alignment keeps.
+        # Exponents on both sides of the limit of an alignment.
         x = np.exp2(np.maximum(rng.choice([0, -7, -11, -12, -13], shape), row.emin)) * x
     elif kind == 3:
         x = np.where(rng.random(shape) < 0.5, x, -np.roll(x, 1, axis=-1))

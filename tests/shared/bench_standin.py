@@ -87,7 +87,7 @@ class NoGpu(Device):
 
 
 def damage(out: Any) -> None:
-    """Stand for what a broken kernel does; tests replace it."""
+    """Stand for the fault of a broken kernel; tests replace it."""
 
 
 class NotAhead:

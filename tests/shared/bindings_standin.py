@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 def memory(address: int, size: int, dtype: Any) -> NDArray[Any]:
-    """Return what is at an address, as an array that can be written."""
+    """Return the memory at an address, as a writable array."""
     count = size * np.dtype(dtype).itemsize
     return np.frombuffer(memoryview((ctypes.c_char * count).from_address(address)), dtype)
 

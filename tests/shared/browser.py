@@ -120,7 +120,7 @@ class Browser:
             self.events.append(self._receive())
 
     def value(self, expression: str) -> Any:
-        """Return the value of an expression in the page, or of what it promises."""
+        """Return the value of an expression in the page, or of its promise."""
         result = self.send(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -164,7 +164,7 @@ class Browser:
         self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, **pressed)
 
     def requests(self) -> list[str]:
-        """Return what the page has asked for, itself included."""
+        """Return the requests of the page, itself included."""
         return [
             event["params"]["request"]["url"]
             for event in self.events

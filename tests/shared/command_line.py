@@ -1,4 +1,4 @@
-"""Run the command `tcusim` as a user would, for tests of what it says."""
+"""Run the command `tcusim` as a user would, for tests of its output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click.testing
 from tcusim.cli import main as cli
 from tcusim.cli import output
 
-# Tests look at stderr for errors; what takes long on a busy machine does not say so there.
+# Tests look at stderr for errors; slow work on a busy machine prints no notice there.
 output._SOON = 3600.0
 
 
@@ -30,7 +30,7 @@ def runner() -> click.testing.CliRunner:
 
 
 def succeeds(*arguments: str) -> str:
-    """Return what a command prints that says nothing on stderr but which files it wrote."""
+    """Return the output of a command; its stderr may only name the files that it wrote."""
     result = tcusim_command(*arguments)
     said = [line for line in result.stderr.splitlines() if not line.startswith("wrote ")]
     assert (result.exit_code, said) == (0, []), result.output
@@ -46,7 +46,7 @@ def fails(code: int, *arguments: str) -> str:
 
 
 def on_a_terminal(command: list[str], keys: bytes, columns: int = 140) -> str:
-    """Run a command on a terminal of its own; return what it shows."""
+    """Run a command on a terminal of its own; return its screen."""
     ours, theirs = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": str(columns), "PYTHONUTF8": "1"}
     process = subprocess.Popen(

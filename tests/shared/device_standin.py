@@ -1,6 +1,6 @@
 """A stand-in for a backend, for tests of the functions on arrays: its arrays say they are on a GPU.
 
-`gpu_standin` stands in for what the CUDA backends launch on; this is a backend by itself.
+`gpu_standin` stands in for the driver below the CUDA backends; this is a backend by itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tcusim.simulate.backend import NUMPY
 
 
 class OnGpu:
-    """An array in the memory of a GPU, which is NumPy's; it tells no NumPy function its values."""
+    """An array in the memory of a GPU, really NumPy's; it gives no NumPy function its values."""
 
     def __init__(self, values: NDArray[Any]) -> None:
         self.values = values
@@ -86,7 +86,7 @@ class Session:
 
 
 class StandIn:
-    """A backend for `OnGpu`; it notes what it prepares, runs and copies."""
+    """A backend for `OnGpu`; it records its preparations, runs and copies."""
 
     title = "a GPU that is none"
 
@@ -142,7 +142,7 @@ class StandIn:
 
 
 def facts_one_by_one(values: NDArray[Any]) -> IntegerFacts:
-    """Return what integers are, by a walk along them."""
+    """Return the facts of integers, by a walk along them."""
     numbers = [int(value) for value in values]
     pairs = list(itertools.pairwise(numbers))
     down = next(((at, a, b) for at, (a, b) in enumerate(pairs) if b < a), None)

@@ -1,4 +1,4 @@
-"""Calls of the array functions, drawn from their signatures, and what each of them must return.
+"""Calls of the array functions, drawn from their signatures, with their expected results.
 
 A call is drawn valid; then, in a part of the cases, one argument is replaced by something odd. A
 valid call of plain options has to return; any other may be refused, with a sentence. Whatever
@@ -64,7 +64,7 @@ ARCHES = (
     "h100",
     "rtx 4090",
 )
-# What has no place in a call.
+# Parameters without a place in a drawn call.
 # fmt: off
 ODD: tuple[Any, ...] = (
     None, -1, 0, 3.5, math.nan, 2**63, -(2**70), "", "hopper ", "no such name", b"x", (), (1, 2),
@@ -77,7 +77,7 @@ ODD: tuple[Any, ...] = (
 
 @dataclass
 class DrawnCall:
-    """A call, what it must return, and whether it may be refused.
+    """A call, its expected result, and whether it may be refused.
 
     exact: the exact results, as Python's integers or as float64. error: how far results may be from
     them. known: False where the paper's programs round partial sums. plain: whether it must return.
@@ -115,7 +115,7 @@ def eps_of(dtype: np.dtype[Any]) -> float:
 
 
 def snapshot(value: Any) -> Any:
-    """Return the bytes of an array, which a call must not change."""
+    """Return the bytes of an array; a call must not change them."""
     return value.tobytes() if isinstance(value, np.ndarray) and value.dtype.kind != "O" else None
 
 
@@ -286,7 +286,7 @@ def drawn_options(draw: st.DrawFn, kind: str) -> dict[str, Any]:
 
 
 def reasons(kind: str, given: np.dtype[Any], keywords: dict[str, Any], size: int) -> Iterator[str]:
-    """Yield why a call of these options may be refused: patterns, one of which the sentence has.
+    """Yield the reasons why a call of these options may be refused, as patterns of sentences.
 
     size: the most elements of a segment; of a product the columns of its right factor.
     """
@@ -300,7 +300,7 @@ def reasons(kind: str, given: np.dtype[Any], keywords: dict[str, Any], size: int
         yield "acc='f16' is for float16 input"
     if acc == "f16" and is_exact:
         yield "acc='f16' rounds after every product"
-    # What is multiplied: any of these pairs will do.
+    # The factors: any of these pairs will do.
     pairs = {
         "float16": [("f16", acc or "f32")],
         "bfloat16": [("bf16", "f32")],
@@ -407,9 +407,9 @@ def _expected(
     segments: tuple[list[int] | None, Array | None],
     family: str,
 ) -> DrawnCall:
-    """Return the call of a sum or scan, and what it must return.
+    """Return the call of a sum or scan, with its expected result.
 
-    arrays: what is given, and NumPy's array of it. segments: offsets, and the elements' order.
+    arrays: the argument, and NumPy's array of it. segments: offsets, and the elements' order.
     """
     a, x = arrays
     given, scans = x.dtype, "cum" in function.__name__
@@ -423,7 +423,7 @@ def _expected(
         if given == np.float64 != result:
             # As NumPy does, the elements are rounded to the type of the computation.
             call.error = call.error + eps_of(result) * size.astype(np.float64)
-    # NumPy refuses what would change the kind of number, and so may we.
+    # NumPy refuses a change of the kind of number, and so may we.
     call.plain = keywords.get("initial") != -2 or given.kind != "u"
     call.plain = keywords.get("initial") != -2 or given.kind != "u"
     call.plain &= family != "special" or result.kind in "fV"
@@ -431,7 +431,7 @@ def _expected(
 
 
 def _order(draw: st.DrawFn, keywords: dict[str, Any], result: np.dtype[Any]) -> None:
-    """Draw the order of a scan, and what it begins with."""
+    """Draw the order of a scan, and its initial value."""
     for flag in ("exclusive", "reverse"):
         if pick(draw, False, (True,)):
             keywords[flag] = True
@@ -471,7 +471,7 @@ def _axis(draw: st.DrawFn, name: str, shape: tuple[int, ...]) -> Any:
 
 
 def _mask(draw: st.DrawFn, shape: tuple[int, ...]) -> Array:
-    """Draw which elements are summed, of the shape of the array or broadcast to it."""
+    """Draw the mask of a sum, of the shape of the array or broadcast to it."""
     kept = shape[draw(st.integers(0, len(shape))) :]
     return np.asarray(np.random.default_rng(draw(st.integers(0, 99))).random(kept) < 0.5)
 
@@ -623,14 +623,14 @@ def per_segment_calls(draw: st.DrawFn, name: str) -> DrawnCall:
 
 
 def _least(dtype: np.dtype[Any]) -> Any:
-    """Return what changes no maximum."""
+    """Return the identity of the maximum."""
     if dtype.kind == "b":
         return False
     return dtype.type(-np.inf) if dtype.kind in "fV" else np.iinfo(dtype).min
 
 
 def _most(dtype: np.dtype[Any]) -> Any:
-    """Return what changes no minimum."""
+    """Return the identity of the minimum."""
     if dtype.kind == "b":
         return True
     return dtype.type(np.inf) if dtype.kind in "fV" else np.iinfo(dtype).max
@@ -690,7 +690,7 @@ def product_calls(draw: st.DrawFn, name: str) -> DrawnCall:
     given, other = (draw(st.sampled_from(FLOATS * 2 + INTEGERS)) for _ in range(2))
     if pick(draw, True, (False,)):
         other = given
-    # An integer beside a float is cast to it, which may not hold it.
+    # An integer beside a float is cast to its type, and may not fit.
     alike = (given.kind in "fV") == (other.kind in "fV")
     family = draw(st.sampled_from(("small", "small", "floats"))) if alike else "small"
     m, k, n = (draw(st.sampled_from((0, 1, 2, 5, 8, 16, 17, 31, 33, 64, 100))) for _ in range(3))
@@ -747,7 +747,7 @@ def product_calls(draw: st.DrawFn, name: str) -> DrawnCall:
 
 # --- Every other function -------------------------------------------------------------------------
 
-# What opens files, fills registries, or takes minutes has tests of its own.
+# Functions that open files, fill registries, or take minutes have tests of their own.
 # fmt: off
 APART = {
     "accuracy_of", "explore", "probe_unit", "read_unit", "register_algorithm", "register_arch",
@@ -893,7 +893,7 @@ def other_calls(draw: st.DrawFn, name: str) -> DrawnCall:
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
-        # A record of fitted numbers, and a callable, which are a matter of types.
+        # A record of fitted numbers, and a callable: both a matter of types.
         if parameter.name in ("fitted", "share", "progress"):
             continue
         needed = parameter.default is parameter.empty

@@ -19,7 +19,7 @@ from drawn import ARCHES, TILES
 from tcusim.algorithms.registry import algorithms
 from tcusim.cli.main import main
 
-# What takes minutes, a GPU or a terminal has tests of its own.
+# Commands that take minutes, a GPU or a terminal have tests of their own.
 APART = {"agree", "bench", "explore", "microbench", "tune", "validate"}
 COMMANDS = tuple(name for name in main.list_commands(click.Context(main)) if name not in APART)
 # fmt: off
@@ -109,7 +109,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
              "--segment-size is of segmented-sum and segmented-cumsum; mat",
              "--sweep takes sizes of its own", "^error: the unit h200 has no tile "),
 }
-# Options without which nothing is computed, and what an option or an argument needs beside it.
+# Required options, and the companions that an option or an argument needs.
 NEEDED = {("explain", "a"), ("explain", "b")}
 BESIDE = {
     "--fused-length": ("--fraction-bits", "12"), "--output-rounding": ("--fraction-bits", "12"),

@@ -143,7 +143,7 @@ def check_twin(twin: Twin) -> str:
     """Compare the bits of a library's call with those of the core's; an odd one may be refused."""
     try:
         found = twin.back(twin.library())
-    # JAX itself refuses what cannot be a constant of a trace.
+    # JAX itself refuses values that cannot be constants of a trace.
     except (InputError, ValueError) as error:
         why = str(error)
     else:

@@ -88,7 +88,7 @@ class SpeaksDlpack:
 
 
 class StandInDriver:
-    """As much of `Driver` as launching takes; it notes what it is asked to do."""
+    """The part of `Driver` that launches need; it records its calls."""
 
     number_of_sm = 90
     shared = 232448
@@ -190,7 +190,7 @@ def launch_program(
     arguments: Sequence[int],
     compute: Callable[[Program, dict[str, Any]], dict[str, Any]],
 ) -> None:
-    """Compute a program on the memory at addresses, which its kernel is given with scalars."""
+    """Compute a program on the memory at the addresses that its kernel is given with scalars."""
     buffers = (*program.inputs, *program.outputs)
     # Behind the buffers lies the memory for status words, of which the simulator has its own.
     numbers = arguments[len(buffers) + bool(program.status) :]
@@ -285,7 +285,7 @@ LONG = np.random.default_rng(0).integers(-9, 10, 3 * 2**14 + 5).astype(np.float1
 
 
 def in_chunks(operation: str = "cumsum", result: str = "f16") -> LaunchPlan:
-    """Return several launches that sum or scan LONG: chunks by warps, and then what these found."""
+    """Return several launches that sum or scan LONG: chunks by warps, and then the chunks' sums."""
     draft = PlanBuilder(Memory("in", "f16", LONG.size))
     chunks: dict[str, Any] = {"segment_size": 2**14, "masked": True, "combine": "add"}
     few: dict[str, Any] = {"segment_size": 4, "masked": True, "source": "f32"}

@@ -1,4 +1,4 @@
-"""Small programs of random shape and random constants, which are right: bases of planted faults."""
+"""Small correct programs of random shape and random constants: bases of planted faults."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def scratch(name: str, size: int, space: Space, dtype: str = "f32") -> Buffer:
 
 
 class Small:
-    """What one program is made of: its blocks' elements are `turns` x `warps` x `cols`."""
+    """The sizes of one program: its blocks' elements are `turns` x `warps` x `cols`."""
 
     def __init__(self, rng: Rng) -> None:
         self.warps = int(rng.integers(1, 4))
@@ -58,7 +58,7 @@ class Small:
         self.buffers = [self.data, self.out]
 
     def part(self, buffer: Buffer, warp: Index, turn: Index) -> View:
-        """Return what a warp has in one turn, in bounds."""
+        """Return the view of a warp in one iteration, in bounds."""
         place = BLOCK * self.per + turn * (self.warps * self.cols) + warp * self.cols
         inside = Bound(place + COL, LENGTH)
         return View.strided(buffer, place, 1, self.cols, self.cols, 1, (inside,))

@@ -1,4 +1,4 @@
-"""What is proved of outputs for all sizes, as sets of integers: isl decides it exactly.
+"""Proofs about outputs for all sizes, as sets of integers: isl decides them exactly.
 
 islpy is no part of tcusim, nor of its environments: tests skip where it is missing.
 """
@@ -31,7 +31,7 @@ def holds(bounds: tuple[Bound, ...]) -> str:
 
 
 def parameters(program: Program) -> tuple[str, str]:
-    """Return the scalars' names, and what they are: from 0 on, multiples, and a grid of a block."""
+    """Return the scalars' names, and their domains: from 0 on, multiples, and a grid of a block."""
     said = [f"{text_of(program.blocks.index)} > 0"]
     for one in program.scalars:
         said.append(f"{one.name} >= 0 and {one.name} mod {one.multiple_of} = 0")
@@ -79,7 +79,7 @@ def writes_of(program: Program, buffer: Buffer) -> Iterator[tuple[Site, View]]:
 
 
 def compare(isl: Any, program: Program, *, exact: bool) -> list[bool]:
-    """Compare proofs with isl, which knows: what is proved is so, and `exact` if it is if so."""
+    """Compare proofs with isl: all proved facts are true; if `exact`, all are true and proved."""
     known = []
     for buffer in program.outputs:
         found = writers(isl, program, buffer)

@@ -1,4 +1,4 @@
-"""What a test of tcusim.jax does on four devices of a CPU: a script, since XLA makes them once."""
+"""A test of tcusim.jax on four devices of a CPU: a script, since XLA makes them once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LOSSES: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-# Of many bytes: what JAX copies in a thread of its own, all of which may wait for each other.
+# Of many bytes: JAX copies these in threads of its own, and all may wait for each other.
 WIDE = np.random.default_rng(1).standard_normal((4, 8192)).astype(np.float32)
 WIDE_SUMS = tcusim.sum(WIDE, axis=1)
 
@@ -63,7 +63,7 @@ def on_a_mesh(kind: Any) -> None:
     for loss in LOSSES:
         each = np.concatenate([jax.grad(loss)(X[place : place + 2]) for place in range(0, 8, 2)])
         same(parts(jax.grad(loss), rows)(there), each)
-    # What all devices have gets the gradients of all.
+    # An array that all devices have gets the gradients of all.
     by_weight = parts(jax.grad(lambda w, y: (tj.matvec(w, y) ** 2).sum()), PartitionSpec(), rows,
                       out=PartitionSpec())(X[:5], there)  # fmt: skip
     np.testing.assert_allclose(by_weight, 2 * (X[:5] @ X.T) @ X, rtol=1e-3, atol=1e-3)

@@ -1,4 +1,4 @@
-"""Scans of data with infinities and NaN: programs, data, and what NumPy makes of them."""
+"""Scans of data with infinities and NaN: programs, data, and NumPy's results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = NDArray[Any]
 Run = Callable[[Program, Mapping[str, Any]], Mapping[str, Array]]
 
 INF, NAN = np.inf, np.nan
-# What a segment holds, by place; from the end if negative. Rows have 32 elements and tiles 16 (of
+# Non-finite values of a segment, by index; from the end if negative. Rows have 32, tiles 16 (of
 # float64, 8 and 4), panels 1024, chunks 8192.
 PATTERNS: Final[tuple[dict[int, float], ...]] = (
     {0: INF},
@@ -51,7 +51,7 @@ class Case:
 
     @property
     def id(self) -> str:
-        """What pytest calls it."""
+        """Its name in pytest."""
         words = [self.name, str(self.size), *map(str, self.options.values())]
         return "-".join(words)
 
@@ -119,7 +119,7 @@ def inputs_of(case: Case, program: Program) -> tuple[dict[str, Any], dict[str, A
 
 
 def disagreement(case: Case, run: Run, **order: bool) -> str:
-    """Run a case; return what differs from NumPy's infinities and NaN, or from the finite bits."""
+    """Run a case; return differences from NumPy's infinities and NaN, and from the finite bits."""
     program = case.program(**order)
     spoiled, finite = inputs_of(case, program)
     got, usual = (run(program, inputs)["out"] for inputs in (spoiled, finite))

@@ -1,4 +1,4 @@
-"""Small integers of any length, and what NumPy makes of their segments."""
+"""Small integers of any length, and NumPy's results for their segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests on a GPU share: its unit, the libraries whose arrays are there, and numbers."""
+"""Helpers of tests on a GPU: its unit, the installed array libraries, and numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three small correct programs, and what plants a bug in one of them, for tests of the checks."""
+"""Three small correct programs, and functions that plant bugs in them, for tests of the checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks of a test of tcusim.torch.distributed do: a script, which starts them."""
+"""The ranks of a test of tcusim.torch.distributed: a script that starts them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def same(got: Any, expected: Any) -> None:
 
 
 def of_one(compute: Callable[[], Any]) -> Any:
-    """Return what the first rank computes: the simulator takes its time."""
+    """Return the first rank's result: the simulator takes its time."""
     found = [compute() if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(found)
     return found[0]
@@ -141,7 +141,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "layer_norm": lambda x: tct.layer_norm(x, x.shape[-1]),
 }
 MATRICES: dict[str, Callable[[Any], Any]] = {
-    # Rows of 16 elements: torch computes what a vector register does not fill another way.
+    # Rows of 16 elements: torch computes rows that do not fill a vector register another way.
     "softmax": lambda x: tct.softmax(x, 1),
     "logsumexp": lambda x: tct.logsumexp(x, 1),
     "matmul": lambda x: tct.matmul(x, x.mT),

@@ -19,7 +19,7 @@ def _right(x: Any) -> Any:
 
 
 def _into(call: Callable[..., Any], x: Any, *factors: Any, **more: Any) -> Any:
-    """Return what a call writes to a tensor that it makes longer."""
+    """Return the result of a call that writes to a tensor and makes it longer."""
     return call(*factors or (x,), out=x.new_empty(0), **more)
 
 
@@ -32,7 +32,7 @@ def _stacks(x: Any) -> tuple[Any, Any]:
 
 
 def _rows(x: Any, call: Callable[[Any], Any]) -> Any:
-    """Return what a call returns of each row."""
+    """Return the results of a call on each row."""
     return torch.stack([call(row) for row in x])
 
 
@@ -69,7 +69,7 @@ CALLS: Final[dict[str, Callable[[Any], Any]]] = {
     "_log_softmax.out": lambda x: _into(torch.log_softmax, x, dim=1),
     "native_layer_norm": lambda x: F.layer_norm(x, (COLUMNS,), _right(x)[:, 0], _right(x)[:, 1]),
     "_fused_rms_norm": lambda x: F.rms_norm(x, (COLUMNS,), _right(x)[:, 0]),
-    # What a row's gradient is, by a norm over two axes.
+    # A row's gradient, by a norm over two axes.
     "_fused_rms_norm_backward": lambda x: F.rms_norm(x.reshape(-1, 4, 24), (4, 24)),
 }  # fmt: skip
 

@@ -1,7 +1,7 @@
-"""Whether a program is wrong, by running it: accesses are recorded as they happen, none is proved.
+"""An oracle that runs a program to find its faults: it records accesses, and proves nothing.
 
-The simulator runs it unverified, with what no step wrote poisoned. Of each step that runs, the
-elements that it touches are compared with what the same and other warps touched before.
+The simulator runs it unverified, with unwritten elements poisoned. The elements that each step
+touches are compared with those that the same and other warps touched before.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ NEVER = -1
 
 
 class Broken(Exception):
-    """A run did what a program must not do."""
+    """A run broke a rule of programs."""
 
 
 class Recorder:
-    """A watcher that raises Broken: two writers, races, reads of what nobody wrote."""
+    """A watcher that raises Broken: two writers, races, reads of unwritten elements."""
 
     def __init__(self, state: State) -> None:
         self.program = state.program
@@ -66,7 +66,7 @@ class Recorder:
             self.written[one.name] = np.zeros((owners, size), bool)
 
     def __call__(self, event: Event) -> None:
-        """Compare what a step touched."""
+        """Compare the elements that a step touched."""
         if isinstance(event.step, Sync):
             self.sync(event)
             return
@@ -127,7 +127,7 @@ class Recorder:
             raise Broken(f"{path}: two warps write {name}")
 
     def shared(self, path: str, name: str, by_lanes: bool, reads: Any, writes: Any) -> None:
-        """Refuse races and reads of what was not written, in shared memory; each is (E,) x 3."""
+        """Raise an error for races and unwritten reads in shared memory; each is (E,) x 3."""
         buffer = self.program.buffer(name)
         count = self.program.warps if buffer.space is Space.SHARED else 1
         owner = [warp // count for warp, _, _ in (reads, writes)]
@@ -235,7 +235,7 @@ def inputs_for(program: Program, length: int, rng: np.random.Generator) -> dict[
 def fault_of(
     program: Program, original: Program, rng: np.random.Generator, most: int = 9
 ) -> str | None:
-    """Return what a run does that it must not, or None if no run of some sizes does.
+    """Return the fault of a run, or None if no run of some sizes has one.
 
     Inputs are 1, so that NaN comes of unwritten memory alone; in one run some of them are infinite,
     so that branches on data are taken.

@@ -88,7 +88,7 @@ class Oracle:
 
 
 def _by_halves(rows: Array, *, reverse: bool) -> tuple[Array, Array]:
-    """Return prefix sums of rows, and their sums: each half's, and what comes first to the other's.
+    """Return prefix sums of rows, and their sums, by halves: the first's sum is added to the other.
 
     Zeros behind a row make it a power of 2 long.
     """
@@ -124,9 +124,9 @@ def in_pairs(values: Array) -> Array:
 
 
 def preceding(totals: Array, reverse: bool, initial: Any) -> Array:
-    """Return what precedes each row in the order of the scan, given the rows' totals.
+    """Return the exclusive prefix of each row in the order of the scan, given the rows' totals.
 
-    initial: what precedes them all, and begins the running sum of groups.
+    initial: the prefix of the first row, and the start of the running sum of groups.
     """
     panels = cut(totals, ROWS)
     chunks = cut(in_pairs(panels), PANELS)
@@ -143,7 +143,7 @@ def preceding(totals: Array, reverse: bool, initial: Any) -> Array:
 
 
 def _in_turn(values: Array, initial: Any = 0) -> Array:
-    """Sum what precedes each value in its row, one after the other, beginning with `initial`."""
+    """Return each value's exclusive prefix in its row, sequentially, beginning with `initial`."""
     result = np.zeros_like(values)
     result[:, :1] += result.dtype.type(initial)
     for i in range(1, values.shape[1]):
@@ -152,7 +152,7 @@ def _in_turn(values: Array, initial: Any = 0) -> Array:
 
 
 def _in_tree(groups: Array, count: int, reverse: bool) -> Array:
-    """Sum what precedes each chunk in its group, in pairs, the other chunks being zeros."""
+    """Return each chunk's exclusive prefix in its group, in pairs, the other chunks being zeros."""
     number = np.arange(CHUNKS)
     result = np.zeros_like(groups)
     for i in range(min(count, CHUNKS)):
@@ -161,7 +161,7 @@ def _in_tree(groups: Array, count: int, reverse: bool) -> Array:
 
 
 def _by_doubling(values: Array) -> Array:
-    """Sum what precedes each value in its row, by distances 1, 2, 4 and so on."""
+    """Return each value's exclusive prefix in its row, by distances 1, 2, 4 and so on."""
     width = values.shape[1]
     result = values.copy()
     distance = 1

@@ -1,4 +1,4 @@
-"""What a reader meets in a browser: each page of a site in two widths, light and dark."""
+"""A site in a browser, as a reader sees it: each page in two widths, light and dark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDTHS = (1440, 390)
 SCHEMES = ("light", "dark")
 LEAST_TEXT = 11
 
-# What page scripts may ask for: the site itself, and what they hold.
+# The requests that page scripts may make: to the site itself, and for embedded data.
 _OWN = ("data:", "blob:", "about:")
 
 # By how much the page is wider than its window, and the sizes of text in drawings.
@@ -63,7 +63,7 @@ def served(folder: Path) -> Iterator[str]:
 
 
 def faults_of(browser: Browser, home: str, page: str, axe: str) -> Iterator[str]:
-    """Open a page in every width and scheme, and yield what is wrong with it.
+    """Open a page in every width and scheme, and yield its faults.
 
     axe: the script of axe-core; empty if there is none.
     """
@@ -81,7 +81,7 @@ def faults_of(browser: Browser, home: str, page: str, axe: str) -> Iterator[str]
 
 
 def _asked(browser: Browser, home: str) -> Iterator[str]:
-    """Yield requests to elsewhere, what was not there, and errors of scripts."""
+    """Yield requests to elsewhere, missing files, and errors of scripts."""
     for url in browser.requests():
         if not url.startswith((home, *_OWN)):
             yield f"asks {url}"

@@ -27,7 +27,7 @@ class Driver:
         self.app, self.pilot = app, pilot
 
     async def press(self, *keys: str) -> None:
-        """Press keys, each after what the one before has begun is done."""
+        """Press keys, each after the action of the one before is done."""
         for key in keys:
             await self.pilot.press(key)
             await self.settle()
@@ -52,7 +52,7 @@ class Driver:
         return self.frame.number, self.frame.path
 
     def text(self, name: str) -> str:
-        """Return what a line, or a dialog, says."""
+        """Return the text of a line, or of a dialog."""
         found = self.app.screen.query_one(name, Static)
         return str(found.render())
 

@@ -39,7 +39,7 @@ _SEGMENTED: dict[str, Any] = {"segment_size": 100, "warps": 2}
 
 @dataclass(frozen=True)
 class Tapped:
-    """A program, its tile with types, and the kind of its input. length: what its scalars are."""
+    """A program, its tile with types, and the kind of its input. length: of its scalars."""
 
     algorithm: Algorithm
     column: Column
@@ -88,7 +88,7 @@ def _case(row: Algorithm, number: int, column: Column) -> Tapped:
 
 
 def traces_of(case: Tapped, backend: str | Backend, arch: str | None = None) -> tuple[Trace, Trace]:
-    """Return what all warps of the first and of the last block do, on a backend and simulated."""
+    """Return traces of all warps of the first and the last block, on a backend and simulated."""
     inputs = case.inputs
     scalars = bind_scalars(case.program, {name: np.size(array) for name, array in inputs.items()})
     blocks = {0, case.program.grid(scalars) - 1}

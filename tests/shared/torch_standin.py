@@ -1,6 +1,6 @@
 """As much of torch, eager and on the CPU, as `tcusim.torch` needs to compute values: NumPy does it.
 
-`tcusim.torch` itself, and the simulator, are the real ones. What torch adds is not here: autograd,
+`tcusim.torch` itself, and the simulator, are the real ones. The rest of torch is missing: autograd,
 compilation, vmap and devices. A tensor that asks for a gradient goes the way that torch records.
 """
 
@@ -59,7 +59,7 @@ class Device(NamedTuple):
 
 
 def _computed(function: Callable[..., Any], *given: Any, **more: Any) -> Tensor:
-    """Return a tensor of what NumPy computes; a Python number has the type of the tensors."""
+    """Return a tensor of NumPy's result; a Python number has the type of the tensors."""
     tensors = [one for one in given if isinstance(one, Tensor)]
     # Neither library of the two warns where the other does.
     with np.errstate(all="ignore"):
@@ -186,7 +186,7 @@ def _finfo(dtype: DType) -> SimpleNamespace:
 
 
 class _Library:
-    """Operators, of which only the kernels are kept."""
+    """Operators; only their kernels are kept."""
 
     def __init__(self, ops: SimpleNamespace) -> None:
         self.ops = ops

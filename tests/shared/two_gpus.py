@@ -85,7 +85,7 @@ class Gpus:
         return cubins
 
     def launch(self, device: int, number: int, blocks: int, words: Any) -> None:
-        """Compute what a kernel does, in the memory whose addresses it is given."""
+        """Compute the results of a kernel, in the memory at the addresses that it is given."""
         kernel = self.kernels[number]
         try:
             if isinstance(kernel, PlainKernel):
@@ -102,15 +102,15 @@ class Gpus:
             arch = arch_name(device_sm(device)) or ""
             arguments = words[: len(kernel.arguments)]
             launch_program(kernel.program, arguments, lambda *given: run_numpy(*given, arch=arch))
-        # What is raised here, nobody sees.
+        # An error raised here is lost.
         except BaseException as error:
             self.failures.append(f"{kernel.name}: {error!r}")
 
-    # --- What happened -----------------------------------------------------------------------
+    # --- Records -----------------------------------------------------------------------------
 
     @property
     def complaints(self) -> str:
-        """What was wrong with calls of the driver, and in launches."""
+        """The faults of calls of the driver, and of launches."""
         said: bytes = self.library.two_gpus_complaints()
         return said.decode() + "\n".join(self.failures)
 
@@ -125,7 +125,7 @@ class Gpus:
         return tuple(map(self.library.two_gpus_allocations, (0, 1)))
 
     def reset(self) -> None:
-        """Forget what happened."""
+        """Clear the records."""
         self.failures.clear()
         self.library.two_gpus_reset()
 

@@ -1,4 +1,4 @@
-"""What must hold on two GPUs: run by test_two_gpus.py, in a process with the stand-in for them."""
+"""Checks on two GPUs: run by test_two_gpus.py, in a process with the stand-in for them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def gpus(standing_in: Gpus, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
 
 
 def address_of(array: Any) -> int:
-    """Return where an array begins."""
+    """Return the address of an array."""
     if isinstance(array, Tensor):
         return array.data_ptr()
     address: int = array.__cuda_array_interface__["data"][0]
@@ -354,7 +354,7 @@ def test_a_result_says_by_dlpack_where_it_is(gpus: Gpus, device: int) -> None:
 
 
 class SpeaksDlpack:
-    """What has DLPack alone, and notes which GPU is current when it is asked."""
+    """An array with DLPack only; it records the current GPU of each call."""
 
     def __init__(self, result: Any) -> None:
         self.result = result

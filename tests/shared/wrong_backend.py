@@ -1,4 +1,4 @@
-"""A backend that computes wrongly on purpose, for tests of what finds it."""
+"""A backend that computes wrongly on purpose, for tests of its detection."""
 
 from __future__ import annotations
 

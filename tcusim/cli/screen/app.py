@@ -1,4 +1,4 @@
-"""The screen itself: which step it shows, and what the keys do."""
+"""The screen itself: the step that it shows, and the actions of the keys."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _END: Final = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What the screen shows first.
+    """The first view of the screen.
 
     start: the step. cell: row and column of the cursor. hexadecimal: whether numbers are bits.
     """
@@ -57,17 +57,17 @@ class StepApp(App[None]):
     Parameters
     ----------
     warps : Warps
-        What can be watched.
+        The warps that can be traced.
     steps : Steps
         Those of the warp to begin with.
     opening : Opening
-        What it shows first.
+        The first view.
     breakpoints : sequence of Breakpoint
         Where to stop.
     only : sequence of str
         The kinds of steps to show; empty is all.
     beside : Beside, optional
-        What the simulator does where a backend ran the program.
+        The simulator's steps, where a backend ran the program.
     """
 
     CSS = STYLE
@@ -99,7 +99,7 @@ class StepApp(App[None]):
         self.beside, self.shows_simulator = beside, False
         self.cursor = Cursor(opening.cell)
         self.frame: Frame | None = None
-        # What is being looked for beside the screen, and what to say if it is not there.
+        # The target of a search in the background, and the message if it is not found.
         self.search: Iterator[Frame | None] | None = None
         self._missing = ""
         self._start = opening.start
@@ -188,7 +188,7 @@ class StepApp(App[None]):
         if action in ("quit", "help_quit"):
             return True
         if len(self.screen_stack) > 1:
-            # What is in front has keys of its own.
+            # A dialog in front has keys of its own.
             return False
         return self.search is None or action in ("stop", "help")
 
@@ -391,7 +391,7 @@ class StepApp(App[None]):
         self._look(found, f"no step differs {'before this' if count < 0 else 'from here on'}")
 
     def action_simulator(self) -> None:
-        """Show what the simulator does at this step, or what the backend does."""
+        """Show the simulator's tiles at this step, or the backend's."""
         if self.beside is None:
             self._say("the simulator ran this; --backend shows another beside it")
             return
@@ -419,7 +419,7 @@ class StepApp(App[None]):
         self._draw()
 
     def action_help(self) -> None:
-        """Show the keys, and what the marks mean."""
+        """Show the keys, and the meaning of the marks."""
         self._read("Keys", HELP)
 
     def _read(self, title: str, text: Text) -> None:
@@ -470,7 +470,7 @@ class StepApp(App[None]):
         self._point()
 
     def _title(self) -> None:
-        """Say what is shown."""
+        """State the current view."""
         frame, steps, about = self.frame, self.steps, self.warps.about
         last = "" if steps.last is None else f" of {steps.last}"
         where = f"step {frame.number}{last}" if frame is not None else "no step"

@@ -1,4 +1,4 @@
-"""Which cell of a step the cursor is on; it stays where it is from step to step."""
+"""The cell of a step under the cursor; it stays in place from step to step."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["Cursor"]
 class Cursor:
     """A cell that a user chose, in whatever step is shown.
 
-    It is in the tile that is to a step what the chosen one was, such as b; where there is none, in
-    the tile that the step writes. In a tile that is too small it is on the last row or column, and
+    It is in the tile with the role of the chosen one, such as b; if a step has none, in the tile
+    that the step writes. In a tile that is too small it is on the last row or column, and
     comes back in the next that is larger.
     """
 
@@ -25,7 +25,7 @@ class Cursor:
         self._part = ""
 
     def spot(self, frame: Frame) -> Spot:
-        """Return where it is in a step."""
+        """Return its cell in a step."""
         tiles = _tiles(frame)
         if not tiles:
             return Spot(0, 0, 0)

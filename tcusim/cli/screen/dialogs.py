@@ -1,4 +1,4 @@
-"""What comes in front of the screen: a line to fill in, the breakpoints, a text to read."""
+"""Dialogs in front of the screen: a line to fill in, the breakpoints, a text to read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 class Asking(ModalScreen[Result]):
-    """Has a line to fill in; what is typed before it is there is not lost."""
+    """Has a line to fill in; keys typed before it is mounted are not lost."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave")]
 
@@ -79,7 +79,7 @@ class Prompt(Asking[str | None]):
             yield Static(self._hint, id="remark", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Leave with a good answer; say what is wrong with a bad one."""
+        """Leave with a good answer; explain the error of a bad one."""
         text = event.value.strip()
         if not text:
             self.dismiss(None)
@@ -123,7 +123,7 @@ class Breakpoints(Asking[tuple[Breakpoint, ...]]):
         return "\n".join(lines) or "none yet"
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Add or take away what was named; leave if nothing was."""
+        """Add or remove the named breakpoint; leave if none was named."""
         if not event.value.strip():
             self.action_leave()
             return
@@ -143,12 +143,12 @@ class Breakpoints(Asking[tuple[Breakpoint, ...]]):
         event.input.value = ""
 
     def action_leave(self) -> None:
-        """Leave with what is there."""
+        """Leave with the current breakpoints."""
         self.dismiss(tuple(self._breakpoints))
 
 
 class Reading(Screen[None]):
-    """A text to read, which scrolls."""
+    """A text to read, with scrolling."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,e,enter,question_mark", "leave", "Back"),

@@ -17,9 +17,9 @@ from tcusim.simulate.frames import Frame, Tile
 
 __all__ = ["MARKS", "Block", "Look", "Picture", "Spot", "picture_of"]
 
-# How a cell looks. What is more telling comes first: a cell has one look.
+# Styles of cells, by priority: a cell has one style.
 Look: TypeAlias = Literal["outside", "nan", "changed", "zero", "constant", "other"]
-# What stands to the right of a cell, so that nobody needs colours; of NaN where its bits are shown.
+# Marks to the right of a cell, so that colours are not needed; of NaN where its bits are shown.
 MARKS: Final[dict[Look, str]] = {"changed": "*", "nan": "?"}
 
 # Columns between two tiles, lines of a tile's head, and lines between two rows of tiles.
@@ -38,7 +38,7 @@ _PLACES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A cell: of which tile of the step, counting those read and then those written; where."""
+    """A cell: the index of its tile in the step, read tiles before written ones; row and column."""
 
     tile: int
     row: int
@@ -65,7 +65,7 @@ class Block:
     looks: tuple[Look, ...]
 
     def mark(self, number: int) -> str:
-        """Return what stands to the right of a cell."""
+        """Return the mark to the right of a cell."""
         look = self.looks[number]
         if look == "changed" and self.tile.changed.all():
             # The head says so.

@@ -1,4 +1,4 @@
-"""The panes of the screen: the listing, the tiles, memory. Each draws what it is given."""
+"""The panes of the screen: the listing, the tiles, memory. Each draws its arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ListingPane", "MemoryPane", "TilesPane", "bar_of", "scrolled"]
 
 # Lines of the listing that are kept in view around the current one.
 _AROUND: Final = 2
-# What a cell of a strip stands for.
+# The meaning of a cell of a strip.
 _READ, _WRITTEN, _REST = "▒", "█", "·"
 
 
@@ -62,7 +62,7 @@ class ListingPane(ScrollView, can_focus=False):
         self.refresh()
 
     def line_text(self, number: int) -> str:
-        """Return a line as it is shown, with what a loop's variable is."""
+        """Return a line as it is shown, with the value of a loop's variable."""
         path, text = self._lines[number]
         sign = "▶" if number == self._at else "●" if path in self._stops else " "
         variables = loops_around(path, self._about.lines)
@@ -139,14 +139,14 @@ class TilesPane(ScrollView, can_focus=False):
             offset = self.scroll_offset
             left = scrolled(round(offset.x), size.width, (block.x, block.width), (x, block.cell))
             top = scrolled(round(offset.y), size.height, (block.y, block.height), (y, 1))
-            # What fits as a whole does not move.
+            # A tile that fits as a whole does not move.
             left = 0 if self._picture.width <= size.width else left
             top = 0 if self._picture.height <= size.height else top
             self.scroll_to(left, top, animate=False, immediate=True, force=True)
         self.refresh()
 
     def notify_style_update(self) -> None:
-        """Forget the styles, which have changed."""
+        """Forget the styles; they have changed."""
         super().notify_style_update()
         self._styles.clear()
 
@@ -201,7 +201,7 @@ class TilesPane(ScrollView, can_focus=False):
             # To ask for one takes long, and every cell does.
             found = self.rich_style
             if name:
-                # What is laid over a cell leaves it its own colour.
+                # An overlay on a cell keeps the cell's own colour.
                 partial = name in ("cursor", "related")
                 found = self.get_component_rich_style(f"tiles--{name}", partial=partial)
             self._styles[name] = found
@@ -209,9 +209,9 @@ class TilesPane(ScrollView, can_focus=False):
 
 
 def scrolled(before: int, room: int, whole: tuple[int, int], part: tuple[int, int]) -> int:
-    """Return where to scroll to, so that a part of a tile is seen, and the whole tile if it fits.
+    """Return the scroll offset that shows a part of a tile, and the whole tile if it fits.
 
-    before: where it is. whole, part: where they begin, and their size.
+    before: the current offset. whole, part: their begins and sizes.
     """
     begin, size = whole
     if size > room:
@@ -228,7 +228,7 @@ class MemoryPane(Static, can_focus=False):
         super().__init__(id="memory")
 
     def show(self, frame: Frame, sizes: Mapping[str, int], width: int, lines: int) -> None:
-        """Draw what a step reads and writes, in so many lines."""
+        """Draw the tiles that a step reads and writes, in so many lines."""
         named = [("reads ", tile) for tile in frame.reads if tile.places is not None]
         named += [("writes", tile) for tile in frame.writes if tile.places is not None]
         shown = named if len(named) <= lines else named[: max(0, lines - 1)]
@@ -250,7 +250,7 @@ class MemoryPane(Static, can_focus=False):
 
 
 def bar_of(ranges: Sequence[tuple[int, int]], size: int, width: int, full: str) -> str:
-    """Return a buffer as a strip: what is touched, and the rest of it."""
+    """Return a buffer as a strip: the touched elements, and the rest."""
     size = max(size, *(end for _, end in ranges), 1) if ranges else max(size, 1)
     cells = [_REST] * width
     for begin, end in ranges:

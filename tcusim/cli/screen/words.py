@@ -11,7 +11,7 @@ from tcusim.machine.accounts.text import rows_of
 
 __all__ = ["HELP", "KEYS", "LEGEND_LINE", "STYLE", "explained"]
 
-# The keys, what they do, in words, and whether nothing else may take them.
+# The keys, their actions in words, and whether nothing else may take them.
 KEYS: Final[tuple[tuple[str, str, str, bool], ...]] = (
     ("right,down,n,space,enter", "step(1)", "next step", False),
     ("left,up,p,backspace", "step(-1)", "previous step", False),
@@ -100,7 +100,7 @@ HELP: Final = _help()
 
 
 def explained(told: Explanation) -> Text:
-    """Return what `Explanation.to_text` has, with the digits that are lost marked."""
+    """Return the text of `Explanation.to_text`, with the lost digits marked."""
     styles = {"title": "bold", "lost": "bold red", "": ""}
     text = Text()
     for row in rows_of(told.accounts):
