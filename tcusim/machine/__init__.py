@@ -82,17 +82,16 @@ def mma(
     """Multiply-accumulate tiles, d = a @ b + c, with the bits that a GPU's tensor core returns.
 
     Products are summed in the groups of that architecture, k ascending: aligned to the largest
-    exponent, cut, added exactly and rounded once for each group. Source: [KHATTAK25], [MMASIM25];
-    recorded from an H200 for ``arch="hopper"``, and the page Numerics tells of the others.
+    exponent, truncated, added exactly and rounded once for each group. Source: [KHATTAK25],
+    [MMASIM25]; recorded from an H200 for ``arch="hopper"``; the page Numerics documents the others.
 
     Parameters
     ----------
     a : array_like (..., m, k), ab
-        Left operand; leading dimensions broadcast as in `numpy.matmul`. Where k is more than the
-        tiles of a unit of the user's own have, one mma of a tile follows the other. bf16, e4m3 and
-        e5m2 arrays are those of ``ml_dtypes``, or float32 arrays of values that the type holds. A
-        tf32 array is float32 and cut to 10 fraction bits: libraries round before, as
-        `predict_matmul` does.
+        Left operand; leading dimensions broadcast as in `numpy.matmul`. If k exceeds the tiles of a
+        user-defined unit, one mma of a tile follows the other. bf16, e4m3 and e5m2 arrays are those
+        of ``ml_dtypes``, or float32 arrays of values of the type. A tf32 array is float32 and
+        truncated to 10 fraction bits: libraries round before, as `predict_matmul` does.
     b : array_like (..., k, n), ab
         Right operand.
     c : array_like (..., m, n), acc, optional
@@ -105,25 +104,25 @@ def mma(
         f64, s8, u8, e4m3 or e5m2; ieee and exact also
         take f32. Of 8-bit floats of two types ``"e5m2.e4m3"``, a's and b's.
     acc : str, optional
-        Element type of c and d, by default f32, or what it accumulates `ab` in: f32, f16, f64
-        (for f64) or s32 (for s8 and u8).
+        Element type of c and d, by default f32, or the accumulator type of `ab`: f32, f16, f64 (for
+        f64) or s32 (for s8 and u8).
     family : {"", "wmma", "mma.sync", "wgmma", "tcgen05"}
-        The instruction, where those of one architecture differ (tf32 and 8-bit floats); ``""`` is
-        the first of these that takes the types.
+        The instruction, if the instructions of an architecture differ (tf32 and 8-bit floats);
+        ``""`` is the first that takes the types.
 
     Returns
     -------
     array (..., m, n)
-        float32, float16, float64 or int32, as `acc` says.
+        float32, float16, float64 or int32, according to `acc`.
 
     Raises
     ------
     InputError
-        If the shapes do not fit, or an array holds what its type cannot hold.
+        If the shapes do not fit, or an array has values that its type cannot represent.
     UnknownName
         If there is no such architecture or type.
     Unsupported
-        If this architecture does not do this, or nobody knows how it does.
+        If this architecture does not support the types, or its arithmetic is unknown.
 
     Examples
     --------
@@ -143,7 +142,7 @@ def mma(
     right = as_values(b, rule.right, name="b")
     addend = None if c is None else as_values(c, rule.acc, name="c")
     depth = _depth(arch, rule)
-    # What is no matrix, or does not fit, is refused there.
+    # Operands that are not matrices, or do not fit, are rejected later.
     k = left.shape[-1] if min(left.ndim, right.ndim) > 1 else 0
     if depth is None or k <= depth or k != right.shape[-2]:
         return from_values(mma_values(left, right, addend, rule), rule.acc)
@@ -155,9 +154,9 @@ def mma(
 
 
 def _depth(arch: str, rule: Rule) -> int | None:
-    """Return how much of k one mma takes: of a unit with arithmetic of its own, its tiles' most.
+    """Return the k of one mma: the maximum over the tiles of a unit with its own arithmetic.
 
-    None where it does not matter, as steps end with the mma.
+    None if irrelevant, as steps end with the mma.
     """
     name = arch_of(arch).name
     unit = next((one for one in registered_units() if one.arch.name == name), None)

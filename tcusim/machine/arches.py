@@ -1,4 +1,4 @@
-"""The architectures that come with tcusim: which arithmetic each generation has, with its source.
+"""The architectures of tcusim: the arithmetic of each generation, with its source.
 
 Keys such as [KHATTAK25] are those of docs/references.md:
 
@@ -10,7 +10,7 @@ Keys such as [KHATTAK25] are those of docs/references.md:
 - [CPG]: NVIDIA, CUDA C++ Programming Guide, technical specifications by compute capability.
 - [GPUS]: NVIDIA, CUDA GPU compute capability.
 - [SASS]: machine code that NVCC 13.0 makes of one instruction, see docs/numerics.md.
-- [H200]: what one NVIDIA H200 returned, see tests/recorded/PROVENANCE.md.
+- [H200]: results of one NVIDIA H200, see tests/recorded/PROVENANCE.md.
 - [H100]: products of torch.mm and torch._scaled_mm (torch 2.11, CUDA 13.0) on one NVIDIA H100.
 """
 
@@ -280,8 +280,8 @@ _GENERATIONS: Final = (
         # [CPG]: 227 on all three.
         shared_kb=227,
         recorded=("b200",),
-        # [PTX]: sm_100 has no wgmma, and tcgen05 in its place. What libraries do to operands is
-        # not known: taken from Hopper.
+        # [PTX]: sm_100 has no wgmma, and tcgen05 in its place. The libraries' conversion of
+        # operands is unknown: taken from Hopper.
         library="tcgen05",
         tf32="nearest_even",
     ),
@@ -305,7 +305,7 @@ _GENERATIONS: Final = (
 )
 
 
-# Nobody has compared bits of these; what is not said as a rule here is refused.
+# No bits of these have been compared; pairs without a rule here are rejected.
 _BY_DEFINITION: Final = "exact by definition"
 _LATE_C: Final = (
     "it adds c after eight products, aligned and cut toward minus infinity [MMASIM25], which no "

@@ -1,4 +1,4 @@
-"""Between a user's arrays and arrays of values: no bit is lost without being said."""
+"""Conversion between a user's arrays and arrays of values, without silent loss of a bit."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def require_elements(name: str, tensor: Any) -> None:
 
 
 def _bytes_of(tensor: Any) -> tuple[int, int]:
-    """Return how many bytes a tensor's storage has, and how many its elements need."""
+    """Return the bytes of a tensor's storage, and the bytes that its elements need."""
     if not tensor.numel():
         return 0, 0
     last = tensor.storage_offset() + sum(
@@ -118,10 +118,10 @@ def resolved(a: Any) -> Any:
 def as_values(array: ArrayLike, fmt: str | Format, *, name: str = "array") -> Values:
     """Return a user's array as values of an element type; refuse to lose a bit.
 
-    Any real array is taken whose every element the type can hold exactly: an array of the type
+    Accepts any real array with elements that the type represents exactly: an array of the type
     itself (``ml_dtypes`` arrays for bf16, e4m3 and e5m2), a wider one that was rounded before, or
-    nested lists of numbers and Fractions. For tf32 a float32 array is taken as it is and cut to 10
-    fraction bits toward zero, as the tensor core does (recorded from an H200).
+    nested lists of numbers and Fractions. For tf32 a float32 array is truncated to 10 fraction
+    bits, as by the tensor core (recorded from an H200).
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def as_values(array: ArrayLike, fmt: str | Format, *, name: str = "array") -> Va
     fmt : str or Format
         Element type, such as ``"f16"``.
     name : str
-        What an error message calls the array.
+        Name of the array in error messages.
 
     Returns
     -------
@@ -175,7 +175,7 @@ def nearest_values(
     if given.dtype.kind == "f":
         floats = given
     else:
-        # What ml_dtypes has, float32 holds; signalling NaN are nothing to report here.
+        # float32 represents all values of ml_dtypes; signalling NaN are not reported.
         with np.errstate(invalid="ignore"):
             floats = given.astype(np.float64 if given.dtype.kind in "biu" else np.float32)
     with np.errstate(all="ignore"):
@@ -190,7 +190,7 @@ def nearest_values(
 
 
 def round_to_tf32(values: Values, how: Tf32) -> Values:
-    """Return float32 values as tf32: cut toward zero, or rounded to nearest with ties as named.
+    """Return float32 values as tf32: truncated, or rounded to nearest with ties as named.
 
     A NaN stays a NaN.
     """

@@ -48,12 +48,12 @@ _WORTH: Final = 2**29
 _EMIN: Final = -126
 # As in core.cpp: the most lanes at once.
 _LANES: Final = 16
-# What says, beside the library, that its bits are NumPy's.
+# Suffix of the marker beside a library that was tested against NumPy's bits.
 _TESTED: Final = ".tested"
 
 
 class How(ctypes.Structure):
-    """What core.cpp must know of an arithmetic: its struct How."""
+    """The parameters of an arithmetic for core.cpp: its struct How."""
 
     _fields_ = (
         ("length", ctypes.c_int32),
@@ -81,7 +81,7 @@ class _Work(ctypes.Structure):
 
 
 class _Desk:
-    """Room for few tiles of some shapes, whose addresses the library is told once.
+    """Buffers for few tiles of some shapes, with addresses that the library gets once.
 
     To ask an array for its address takes longer than to compute a tile.
     """
@@ -149,7 +149,7 @@ class Core(NamedTuple):
     def few(
         self, a: Values, b: Values, c: Values, tiles: int
     ) -> tuple[Float32, NDArray[np.bool_] | None]:
-        """Return a @ b + c of few tiles, and which of them must be computed by others, if any.
+        """Return a @ b + c of few tiles, and a mask of the tiles to compute otherwise, if any.
 
         a: (W or 1, m, k), b: (W or 1, k, n), c: (W or 1, m, n), in any order of memory; W tiles.
         The results are room that the next call takes again.
@@ -207,8 +207,7 @@ class Core(NamedTuple):
 def core(how: How, work: int, test: Test) -> Core | None:
     """Return the compiled steps of an arithmetic; None if NumPy is to do them.
 
-    work: multiply-adds of this call. test: says what is wrong with newly compiled steps, if
-    anything.
+    work: multiply-adds of this call. test: returns the fault of newly compiled steps, if any.
 
     Raises
     ------
@@ -245,12 +244,12 @@ def fields_of(ab: Format, acc: Format, how: Fused, *, pattern: bool) -> How | No
     )
 
 
-# Takes what makes a core of an arithmetic, and says what is wrong with it, if anything.
+# A test of compiled steps: takes a factory of cores, and returns a fault or None.
 Test: TypeAlias = Callable[[Callable[[How], Core]], str | None]
 
 
 class _State:
-    """What a process knows of the compiled steps."""
+    """A process's state of the compiled steps."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -324,7 +323,7 @@ def _built(test: Test) -> Any:
 
 
 def _wrong_half(library: Any) -> str | None:
-    """Say which half is not widened as NumPy does, if one is."""
+    """Return a description of the first half not widened as by NumPy, or None."""
     halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
     with np.errstate(invalid="ignore"):
         expected = halves.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Machine code that is kept on disk: where, whether it is whole and ours, who makes it, how much.
+"""A disk cache of machine code: its folder, integrity, ownership, locks and size.
 
 Damaged code gives wrong numbers, and code that another user can write is that user's program. So
 each file ends in a seal (its names and a digest). A file counts as missing unless the seal is
@@ -94,7 +94,7 @@ def _named_folder() -> tuple[Path, str]:
     return Path.home() / ".cache" / "tcusim", "HOME"
 
 
-# What was found out of each folder, by process: a fork has no share in a temporary folder.
+# The usable folder for each folder, by process: a fork does not share a temporary folder.
 _found: Final[dict[tuple[int, Path], Path]] = {}
 
 
@@ -147,7 +147,7 @@ def _is_ours(owner: int) -> bool:
     return not _POSIX or owner in (os.geteuid(), 0)
 
 
-# --- What ---------------------------------------------------------------------------------------
+# --- Code ---------------------------------------------------------------------------------------
 
 # The names in the seals that were found right: a library of many kernels is read once.
 _read: Final[dict[tuple[int, int, int, int], frozenset[str]]] = {}
@@ -300,8 +300,8 @@ def _take_lock(lock: Path, seconds: float, held: contextlib.ExitStack) -> bool:
             # Not on every file system.
             return True
         else:
-            # Who has opened it before will lock what is no longer there, beside who opens a new
-            # one: both look into the cache, where the file is.
+            # A process that opened the lock before will lock a deleted file, while another opens a
+            # new one: both find the finished file in the cache.
             held.callback(_delete, [lock])
             return True
 
@@ -323,8 +323,8 @@ def _remove_leftovers(folder: Path) -> None:
 def _keep_small(folder: Path, nbytes: int) -> None:
     """Delete leftovers, and the files that were not used for longest if all are too large.
 
-    nbytes: written now. To look at all files takes time: a process does so at first, and then for
-    each sixteenth of what there may be.
+    nbytes: written now. Scanning all files takes time: a process does so at first, and then after
+    each sixteenth of the limit.
     """
     _written[folder] = _written.get(folder, _MOST_BYTES) + nbytes
     if _written[folder] < _MOST_BYTES // 16:
@@ -347,7 +347,7 @@ def _keep_small(folder: Path, nbytes: int) -> None:
 
 
 def _age_and_bytes(path: Path) -> tuple[float, int]:
-    """Return when a file or a folder was last used, and its bytes."""
+    """Return the time of last use of a file or folder, and its bytes."""
     try:
         facts = path.lstat()
         inside = path.rglob("*") if stat.S_ISDIR(facts.st_mode) else ()

@@ -76,7 +76,7 @@ class Format:
         The NaN that a GPU's arithmetic writes for this type, as bits of `dtype`; 0 if it keeps
         the NaN that it is given, or none is known.
     array_name : str
-        What NumPy (or ml_dtypes) and torch call the type, such as ``"bfloat16"``.
+        Name of the type in NumPy (or ml_dtypes) and torch, such as ``"bfloat16"``.
     bit_names : tuple of str
         Array types that count as this one, because they carry its bits: some libraries have no
         bf16.
@@ -122,9 +122,9 @@ class Format:
 
     @property
     def unwritten(self) -> float | int:
-        """What memory holds that nothing was written to: NaN; of integers, each byte is 0x80.
+        """Fill value of unwritten memory: NaN; for integers, each byte is 0x80.
 
-        So it is on every engine: a large negative number, or 128 of u8.
+        It is the same on every engine: a large negative number, or 128 for u8.
         """
         if self.is_float:
             return math.nan
@@ -198,7 +198,7 @@ _ROWS: Final = (
 
 FORMATS: Final[dict[str, Format]] = {row.name: row for row in _ROWS}
 
-# A float32 array is one of f32: tf32 is what a tensor core makes of it.
+# A float32 array is of type f32: the tensor core converts it to tf32.
 BY_ARRAY_NAME: Final[dict[str, Format]] = {
     row.array_name: row for row in _ROWS if row.name != "tf32"
 }
@@ -252,7 +252,7 @@ def unwritten_values(shape: int | tuple[int, ...], fmt: str | Format) -> Values:
 
 
 def to_memory(values: Values, fmt: str | Format) -> Values:
-    """Return values as they lie in GPU memory: bf16 as its 16 bits, others as they are."""
+    """Return values as stored in GPU memory: bf16 as its 16 bits, others unchanged."""
     target = format_of(fmt)
     if target.memory_dtype == values.dtype:
         return np.ascontiguousarray(values)
@@ -264,7 +264,7 @@ def to_memory(values: Values, fmt: str | Format) -> Values:
 
 
 def from_memory(memory: Values, fmt: str | Format) -> Values:
-    """Return what lies in GPU memory (of the type's `memory_dtype`) as values."""
+    """Return elements of GPU memory (of the type's `memory_dtype`) as values."""
     if format_of(fmt).name != "bf16":
         return memory
     return (memory.astype(np.uint32) << np.uint32(16)).view(np.float32)
@@ -302,7 +302,7 @@ def lowest_power(x: Float64) -> Float64:
 def round_to_grid(x: Float64, fraction_bits: int, emin: int, rounding: Rounding) -> Float64:
     """Round finite x to `fraction_bits` after the leading bit, or below 2**emin; exponents unbound.
 
-    Above, the range has no end: a caller turns what is too large into what it wants.
+    The range has no upper end: the caller handles overflow.
     """
     quantum = np.maximum(leading_power(x), 2.0**emin) * 2.0**-fraction_bits
     steps = x / quantum

@@ -46,7 +46,7 @@ def fused_values(
     given_a, given_b = a, b
     if how.flush_inputs:
         a, b = _flush(a, left), _flush(b, right)
-    # What is a subnormal of 8 bits is none in fp16.
+    # A subnormal of an 8-bit type is normal in fp16.
     if how.register_halves:
         left = right = FORMATS["f16"]
     aligned = watch is None and are_aligned_whole(how, acc, a.shape[2], largest)
@@ -84,7 +84,7 @@ def _instructions(k: int, how: Fused) -> Iterator[list[slice | list[int]]]:
 
 
 def _numbers(terms: slice | list[int], k: int) -> Sequence[int]:
-    """Return the numbers of a step's products."""
+    """Return the indices of a step's products."""
     return range(k)[terms] if isinstance(terms, slice) else terms
 
 

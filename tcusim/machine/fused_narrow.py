@@ -1,13 +1,13 @@
 """The fused step on numbers of 4 bytes: the bits of `fused`, several times as fast.
 
 Products of two narrow floats are exact in float32, and so is a product times 2**(F - E). Its
-conversion to int32 is the cut of the alignment, and the sum of a step is a sum of int32. Tiles go
-last, so that every operation is one long loop. A constant operand of zeros and ones needs no
-product, and no sum of what it leaves out; outputs that are alike are computed once.
+conversion to int32 is the truncation of the alignment, and the sum of a step is a sum of int32.
+Tiles are the fastest axis, so that every operation is one long loop. A constant operand of zeros
+and ones needs no products, and no sums of masked terms; equal outputs are computed once.
 
-What does not fit is left out and named: tiles with an infinity or a NaN, and those in which some E
-is so small or so large that a number above would leave the range of a normal float32. `fused` has
-the definition of a step, and computes those.
+Unsuitable tiles are left out and reported: tiles with an infinity or a NaN, or with an E so small
+or so large that a number above would leave the range of a normal float32. `fused` has the
+definition of a step, and computes those.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _BIAS: Final = 127
 _OUTPUTS: Final = 2**16
 # Rows, and columns, of a block of outputs of a large tile.
 _BLOCK: Final = 256
-# Up to so many products at once, a call of a function takes longer than what it does.
+# Number of products up to which the overhead of a call exceeds its work.
 _FEW: Final = 2**15
 
 
 class _Columns(NamedTuple):
-    """Which columns of a product with a pattern are computed, and how the others follow from them.
+    """The computed columns of a product with a pattern, and the sources of the others.
 
     numbers: the columns that are computed, by their numbers in the pattern. steps: the terms of
     each fused step, and for each term the runs of these columns that it is part of. source: for
@@ -93,7 +93,7 @@ class NarrowUnit:
         """Multiply-accumulate tiles, none of them empty, and say which are left out, if any.
 
         a: (W, m, k), b: (W, k, n), c: (W, m, n) -> (W, m, n) acc, and (W,) bool: True for tiles
-        that hold anything. Each W may be 1 instead. What is alike may be a view that repeats it.
+        that hold anything. Each W may be 1 instead. Repeated data may be a broadcast view.
         """
         if has_pattern(a, b):
             return self._by_pattern(a, b[0], c)
@@ -315,7 +315,7 @@ class NarrowUnit:
         total += self._cut(sums * per_unit)
         self._round(total, top, sums)
 
-    # --- What both do -----------------------------------------------------------------------------
+    # --- Common to both ---------------------------------------------------------------------------
 
     @cached_property
     def _is_wide(self) -> bool:
@@ -356,7 +356,7 @@ class NarrowUnit:
         return (field - top.view(np.uint32)).view(np.float32)
 
     def _cut(self, scaled: Float32, out: Int32 | None = None) -> Int32:
-        """Return terms as whole units, and lose what is below."""
+        """Return terms truncated to whole units."""
         if self.how.alignment == "rne":
             scaled = np.rint(scaled)
         if out is None:
@@ -412,7 +412,7 @@ def _columns_are_alike(c: Values) -> bool:
 def _columns_of(
     marks: bytes, shape: tuple[int, int], length: int, *, alike: bool, keep: bool
 ) -> _Columns:
-    """Return what is to be computed of a product with a pattern.
+    """Return the columns to compute of a product with a pattern.
 
     marks: the pattern (k, columns) as bytes of bool. alike: whether columns with the same pattern
     have the same sums. keep: whether columns without a mark keep theirs.
@@ -434,7 +434,7 @@ def _columns_of(
 
 
 def _runs(marks: NDArray[np.bool_]) -> tuple[slice, ...]:
-    """Return where marks stand, as slices."""
+    """Return the runs of marks, as slices."""
     edges = np.flatnonzero(np.diff(marks.astype(np.int8), prepend=0, append=0))
     return tuple(slice(int(a), int(b)) for a, b in edges.reshape(-1, 2))
 
@@ -489,7 +489,7 @@ _TEST_ROWS: Final = 13
 
 
 def _first_difference(make: Callable[[How], Core]) -> str | None:
-    """Say where compiled steps differ from NumPy's on numbers of many sizes; None if nowhere."""
+    """Return the first difference of compiled steps from NumPy's on many sizes, or None."""
     rng = np.random.default_rng(0)
     for ab, acc, how in _TESTED:
         unit = NarrowUnit(FORMATS[ab], FORMATS[acc], how)

@@ -1,10 +1,10 @@
-"""Matrix products in the orders in which libraries add them, and which of these gave some result.
+"""Matrix products in the summation orders of libraries, and the search for a result's order.
 
-A tensor core fixes how one step adds. A library fixes which instruction is used, what becomes of
-float32 operands, and which steps follow each other, and so the bits of a product depend on its
-kernel as well: one accumulator for all of k, several that are added in the end (split-K, sliced-K),
-or one that is emptied now and then. Kernels for operands that are not aligned add in shorter steps,
-and take what the last tile would have too few of first.
+A tensor core fixes the addition of one step. A library chooses the instruction, the conversion of
+float32 operands, and the order of the steps. The bits of a product therefore also depend on its
+kernel: one accumulator for all of k, several that are added in the end (split-K, sliced-K), or one
+that is flushed now and then. Kernels for unaligned operands add in shorter steps, and add the
+remainder of k first.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Between = Literal["accumulator", "result"]
 # So many rows and columns, at most, are looked at to tell orders apart. A few outputs tell most
 # float32 results apart, and leave more of float16.
 _SAMPLES: Final = (4, 12, 24, 96)
-# Of orders none of which gives all outputs of a sample, so many are looked at again.
+# Number of orders to compare again if no order gives all outputs of a sample.
 _NEAREST: Final = 12
 # Bytes of the widest access.
 _ACCESS: Final = 16
@@ -106,12 +106,12 @@ class GemmOrder:
         If above 0, products that one step sums, fewer than the architecture can: 8 in a kernel of
         m16n8k8 instructions, which Hopper sums by 8 and m16n8k16 by 16.
     tile : int
-        If above 0, k is read in tiles of so many elements, and what is left over is read first, as
-        CUTLASS 2 does.
+        If above 0, k is read in tiles of `tile` elements, with the remainder first, as in CUTLASS
+        2.
     operands : {"", "cut", "nearest_even", "nearest_away"}
-        How float32 operands become tf32: cut as the instruction alone does, or rounded to nearest
-        before, with ties to even or away from zero. ``""`` is what the architecture's libraries do:
-        ties to even on Hopper, away on Ampere.
+        Conversion of float32 operands to tf32: truncated as by the instruction, or rounded to
+        nearest before, with ties to even or away from zero. ``""`` follows the architecture's
+        libraries: ties to even on Hopper, away on Ampere.
 
     Examples
     --------
@@ -136,7 +136,7 @@ class GemmOrder:
     operands: Tf32 | Literal[""] = ""
 
     def __post_init__(self) -> None:
-        """Refuse what is no order, and two ways to say the same."""
+        """Reject invalid orders, and redundant spellings of the same order."""
         require_int("GemmOrder.parts", self.parts, 1)
         require_int("GemmOrder.slab", self.slab, 0)
         require_int("GemmOrder.every", self.every, 0)
@@ -182,7 +182,7 @@ class GemmOrder:
         return [places[places >= 0] for places in self._places(k)]
 
     def additions(self, k: int) -> tuple[object, ...]:
-        """Return what orders that add alike have in common: sums of terms, and how they join."""
+        """Return a key shared by orders with equal additions: sums of terms, and their tree."""
         parts = self._places(k)
         nested = (self.parts, self.every) if self.every and self.parts > 1 else ()
         if self.every and not nested:
@@ -211,11 +211,11 @@ class GemmOrder:
         return [self._left_over_first(every[at : at + share]) for at in range(0, k, share)]
 
     def _left_over_first(self, terms: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the terms with zeros behind those that no whole tile has, which come first."""
+        """Return the terms with the remainder of the tiles first, padded with zeros."""
         left = terms.size % self.tile if self.tile else 0
         if left == terms.size or not left:
             return terms
-        # What one accumulator adds is the same for fewer zeros, up to a whole step.
+        # An accumulator's result is the same with fewer zeros, up to a whole step.
         whole = self.tile if self.slab or self.every else _LONGEST_STEP
         zeros = np.full(-left % min(whole, self.tile), -1)
         return np.concatenate([terms[:left], zeros, terms[left:]])
@@ -229,12 +229,12 @@ def _ordinal(number: int) -> str:
 def gemm_orders(
     k: int, *, steps: Sequence[int] = (0,), vector: int = 8, usual: bool = False
 ) -> tuple[GemmOrder, ...]:
-    """Return the orders that libraries are known to use for products over so many terms.
+    """Return the orders that libraries are known to use for products over k terms.
 
     One chain, and split-K of 2 to 128 parts as CUTLASS cuts them; an accumulator that is emptied
     every 4 to 512 elements; split-K of 2 to 32 parts of whole tiles, sliced-K of 2 to 16; each with
-    what is left over in its place or first. Of orders that add the same terms in the same order for
-    this k, the simplest alone.
+    the remainder in its place or first. Only the simplest of orders with equal additions for this
+    k.
 
     Parameters
     ----------
@@ -338,7 +338,7 @@ def predict_matmul(
     acc: str = "f32",
     family: str | None = None,
 ) -> Values:
-    """Return a @ b with the bits that a library's kernel returns which adds in this order.
+    """Return a @ b with the bits of a library's kernel that adds in this order.
 
     `tcusim.matmul` has an order of its own, which it keeps for every size; this is for the products
     of others. The order is not known from outside: see `explain_matmul`.
@@ -376,7 +376,7 @@ def predict_matmul(
     UnknownName
         If there is no such architecture or type.
     Unsupported
-        If the architecture does not do this, or nobody knows how it does.
+        If the architecture does not support this, or its arithmetic is unknown.
 
     Examples
     --------
@@ -403,14 +403,14 @@ def explain_matmul(
     family: str | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> GemmMatches:
-    """Find out in which order, and with whose arithmetic, some library added this product.
+    """Find the summation order and the architecture of a library's product.
 
     Parameters
     ----------
     got : array_like (m, n)
-        What the library returned. Its type is that of the result.
+        The library's product, in the type of the result.
     a, b : array_like (m, k), (k, n)
-        What it multiplied, as in `predict_matmul`.
+        Its factors, as in `predict_matmul`.
     arch : str or sequence of str
         Architectures, or GPUs, that may have computed it.
     orders : sequence of GemmOrder, optional
@@ -517,7 +517,7 @@ def _tried(
     usual: bool,
     progress: Callable[[int, int], object] | None,
 ) -> list[GemmMatch]:
-    """Compare orders with what a library returned, on few outputs first, the best first."""
+    """Compare orders with a library's product, on few outputs first, the best first."""
     by_unit = {(one.arch, one.rule.family): one for one in products}
     found = [
         GemmMatch(one.arch, order, 0, 0, one.rule.family)
@@ -540,7 +540,7 @@ def _compared(
     size: int,
     progress: Callable[[int, int], object] | None = None,
 ) -> list[GemmMatch]:
-    """Compare what gave all outputs so far, or else the nearest, on so many rows and columns."""
+    """Compare the orders that match so far, or else the nearest, on `samples` rows and columns."""
     right = [match for match in found if match.equal == match.count]
     chosen = right or found[:_NEAREST]
     again: list[GemmMatch] = []
@@ -557,7 +557,7 @@ def _compared(
 
 @dataclass(frozen=True, slots=True)
 class GemmMatch:
-    """How many outputs an order gives to the bit.
+    """The number of outputs that an order reproduces to the bit.
 
     Attributes
     ----------
@@ -590,7 +590,7 @@ class GemmMatch:
 
 @dataclass(frozen=True, slots=True)
 class GemmMatches:
-    """What `explain_matmul` tried; it prints as a table of the best.
+    """The trials of `explain_matmul`; it prints as a table of the best.
 
     Attributes
     ----------
@@ -610,7 +610,7 @@ class GemmMatches:
 
     @property
     def best(self) -> GemmMatch:
-        """The order of which most outputs are equal, counted over all of them."""
+        """The summation order that matches the most outputs."""
         return self.tried[0]
 
     @property
@@ -655,10 +655,10 @@ class GemmMatches:
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """Two matrices as values, and whose arithmetic multiplies them.
+    """Two matrices as values, and the arithmetic that multiplies them.
 
-    target: the result's type. arch: as the user calls it. tf32: what its libraries do to float32
-    operands, which are here as they came.
+    target: the result's type. arch: the user's name for it. tf32: the libraries' conversion of
+    float32 operands; `a` and `b` are not converted yet.
     """
 
     a: Values
@@ -695,7 +695,7 @@ class _Product:
             rules = library_rules(arch, types, acc)[: None if each else 1]
         rule = rules[0]
         target = _result_type(rule, left, dtype)
-        # What becomes of float32 operands is the order's to say.
+        # The order determines the conversion of float32 operands.
         as_is = [one if one != "tf32" else "f32" for one in (rule.ab, rule.right)]
         left, right = (
             as_values(x, fmt, name=called)
@@ -754,7 +754,7 @@ class _Product:
     def compare(
         self, got: Values, orders: Sequence[GemmOrder], size: int
     ) -> Iterator[tuple[GemmOrder, int, int]]:
-        """Yield how many outputs of so many rows and columns are equal, and how many there are."""
+        """Yield the number of equal outputs and of all outputs, in a sample of rows and columns."""
         rows, columns = (_spread(each, size) for each in self.shape)
         seen = np.ascontiguousarray(got[np.ix_(rows, columns)])
         part = replace(self, a=self.a[rows], b=self.b[:, columns])

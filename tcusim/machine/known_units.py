@@ -26,8 +26,8 @@ def unit_of(unit: str | Path | Unit | Arch) -> Unit:
     Parameters
     ----------
     unit : str, Path, Unit or Arch
-        The name of a unit or of a GPU; the path of a file, which ends in ``.toml``; or what
-        `arch_of` takes, which is then a unit without figures. A Unit is returned as it is. The
+        The name of a unit or of a GPU; the path of a file, which ends in ``.toml``; or an argument
+        of `arch_of`, for a unit without figures. A Unit is returned as it is. The
         unit of a file is registered, so that its name can be given as `arch`; when the file is read
         again, it takes the place of the former.
 
@@ -97,7 +97,7 @@ def fused_unit(
         As in `Fused`: products in one step, bits kept below the largest exponent, rounding of the
         sum and of the terms.
     tiles : tuple of MmaShape
-        What it takes.
+        The tiles that it takes.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def fused_unit(
 
 
 def _without_figures(arch: Arch, name: str) -> Unit:
-    """Return the unit of an architecture: its tiles, and what a block has of shared memory."""
+    """Return the unit of an architecture: its tiles, and the shared memory of a block."""
     tiles = tiles_of(arch.sm, {(rule.ab, rule.acc) for rule in arch.rows})
     shared = None
     if arch.shared_kb is not None:

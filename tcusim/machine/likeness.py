@@ -1,4 +1,4 @@
-"""A unit in the machine of another: what nobody says of the one is as it is of the other."""
+"""A unit in the machine of another: unknown figures are borrowed from the other."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _pairs(unit: Unit) -> list[tuple[str, str]]:
 
 
 def _time(unit: Unit, other: Unit, tile: MmaShape, ab: str, acc: str) -> Instruction | None:
-    """Return the time of a tile with what the other's of these types tells; None if nothing."""
+    """Return the time of a tile, completed by the other's for these types; None if unknown."""
     family = tile.family(ab, acc)
     own = unit.instruction(tile.name, ab, acc, family)
     if own is not None and own.latency is not None and own.interval is not None:

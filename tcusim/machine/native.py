@@ -42,7 +42,7 @@ def compiler_command() -> tuple[str, ...]:
 
 @functools.cache
 def compiler_version(command: tuple[str, ...]) -> str:
-    """Return what the compiler says about itself."""
+    """Return the compiler's version text."""
     told = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
     return told.stdout + told.stderr
 
@@ -88,7 +88,7 @@ def shared_library(source: Path, flags: tuple[str, ...]) -> Path:
 
 
 def library_path(source: Path, flags: tuple[str, ...]) -> Path:
-    """Return where a source's shared library is, or will be."""
+    """Return the path of a source's shared library, built or not."""
     return part_of_cache("native") / _library_name(source, flags)
 
 
@@ -108,7 +108,7 @@ def _library_name(source: Path, flags: tuple[str, ...]) -> str:
 
 
 def _programs(command: tuple[str, ...]) -> list[tuple[str, int, int]]:
-    """Return what tells the programs of a command from later versions, without running them."""
+    """Return a fingerprint of the programs of a command, without running them."""
     found = [Path(path).resolve() for path in map(shutil.which, command) if path is not None]
     facts = [(path, path.stat()) for path in found]
     return [(str(path), fact.st_size, fact.st_mtime_ns) for path, fact in facts]
@@ -116,7 +116,7 @@ def _programs(command: tuple[str, ...]) -> list[tuple[str, int, int]]:
 
 @functools.cache
 def _processor() -> str:
-    """Return what tells this machine's instructions from another's that shares the folder."""
+    """Return a fingerprint of this machine's instruction set, for shared folders."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,8 +1,8 @@
-"""Find out how a matrix unit sums: probe it, and return the rule that reproduces its bits.
+"""Determine a matrix unit's summation: probe it, and return the rule that reproduces its bits.
 
-The unit is a function that multiplies one tile. What is probed is told apart by the simulator
-itself: of all rules that could be, those stay that return what the unit returned. The rule that is
-left is then compared with the unit on whole tiles of random values, and must give the same bits.
+The unit is a function that multiplies one tile. The simulator itself evaluates the probes: all
+candidate rules that return the unit's results remain. The remaining rule is then compared with the
+unit on whole tiles of random values, and must give the same bits.
 """
 
 from __future__ import annotations
@@ -50,13 +50,14 @@ def probe_unit(
     name: str = "probed",
     source: str = "probed with tcusim.probe_unit",
 ) -> Unit:
-    """Find out by probing how a matrix unit sums, and return it as a unit.
+    """Determine a matrix unit's summation by probing, and return it as a unit.
 
     Parameters
     ----------
     mma : callable, or mapping of (ab, acc) to callable
-        What multiplies one tile: takes a (m, k) and b (k, n), of values of `ab`, and c (m, n) of
-        `acc`, and returns a @ b + c (m, n). bf16, tf32 and 8-bit floats come as float32 arrays
+        A function that multiplies one tile: takes a (m, k) and b (k, n), of values of `ab`, and c
+        (m, n) of `acc`, and returns a @ b + c (m, n). bf16, tf32 and 8-bit floats come as float32
+        arrays
         that hold values of the type. Of several pairs of types, one callable for each.
     tile : str, tuple or MmaShape
         The sizes that the callable takes.
@@ -75,8 +76,7 @@ def probe_unit(
     Raises
     ------
     Unsupported
-        If no kind of rule that tcusim has reproduces what the unit returns, with the first
-        difference.
+        If no kind of rule in tcusim reproduces the unit's results, with the first difference.
     InputError
         If the callable does not return a tile of numbers.
 
@@ -107,8 +107,8 @@ def probe_rule(
 ) -> Rule:
     """Return the rule of one pair of types; see `probe_unit`.
 
-    What no product of these types can show is left at its default: a floor of exponents that is
-    below all of them, or fraction bits beyond the least product.
+    Parameters that no product of these types reveals keep their defaults: an exponent floor below
+    all of them, or fraction bits beyond the smallest product.
     """
     box = _Box(mma, shape_of(tile), format_of(ab), format_of(acc))
     how = _numerics(box)
@@ -117,12 +117,12 @@ def probe_rule(
     return rule
 
 
-# --- What is asked ------------------------------------------------------------------------------
+# --- Probing ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Bank:
-    """Dot products: a, b (probes, k), c (probes,), and what the unit returned (probes,)."""
+    """Dot products: a, b (probes, k), c (probes,), and the unit's results (probes,)."""
 
     a: Values
     b: Values
@@ -142,7 +142,7 @@ class _Box:
     flushes: bool = False
 
     def tile(self, a: Values, b: Values, c: Values) -> Values:
-        """Return what the unit makes of a whole tile."""
+        """Return the unit's result for a whole tile."""
         self.asked += 1
         got = np.asarray(self.mma(a, b, c))
         wanted = (self.shape.m, self.shape.n)
@@ -194,12 +194,12 @@ def _cast(values: NDArray[Any], fmt: Format) -> Values:
 
 
 def _bits(values: Values) -> NDArray[Any]:
-    """Return the bits of accumulators, whose array type is their own."""
+    """Return the bits of accumulators."""
     return np.ascontiguousarray(values).view(f"u{values.itemsize}")
 
 
 def _factors(value: float, fmt: Format) -> tuple[float, float]:
-    """Return two values of a type whose product is this: a power of two, and the rest."""
+    """Return two factors of a value in a type: a power of two, and the rest."""
     fraction, exponent = np.frexp(abs(value))
     if not value:
         return 0.0, 0.0
@@ -212,11 +212,11 @@ def _factors(value: float, fmt: Format) -> tuple[float, float]:
     return 2.0**half, rest
 
 
-# --- What is concluded --------------------------------------------------------------------------
+# --- Inference ----------------------------------------------------------------------------------
 
 
 def _numerics(box: _Box) -> Numerics:
-    """Return the arithmetic that gives what the unit gives."""
+    """Return the arithmetic that reproduces the unit's results."""
     if not box.ab.is_float:
         return Integer()
     drawn = box.ask_vectors(*_drawn(box))
@@ -231,7 +231,7 @@ def _numerics(box: _Box) -> Numerics:
 
 
 def _fused(box: _Box, drawn: _Bank, small: _Bank) -> Fused:
-    """Return the fused step that gives what the unit gives."""
+    """Return the fused step that reproduces the unit's results."""
     inputs, outputs = _flushes(box)
     box.flushes = inputs or outputs
     after = _c_joins_after(box)
@@ -267,12 +267,12 @@ def _flushes(box: _Box) -> tuple[bool, bool]:
     inputs = bool(bank.d[0] == 0)
     if 2 * ab.emin < acc.emin:
         return inputs, bool(bank.d[1] == 0)
-    # No product is so small. Where c is flushed as an operand, it does not show what results are.
+    # No product is so small. If c is flushed as an operand, it does not show whether results are.
     return inputs, not inputs and bool(bank.d[2] == 0)
 
 
 def _groups(box: _Box, *, after: bool) -> tuple[list[int], bool]:
-    """Return how many products a step may sum, and whether in the order of register halves.
+    """Return the possible numbers of products in a step, and whether in register-half order.
 
     Two products that cancel meet at places 0 and 1; a third one that is far smaller survives only
     where it is summed in a later step.
@@ -313,7 +313,7 @@ def _kept(box: _Box, step: Fused, drawn: _Bank) -> Iterator[Fused]:
             one = replace(step, fraction_bits=bits, alignment=alignment)
         except InputError:
             continue
-        # What is left after a cancellation is short, so that no output rounding shows.
+        # The remainder of a cancellation is short, so that no output rounding shows.
         if box.fits(one, cancelled):
             possible.append(one)
     for fraction in fractions:
@@ -392,7 +392,7 @@ def _drawn(box: _Box) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
             rng.uniform(1, 2, shape) * rng.choice((-1.0, 1.0), shape) * 2.0**exponents
             for exponents in rng.integers(-spread, spread + 1, (2, *shape))
         )
-        # Few terms in some rows, so that what is rounded is seen apart from what is cut.
+        # Few terms in some rows, to separate rounding from truncation.
         b[rng.random(shape) < rng.choice((0.0, 0.5, 0.8), (count, 1))] = 0.0
         exact = (_cast(a, box.ab).astype(np.float64) * _cast(b, box.ab)).sum(axis=1)
         c = np.where(rng.random(count) < 0.5, -exact, rng.uniform(-4, 4, count))
@@ -418,8 +418,8 @@ def _small(box: _Box) -> Iterator[tuple[dict[int, float], float]]:
 def _cut_at_floor(box: _Box, step: Fused) -> Iterator[tuple[dict[int, float], float]]:
     """Yield a term that is a result's last bits, beside one about as far below as is still kept.
 
-    What is kept of the lower one moves the sum across a rounding; it is cut sooner if there is a
-    least exponent that terms are aligned to.
+    The kept part of the lower term moves the sum across a rounding; it is truncated sooner with an
+    exponent floor.
     """
     unit, lowest = float(box.acc.smallest), float(box.ab.smallest) ** 2
     bits = step.fraction_bits

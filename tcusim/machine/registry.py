@@ -131,7 +131,7 @@ def arch_of(name: str) -> Arch:
 
 
 def _unknown(name: object) -> UnknownName:
-    """Return the error for a name that nothing bears; a unit's file is read with another word."""
+    """Return the error for an unknown name; a unit's file is read with another call."""
     hint = ""
     if str(name).endswith(".toml"):
         hint = (
@@ -174,7 +174,7 @@ def rule_for(arch_name: str, ab: str, acc: str, family: str = "") -> Rule:
     UnknownName
         If the architecture or a type is not known.
     Unsupported
-        If the architecture does not do this pair, or nobody knows how it does.
+        If the architecture does not support this pair, or its arithmetic is unknown.
     """
     return rule_of(arch_of(arch_name), ab, acc, family)
 
@@ -197,9 +197,9 @@ def rule_of(arch: Arch, ab: str, acc: str, family: str = "") -> Rule:
 
 
 def usual_types(arch: Arch, ab: str | None = None, acc: str | None = None) -> tuple[str, str]:
-    """Return the types that are meant where not both are said: f16 in f32, or an arch's first.
+    """Return default types for missing ones: f16 in f32, or an arch's first.
 
-    What it does not take, or refuses with words of its own, is left to be refused.
+    Unsupported types, and types with their own refusal, pass through to be rejected later.
 
     Examples
     --------
@@ -214,7 +214,7 @@ def usual_types(arch: Arch, ab: str | None = None, acc: str | None = None) -> tu
     return usual if usual in rows or refused or not fitting else fitting[0]
 
 
-# What operands accumulate in, where that is not f32.
+# Accumulator types other than f32, by operand type.
 _WIDE: Final = {"f64": "f64", "s8": "s32", "u8": "s32"}
 
 
@@ -263,7 +263,7 @@ def _why(arch: Arch, ab: str, acc: str, family: str) -> str:
 
 
 def _members(value: Any) -> tuple[Arch, ...]:
-    """Return what an entry point names, if it is an `Arch`."""
+    """Return the `Arch` that an entry point names."""
     if not isinstance(value, Arch):
         raise InputError(f"an architecture must be an Arch, got {value!r}")
     return (value,)
@@ -307,7 +307,7 @@ def _refuse_another_arithmetic(unit: Unit) -> None:
 def spelled(name: str) -> str:
     """Return a name as lookups count it.
 
-    That is without what drivers and people add: "NVIDIA GeForce RTX 4090", "H100 PCIe".
+    That is without common additions: "NVIDIA GeForce RTX 4090", "H100 PCIe".
     """
     words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
     key = "".join([word for word in words if not _ADDED.fullmatch(word)] or words)

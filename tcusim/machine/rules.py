@@ -1,4 +1,4 @@
-"""How an architecture computes d = a @ b + c: rows of parameters that prove themselves."""
+"""The arithmetic of d = a @ b + c on an architecture: self-checking rows of parameters."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ FAMILIES: Final = ("wmma", "mma.sync", "wgmma", "tcgen05")
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """Sum a group of products and c in one step: align, cut, add exactly, round once.
+    """Sum a group of products and c in one step: align, truncate, add exactly, round once.
 
     Every product is exact. All terms are aligned to the largest exponent E among the non-zero
-    ones (a product's is the sum of its factors' exponents, not normalised) and cut to
-    `fraction_bits` below it; the sum of what is left is exact and is rounded once. A longer k is a
-    chain of such steps, k ascending, the d of one being the c of the next.
+    ones (a product's is the sum of its factors' exponents, not normalised) and truncated to
+    `fraction_bits` below it; the sum of the truncated terms is exact and is rounded once. A longer
+    k is a chain of such steps, k ascending, the d of one being the c of the next.
     Source: [KHATTAK25], [MMASIM25]; recorded from an H200.
 
     Attributes
@@ -53,7 +53,7 @@ class Fused:
     output_fraction_bits : int or None
         Fraction bits of the result where the type has more of them; None for all of the type's.
     alignment : {"rz", "rne"}
-        How a term is cut.
+        Truncation of a term.
     c_joins : {"sum", "after"}
         Whether c is one of the terms, or is added to the rounded sum of every step by an IEEE
         addition in the accumulator's type.
@@ -106,7 +106,7 @@ class Fused:
 
 
 def require_int(what: str, value: Any, least: int, most: int | None = None) -> None:
-    """Refuse what is no integer within these bounds."""
+    """Require an integer within these bounds."""
     is_int = isinstance(value, int) and not isinstance(value, bool)
     if not is_int or value < least or (most is not None and value > most):
         bounds = f"of at least {least}" if most is None else f"within {least}..{most}"
@@ -114,7 +114,7 @@ def require_int(what: str, value: Any, least: int, most: int | None = None) -> N
 
 
 def require_tuple(what: str, value: object, kind: type) -> None:
-    """Refuse what is no tuple of this type's items."""
+    """Require a tuple of items of this type."""
     if not isinstance(value, tuple) or not all(isinstance(one, kind) for one in value):
         raise InputError(f"{what} must be a tuple of {kind.__name__}, got {value!r}")
 
@@ -139,7 +139,7 @@ Numerics: TypeAlias = Fused | Sequential | Exact | Integer
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What one architecture does for one pair of types.
+    """The arithmetic of one architecture for one pair of types.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ class Rule:
     source : str
         Where the parameters come from.
     evidence : str
-        ``"recorded bits"`` if bits of that hardware were compared, or what else is known.
+        ``"recorded bits"`` if bits of that hardware were compared, or other evidence.
     family : str
         The instructions that do this, ``"wmma"``, ``"mma.sync"``, ``"wgmma"`` or ``"tcgen05"``,
         where they differ from the others; ``""`` is every instruction that has no row of its own.
@@ -216,7 +216,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an architecture has no rule for a pair of types, and what to use instead.
+    """Why an architecture has no rule for a pair of types, and the alternative.
 
     ab and acc are element types; ``""`` stands for all of them.
     """
@@ -250,13 +250,12 @@ class Arch:
         KB of shared memory that a block may have on every GPU of this architecture; None if
         that is not known, and sets no limit. Plans choose blocks that have room.
     recorded : tuple of str
-        The GPUs among `aliases` whose bits were compared. The others are taken to compute as
-        these do, which nobody recorded.
+        The GPUs among `aliases` whose bits were compared. The others are assumed to compute alike,
+        without a record.
     library : str
         The family that libraries use for large products, where it has rows of its own.
     tf32 : {"cut", "nearest_even", "nearest_away"}
-        What libraries do to float32 operands before they multiply them as tf32. The instruction
-        alone cuts.
+        Conversion of float32 operands to tf32 by libraries. The instruction itself truncates.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Tile shapes: which sizes one mma instruction takes, of which types, and since which GPU.
+"""Tile shapes: the sizes of mma instructions, their types, and the first GPU of each.
 
 A shape is data. Sizes are elements, always in the order M, N, K: `a` is m x k, `b` is k x n, `c`
 and `d` are m x n. A new shape is one `MmaShape`; the simulator also runs those that no GPU has.
@@ -130,7 +130,7 @@ class MmaShape:
         for name, size in (("m", self.m), ("n", self.n), ("k", self.k)):
             require_int(f"{where}: {name}", size, 1)
         require_tuple(f"{where}: operands", self.operands, Operands)
-        # The builder aligns what it stages for WMMA, and so for whatever asks for no more.
+        # The builder aligns staged data for WMMA, and so for all weaker requirements.
         for name, most in (("tile_bytes", TILE_BYTES), ("row_bytes", LDM_BYTES)):
             value = getattr(self, name)
             if value is not None and not (_is_int(value) and value > 0 and most % value == 0):
@@ -173,7 +173,7 @@ class MmaShape:
         return next((row for row in self.operands if (row.ab, row.acc) == (ab, acc)), None)
 
     def family(self, ab: str, acc: str) -> str:
-        """Return which instructions multiply these types, such as "wmma"; "" if none are known.
+        """Return the instruction family for these types, such as "wmma"; "" if none is known.
 
         Those of one architecture may differ: `rule_for` takes it.
         """
@@ -202,7 +202,7 @@ class MmaShape:
 
 
 def shape_of(shape: str | tuple[int, int, int] | MmaShape) -> MmaShape:
-    """Return the shape of three sizes, in M, N, K order: what `tile` means wherever one is taken.
+    """Return the shape of three sizes, in M, N, K order: the conversion of every `tile` argument.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def shape_of(shape: str | tuple[int, int, int] | MmaShape) -> MmaShape:
 
 
 def tiles_of(sm: Sequence[int], pairs: Collection[tuple[str, str]]) -> tuple[MmaShape, ...]:
-    """Return the shapes of which all GPUs of these capabilities have one for any of these types."""
+    """Return the shapes that all GPUs of these capabilities support for any of these types."""
     least = min(sm, default=0)
     return tuple(
         shape

@@ -1,8 +1,7 @@
 """A unit as a TOML file, read and written.
 
-A short file is enough: a tile, and the fraction bits that a sum keeps. What it leaves out has the
-default that the tables below state, or is not known. Whatever is misspelled, or cannot be, is told
-with the file, the table and the key.
+A short file is enough: a tile, and the fraction bits that a sum keeps. Omitted keys have the
+defaults in the tables below, or are unknown. Errors name the file, the table and the key.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ __all__ = ["KEYS", "Key", "read_unit", "unit_toml"]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of a unit's file: its value where it is left out, and what it says."""
+    """A key of a unit's file: its default, and its meaning."""
 
     default: str
     meaning: str
@@ -73,7 +72,7 @@ _RULE_KEYS: Final = {
     "source": Key(_OF_FILE, "who says so"),
     "evidence": Key("the file's confidence", "how it is known"),
 }
-# What a file may say: by table, then by key. The keys of a rule may also stand above all tables.
+# The valid keys of a file: by table, then by key. A rule's keys may also precede all tables.
 KEYS: Final[Mapping[str, Mapping[str, Key]]] = {
     "": {
         "name": Key("the file's name, without .toml", "what --unit and --arch call it"),
@@ -119,12 +118,12 @@ _SIMPLE: Final[Mapping[str, Sequential | Exact | Integer]] = {
     "exact": Exact(),
     "integer": Integer(),
 }
-# What a file calls the parameters of a fused step, by their names in `Fused`: as the command does.
+# Keys of the parameters of a fused step, by their names in `Fused`: as in the command.
 _OF_FUSED: Final[Mapping[str, str]] = {
     one.name: {"length": "fused_length", "output": "output_rounding"}.get(one.name, one.name)
     for one in fields(Fused)
 }
-# What contradicts an architecture that exists.
+# Keys that contradict an existing architecture.
 _ARITHMETIC: Final = frozenset((*_RULE_KEYS, "rules", "refusals")) - {"source"}
 _ALIGNMENT: Final = ("tile_bytes", "row_bytes")
 _TYPES: Final = ("ab", "acc")
@@ -142,12 +141,12 @@ def read_unit(path: str | Path) -> Unit:
     Returns
     -------
     Unit
-        What the file describes.
+        The unit that the file describes.
 
     Raises
     ------
     InputError
-        If the file cannot be read, is no TOML, or says what cannot be: with the file, the table
+        If the file cannot be read, is not TOML, or has impossible values: with the file, the table
         and the key.
 
     Examples
@@ -225,7 +224,7 @@ class _Table:
 
 
 class _Reader:
-    """Makes a unit of what a file says."""
+    """Makes a unit from the content of a file."""
 
     def __init__(self, file: str, stem: str, values: dict[str, Any]) -> None:
         self.file = file
@@ -286,7 +285,7 @@ class _Reader:
             with _within(self.file):
                 return MmaShape(shape.m, shape.n, shape.k, title=self.title, **own)
         taken = [shape.supports(*pair) for pair in pairs]
-        # What an existing architecture has is an instruction, and that of some of its types.
+        # A tile of an existing architecture is an instruction for some of its types.
         if not shape.virtual and (all(taken) or (any(taken) and "arch" in self.top.values)):
             return shape
         return MmaShape(shape.m, shape.n, shape.k, source=self.source, title=self.title)
@@ -315,7 +314,7 @@ class _Reader:
                 where = f"{self.file}: rule {number}" if written else self.file
                 table = _Table(where, values, _RULE_KEYS)
                 own = table.values
-                # What stands above all tables is for those that it fits.
+                # Keys above all tables apply to the tables that they fit.
                 simple = table.text("kind", "fused") in _SIMPLE
                 fit = {
                     key: one
@@ -387,7 +386,7 @@ class _Reader:
         )
 
     def _instruction(self, table: _Table, arch: Arch, tiles: list[str]) -> Instruction:
-        """Return the time of an instruction; what the unit has only one of need not be said."""
+        """Return the time of an instruction; keys with a single possible value may be omitted."""
         types = {key: dict.fromkeys(getattr(rule, key) for rule in arch.rows) for key in _TYPES}
         tile, ab, acc = (
             table.text(key, next(iter(valid)) if len(valid) == 1 else None)
@@ -425,7 +424,7 @@ class _Reader:
 
 @contextmanager
 def _within(where: str) -> Iterator[None]:
-    """Let errors from inside say where in which file they arose, those that do not yet."""
+    """Add the file and the location to errors that lack them."""
     try:
         yield
     except InputError as error:
@@ -442,7 +441,7 @@ def _within(where: str) -> Iterator[None]:
 
 
 def unit_toml(unit: Unit) -> str:
-    """Return a unit as the text of a file that `read_unit` reads; what is unknown is a comment.
+    """Return a unit as the text of a file for `read_unit`; unknown figures are comments.
 
     Arithmetic that comes with tcusim is named, any other is written out.
     """

@@ -1,8 +1,8 @@
 """A unit: tiles, arithmetic, and the figures of the machine around it, each with its source.
 
-An `Arch` says which bits come out. A `Unit` says besides which tiles go in, how long that takes,
-and what feeds it: enough to judge an idea for a unit, and to predict what a program costs on one.
-What nobody knows is None, and whoever needs it says so; no figure is made up.
+An `Arch` determines the result bits. A `Unit` adds its tiles, their timing, and the machine around
+it: enough to evaluate an idea for a unit, and to predict the cost of a program on it. An unknown
+figure is None, and a computation that needs it reports this; no figure is invented.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """How long one multiply-accumulate of a tile takes, for one pair of types.
+    """The timing of one multiply-accumulate of a tile, for one pair of types.
 
     Attributes
     ----------
@@ -120,9 +120,9 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What a figure of a `Unit` is: what it is counted in, its meaning, and whether it is whole.
+    """The definition of a `Unit` figure: its unit of measure, its meaning, and its integrality.
 
-    least, most: between which it can be. They are far apart, and tell GHz from Hz.
+    least, most: plausible limits, wide enough to distinguish only GHz from Hz.
     """
 
     quantity: str
@@ -134,7 +134,7 @@ class Quantity:
 
 _BYTES_A_SECOND: Final[dict[str, Any]] = {"least": 1e6, "most": 1e18}
 
-# What may be known of a machine: the fields of a `Unit` that are figures.
+# The figures of a machine: the fields of a `Unit` that are figures.
 FIGURES: Final = {
     "clock": Quantity(
         "Hz", "cycles a second of the cores under sustained work", least=1e5, most=1e12
@@ -166,7 +166,7 @@ FIGURES: Final = {
     ),
 }
 
-# What is no letter of a name: "mychip" or "rtx 4090" is one, a path is not.
+# The form of a name: "mychip" or "rtx 4090" is one, a path is not.
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9 _.+-]*")
 
 
@@ -174,8 +174,8 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9 _.+-]*")
 class Unit:
     """A matrix unit in its machine: its tiles, its arithmetic, and figures with their sources.
 
-    A core is what has shared memory and runs blocks: a streaming multiprocessor, a compute unit, a
-    CPU core.
+    A core has shared memory and runs blocks: a streaming multiprocessor, a compute unit, a CPU
+    core.
 
     Attributes
     ----------
@@ -190,12 +190,12 @@ class Unit:
     instructions : tuple of Instruction
         How long they take, as far as that is known.
     note : str
-        What else a reader must know, such as which of several boards is meant.
+        A further remark, such as the board meant.
     clock, cores, units_per_core, fma_per_core, warps_per_core, blocks_per_core, threads_per_core, \
 registers_per_core, shared_bytes_per_core, shared_bytes_per_block, shared_bandwidth, \
 shared_latency, l2_bytes, l2_bandwidth, l2_latency, memory_bytes, memory_bandwidth, \
 memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_seconds : Figure or None
-        What is known of the machine, as `FIGURES` defines it; None is not known.
+        Figures of the machine, as `FIGURES` defines them; None if unknown.
 
     Examples
     --------
@@ -265,7 +265,7 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
                 )
 
     def _check_instructions(self, where: str) -> None:
-        """Refuse the time of what the unit does not do, and a time that is given twice."""
+        """Reject times of unsupported instructions, and duplicate times."""
         seen = set()
         for one in self.instructions:
             if one.tile not in [shape.name for shape in self.shapes]:
@@ -277,7 +277,7 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
             seen.add(key)
 
     def __repr__(self) -> str:
-        """Return what it is in a line; its fields and `unit_toml` have everything."""
+        """Return a one-line description; its fields and `unit_toml` have everything."""
         tiles = ", ".join(shape.name for shape in self.shapes) or "no tiles"
         pairs = dict.fromkeys(f"{rule.ab} to {rule.acc}" for rule in self.arch.rows)
         return (
@@ -312,7 +312,7 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
         return {name: figure for name, figure in found.items() if figure is not None}
 
     def unknown(self) -> tuple[str, ...]:
-        """Return the names of the figures of the machine that nobody knows."""
+        """Return the names of the machine's unknown figures."""
         return tuple(name for name in FIGURES if getattr(self, name) is None)
 
     def tile(self, name: str) -> MmaShape:
@@ -329,7 +329,7 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
         )
 
     def instruction(self, tile: str, ab: str, acc: str, family: str = "") -> Instruction | None:
-        """Return the time of this instruction; that of no family stands for those without one."""
+        """Return the timing of this instruction; an entry without a family is the fallback."""
         found = {
             one.family: one
             for one in self.instructions
@@ -354,7 +354,7 @@ ORDERED: Final = (
 
 
 def _require_figure(what: str, value: object, quantity: Quantity | None = None) -> None:
-    """Refuse what is neither a figure nor None, parts of a core, and what no machine can be."""
+    """Require a figure or None, with an integer value if needed and plausible limits."""
     if value is None:
         return
     if not isinstance(value, Figure):

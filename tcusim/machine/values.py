@@ -114,14 +114,14 @@ class Multiplier:
 
 @lru_cache(maxsize=256)
 def multiplier_of(rule: Rule) -> Multiplier:
-    """Return what multiplies by a rule."""
+    """Return the multiplier of a rule."""
     return Multiplier(rule)
 
 
 def _may_be_whole(a: Values, b: Values, c: Values) -> bool:
-    """Whether tiles may be of whole numbers, of which one float64 product is all it takes.
+    """Whether tiles may be integers, for which one float64 product is enough.
 
-    Where one operand is a constant of zeros and ones, that pays for few tiles alone.
+    If one operand is a constant of zeros and ones, this pays only for few tiles.
     """
     if not (_is_whole(a.item(0)) and _is_whole(b.item(0)) and _is_whole(c.item(0))):
         return False

@@ -1,4 +1,4 @@
-"""What the arithmetic tells of each sum that it rounds, to whoever wants to know."""
+"""The observer interface of the arithmetic, for each rounded sum."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Watch(Protocol):
     def aligned(
         self, powers: Sequence[Float64], top: Float64, kept: Sequence[Float64], total: Float64
     ) -> None:
-        """Take how the terms of a fused step were aligned; addends first, then products.
+        """Receive the alignment of the terms of a fused step; addends first, then products.
 
         powers: of each term, 2**exponent, and 0 for a zero; top: 2**E, inf or NaN where no finite
-        sum is made; kept: of each term, what is not cut, in units of the last bit kept; total: the
-        sum of these. Each is (m, n, W).
+        sum is made; kept: the kept part of each term, in units of the last bit kept; total: their
+        sum. Each is (m, n, W).
         """
 
     def end(self, d: Float64) -> None:

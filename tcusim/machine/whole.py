@@ -1,8 +1,8 @@
-"""Sums of whole numbers, in which an arithmetic has little or nothing to round.
+"""Sums of integers, with little or no rounding in any arithmetic.
 
-Counts, 0/1 matrices and test data are of this kind. However a tensor core groups and orders such a
-sum, every part of it is a whole number. If every step holds those, one matrix product gives the
-bits of all; if at least the alignment keeps them, none need be looked for that is lost there.
+Counts, 0/1 matrices and test data are of this kind. For any grouping and order of such a sum, every
+part of it is an integer. If every step represents them, one matrix product gives all the bits; if
+at least the alignment keeps them, it need not check for lost bits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_TERMS: Final = 1000
 
 
 def largest_sum(a: Float64, b: Float64, c: Float64) -> float:
-    """Return a number that no part of a @ b + c exceeds, if all are whole; else infinity.
+    """Return a bound on all parts of a @ b + c, if all are integers; else infinity.
 
     a: (W, m, k), b: (W, k, n), c: (W, m, n); each W may be 1 instead.
     """
@@ -56,7 +56,7 @@ def whole_values(
 def are_aligned_whole(how: Fused, acc: Format, terms: int, largest: float) -> bool:
     """Whether no term of any step loses a bit in the alignment, and no sum is infinite.
 
-    terms: k. largest: what `largest_sum` returns.
+    terms: k. largest: the result of `largest_sum`.
     """
     reach = _ROUNDED_UP * largest
     floor = 1.0 if how.exponent_floor is None else 2.0**how.exponent_floor
@@ -65,7 +65,7 @@ def are_aligned_whole(how: Fused, acc: Format, terms: int, largest: float) -> bo
 
 
 def _most(acc: Format, how: Fused | Sequential | Exact) -> float:
-    """Return a number up to which every whole number takes part in a sum without loss."""
+    """Return the integer up to which all integers enter a sum without loss."""
     if not isinstance(how, Fused):
         return 2.0**acc.fraction_bits
     if how.exponent_floor is not None and how.exponent_floor > how.fraction_bits:

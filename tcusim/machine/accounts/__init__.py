@@ -1,1 +1,1 @@
-"""How one output was summed, told by the arithmetic itself: as data, text, a page and a drawing."""
+"""Accounts of the summation of one output: as data, text, a page and a drawing."""

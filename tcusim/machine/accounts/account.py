@@ -1,4 +1,4 @@
-"""What happened to each term of each sum of one output, as data."""
+"""The fate of each term of each sum of one output, as data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ZERO: Final = Fraction(0)
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A product or an addend, and what of it takes part in the sum.
+    """A product or an addend, and the part of it that enters the sum.
 
     Attributes
     ----------
@@ -30,11 +30,11 @@ class Term:
     value : Fraction or None
         The exact value; None if a factor is infinite or NaN.
     exponent : int or None
-        The term's exponent. In a fused step that of a product is the sum of its factors'
-        exponents, so that its significand may be as large as 4. None for zero, infinities and NaN,
-        and where subnormals count as zero.
+        The term's exponent. In a fused step, a product's exponent is the sum of its factors'
+        exponents, so its significand may be as large as 4. None for zero, infinities and NaN, and
+        where subnormals count as zero.
     kept : Fraction or None
-        What survives the alignment; None if the term is infinite or NaN, or stands beside one.
+        The part that survives the alignment; None if any term of the step is infinite or NaN.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Term:
 
     @property
     def lost(self) -> Fraction | None:
-        """What does not survive the alignment: ``value - kept``."""
+        """The part lost in the alignment: ``value - kept``."""
         if self.value is None or self.kept is None:
             return None
         # Most terms lose nothing, and a comparison is faster.
@@ -69,7 +69,7 @@ class Term:
         return bool(self.lost)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold; numbers as in C, ``0x1.8p-3`` for 1.5 * 2**-3."""
+        """Return the account as JSON types; numbers as in C, ``0x1.8p-3`` for 1.5 * 2**-3."""
         return {
             "term": self.name,
             "factors": [_number(factor) for factor in self.factors],
@@ -100,7 +100,7 @@ class Step:
     lowest : int or None
         Exponent of the last bit that the alignment keeps: E - F.
     total : Fraction or None
-        The exact sum of what survived; None if an infinity or a NaN decides.
+        The exact sum of the surviving parts; None if an infinity or a NaN decides.
     rounding : {"rz", "rne", "wrap"}
         Toward zero; to nearest, ties to even; or modulo 2**32.
     last_bit : int or None
@@ -129,17 +129,17 @@ class Step:
 
     @property
     def lost_in_alignment(self) -> Fraction:
-        """The sum of what the terms lost."""
+        """The sum of the terms' losses."""
         return sum(filter(None, (term.lost for term in self.terms)), _ZERO)
 
     @property
     def lost_in_rounding(self) -> Fraction | None:
-        """What the rounding took from the sum; None if there is no finite result."""
+        """The part of the sum lost in rounding; None without a finite result."""
         result = _fraction(self.result)
         return None if self.total is None or result is None else self.total - result
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return the data as JSON types."""
         return {
             "step": self.name,
             "kind": self.kind,
@@ -175,10 +175,10 @@ class Account:
     exact : Fraction or None
         The true a·b + c; None if an infinity or a NaN is among the inputs.
     cut_operands : int
-        How many float32 factors were cut to tf32 before: the instruction ignores their low bits,
-        and so does `exact`.
+        Number of float32 factors truncated to tf32: the instruction ignores their low bits, and so
+        does `exact`.
     rounded : tuple of str
-        Which numbers were rounded to the types before, and to what; `exact` is of the rounded.
+        The inputs rounded to their types, with the results; `exact` is of the rounded inputs.
     """
 
     arch: str
@@ -193,7 +193,7 @@ class Account:
 
     @property
     def error(self) -> Fraction | None:
-        """``result - exact``: what alignment and rounding took, negated. None if not finite."""
+        """``result - exact``: the total effect of alignment and rounding. None if not finite."""
         result = _fraction(self.result)
         return None if self.exact is None or result is None else result - self.exact
 
@@ -217,11 +217,11 @@ class Account:
 
     @property
     def cut_terms(self) -> int:
-        """How many terms lost a bit in the alignment."""
+        """Number of terms that lost a bit in the alignment."""
         return sum(term.is_cut for step in self.steps for term in step.terms)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return the data as JSON types."""
         return {
             "arch": self.arch,
             "title": self.title,
@@ -244,7 +244,7 @@ class Account:
 
 
 def leading_exponent(x: Fraction) -> int:
-    """Return floor(log2(abs(x))) of a number other than zero whose denominator is a power of two.
+    """Return floor(log2(abs(x))) of a non-zero number with a power of two as denominator.
 
     That is the place of its leading bit.
     """

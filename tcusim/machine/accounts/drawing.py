@@ -1,4 +1,4 @@
-"""Accounts as a drawing, SVG: the rows of the text, each digit in its place whatever the font."""
+"""Accounts as an SVG drawing: the rows of the text, aligned by digit in any font."""
 
 from __future__ import annotations
 

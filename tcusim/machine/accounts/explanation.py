@@ -1,4 +1,4 @@
-"""`tcusim.explain`: how one output of D = A·B + C is summed, on several architectures."""
+"""`tcusim.explain`: the summation of one output of D = A·B + C, on several architectures."""
 
 from __future__ import annotations
 
@@ -97,16 +97,16 @@ def explain(
     cell: tuple[int, int] | None = None,
     exact_inputs: bool = False,
 ) -> Explanation:
-    """Tell how tensor cores sum one output, a·b + c, step by step and bit by bit.
+    """Show the summation of one output by tensor cores, a·b + c, step by step and bit by bit.
 
     For each rounded sum: its terms with their exponents, the exponent to which they are aligned,
-    the bits of each that survive and those that are lost, the sum of what survived, and how it
-    is rounded. It is the account of the very code that computes `mma`, whose bits it ends with.
+    the surviving and the lost bits of each, the sum of the surviving bits, and its rounding. The
+    code that computes `mma` records it, so it ends with the same bits.
 
     Parameters
     ----------
     a, b : array_like (k,), ab
-        Factors of the products. Of any length: what exceeds one step is chained. Or, with `cell`,
+        Factors of the products. Any length: longer products are chained steps. Or, with `cell`,
         matrices (m, k) and (k, n). Numbers that a float type does not hold are rounded to the
         nearest that it does, and the account says which. As by `mma`, float32 is cut to tf32, and
         the account says how many factors were.
@@ -158,7 +158,7 @@ def explain(
     require_names(ab=ab, acc=acc)
     rules = [(rule_for(name, ab, acc, family), arch_of(name)) for name in names]
     types = [rules[0][0].ab, rules[0][0].right]
-    # Float32 operands, before the low bits are lost that tf32 has not.
+    # Float32 operands, before the truncation to tf32.
     taken = [*("f32" if one == "tf32" else one for one in types), acc]
     held, given = [], []
     for name, x, fmt in zip("abc", (a, b, c), taken, strict=True):
@@ -187,7 +187,7 @@ def explain(
 
 
 def _rounding(name: str, given: Values, held: Values, fmt: Format) -> str | None:
-    """Return which numbers were rounded, and to what; None if none were."""
+    """Return a description of the rounded numbers and their results; None if none were rounded."""
     lost = np.ravel(~same_values(held, given))
     if not lost.any():
         return None

@@ -1,4 +1,4 @@
-"""What is written of an account, whatever it is written on: tables, and digits in columns."""
+"""The text of an account for every medium: tables, and digits in columns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FIRST, _LAST = 12, 4
 # Sums of more bits, which only exact arithmetic has, are not written in columns.
 _MOST_DIGITS: Final = 72
 
-# Digits of what is lost that are shown.
+# Number of lost digits to show.
 _MOST_LOST: Final = 14
 _ZERO: Final = Fraction(0)
 
@@ -41,8 +41,8 @@ _ZERO: Final = Fraction(0)
 class Line:
     """A term, the sum or the result of a step.
 
-    name: what it is. factors: its numbers in decimal. exponent: its own. digits: sign and digits,
-    so that equal weights are in equal columns. lost: digits that are cut off. remark: what else.
+    name: of the term. factors: its numbers in decimal. exponent: its own. digits: sign and digits,
+    with equal weights in equal columns. lost: truncated digits. remark: a note.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Panel:
 
 
 def about(accounts: Sequence[Account]) -> str:
-    """Return what is computed, in a line."""
+    """Return a line that describes the computation."""
     one = accounts[0]
     products = sum("*" in term.name for step in one.steps for term in step.terms)
     several = "s" * (products != 1)
@@ -109,7 +109,7 @@ def summary(accounts: Sequence[Account]) -> list[tuple[str, ...]]:
 
 
 def fates(accounts: Sequence[Account]) -> list[tuple[str, ...]]:
-    """Return a table of what each architecture keeps of each input, if any of them cuts one."""
+    """Return a table of the kept part of each input on each architecture, if any truncates one."""
     if len(accounts) < 2 or not any(one.cut_terms for one in accounts):
         return []
     found: dict[str, list[str]] = {}
@@ -166,7 +166,7 @@ def _digits_of(step: Step) -> str:
 
 
 def in_words(one: Account) -> str:
-    """Return how an architecture sums, in a sentence."""
+    """Return a sentence that describes an architecture's summation."""
     rule, acc = one.rule, format_of(one.rule.acc)
     family = f" ({rule.family})" if rule.family else ""
     head = f"{one.title}{family}: "
@@ -223,7 +223,7 @@ def panel(one: Account, step: Step) -> Panel:
 
 
 def _sentence(step: Step) -> str:
-    """Say to what the terms are aligned."""
+    """Return a sentence on the alignment of the terms."""
     if step.is_special:
         return "An infinity or a NaN is among the terms, and decides as in IEEE 754."
     if step.kind == "integer":
@@ -274,7 +274,7 @@ def _term_digits(term: Term, step: Step, columns: _Columns) -> tuple[str, str, s
 
 
 def _lost_in_all(step: Step, one: Account) -> str:
-    """Say what the terms lost together."""
+    """Return a sentence on the total loss of the terms."""
     cut = step.lost_in_alignment
     if not cut or one.ulp is None:
         return ""
@@ -355,7 +355,7 @@ class _Columns:
         if end < self.point:
             text += f".{digits[width:]}"
         elif end > self.point:
-            # The last bits before the point are not there, and their columns stay empty.
+            # The last bits before the point are missing, and their columns stay empty.
             text = text.ljust(width)
         return f"{'-' if x < 0 else '+'}{text}", _lost(rest, end)
 
@@ -372,7 +372,7 @@ def _digits(number: int, width: int) -> str:
 
 
 def _lost(rest: Fraction, end: int) -> str:
-    """Return the digits of what lies below 2^end, shortened."""
+    """Return the digits below 2^end, shortened."""
     if not rest:
         return ""
     last = _last_exponent(rest)

@@ -1,4 +1,4 @@
-"""Listens to the arithmetic, and writes the account of each output."""
+"""A recorder of the arithmetic that writes the account of each output."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def _sum(terms: Sequence[Fraction | None]) -> Fraction | None:
     return sum(known, Fraction(0)) if len(known) == len(terms) else None
 
 
-# --- What is told -----------------------------------------------------------------------------
+# --- Recording --------------------------------------------------------------------------------
 
 
 @dataclass
 class _Sum:
-    """What was told of one sum: arrays (terms, W or 1), or (W or 1,)."""
+    """The record of one sum: arrays (terms, W or 1), or (W or 1,)."""
 
     names: list[str]
     factors: list[tuple[Values, ...]]
@@ -114,7 +114,7 @@ class _Listed:
 
 
 class Recorder:
-    """A `Watch` that keeps what it is told of outputs, each of them a tile of its own."""
+    """A `Watch` that records outputs, each of them a tile of its own."""
 
     def __init__(self) -> None:
         self.sums: list[_Sum] = []
@@ -130,7 +130,7 @@ class Recorder:
         self.sums.append(one)
 
     def _name(self, addend: Float64) -> str:
-        """Return the name of the step whose result an addend is, or c."""
+        """Return the name of the step that produced an addend, or c."""
         for number, one in enumerate(self.sums, start=1):
             if one.source is addend:
                 return f"d{number}"
@@ -152,7 +152,7 @@ class Recorder:
         self.sums[-1].source, self.sums[-1].d = d, d[:, 0, 0]
 
 
-# --- What is written --------------------------------------------------------------------------
+# --- Writing ----------------------------------------------------------------------------------
 
 
 def _step(name: str, one: _Listed, w: int, rule: Rule, bits: str) -> Step:
@@ -215,7 +215,7 @@ def _kind(one: _Listed, rule: Rule) -> Kind:
 def _rounding(
     one: _Listed, total: Fraction | None, rule: Rule
 ) -> tuple[Literal["rz", "rne", "wrap"], int | None]:
-    """Return how a sum is rounded, and the place of the last bit that a result of its size has."""
+    """Return the rounding of a sum, and the exponent of the last bit of a result of its size."""
     acc, how = format_of(rule.acc), rule.how
     if isinstance(how, Integer):
         return "wrap", None

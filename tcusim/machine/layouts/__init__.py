@@ -1,1 +1,1 @@
-"""Which lane of a warp holds which element of a fragment, in which register."""
+"""The mapping of a fragment's elements to lanes and registers of a warp."""

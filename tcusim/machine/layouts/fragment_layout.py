@@ -1,4 +1,4 @@
-"""`tcusim.layout`: which lane of a warp holds which element of an operand, in which register."""
+"""`tcusim.layout`: the mapping of an operand's elements to lanes and registers of a warp."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Held:
     row, col : int
         Where it is in the operand.
     tile : int
-        Which tile, where a warp multiplies several.
+        The tile, if a warp multiplies several.
     """
 
     lane: int
@@ -60,7 +60,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Layout(FragmentMap):
-    """Which lane and register hold each element of an operand; a map that shows itself.
+    """The lane and register of each element of an operand; a map that displays itself.
 
     `print` it, or show it in a notebook. ``layout.rows[lane, i]`` and ``layout.cols[lane, i]``
     are the place of a lane's element i; `holders` goes the other way.
@@ -84,12 +84,12 @@ class Layout(FragmentMap):
     """
 
     def lane(self, lane: int) -> tuple[Held, ...]:
-        """Return what a lane holds, in the order of its registers."""
+        """Return the elements of a lane, in the order of its registers."""
         require_int("lane", lane, 0, LANES - 1)
         return tuple(self._held(lane, element) for element in range(self.count))
 
     def holders(self, row: int, col: int) -> tuple[Held, ...]:
-        """Return who holds an element: one lane, or several, or one more than once."""
+        """Return the holders of an element: one lane, several, or one lane more than once."""
         require_int("row", row, 0, self.size[0] - 1)
         require_int("col", col, 0, self.size[1] - 1)
         lanes, elements = ((self.rows == row) & (self.cols == col)).nonzero()
@@ -110,14 +110,14 @@ class Layout(FragmentMap):
         )
 
     def to_text(self, lane: int | None = None) -> str:
-        """Return the matrix with the lane and number of each element; or what one lane holds."""
+        """Return the matrix with each element's lane and index; or the elements of one lane."""
         if lane is None:
             return f"{in_words(self)}\n\n{grid_text(self)}"
         require_int("lane", lane, 0, LANES - 1)
         return f"{in_words(self)}\n\n{lane_text(self, lane)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it, the lanes with what they hold."""
+        """Return everything as JSON types, with the elements of each lane."""
         arrays = ("rows", "cols", "tiles")
         head = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in arrays}
         lanes = [[asdict(one) for one in self.lane(lane)] for lane in range(LANES)]
@@ -150,7 +150,7 @@ def layout(
     order: str = "",
     arch: str = "hopper",
 ) -> Layout:
-    """Tell which lane of a warp holds which element of an operand, and in which register.
+    """Return the mapping of an operand's elements to the lanes and registers of a warp.
 
     PTX documents it for `mma.sync`, for all GPUs alike. Of WMMA nothing is documented, and
     generations differ: those of Hopper were recorded from an H200, and others found out Volta's.
@@ -183,7 +183,7 @@ def layout(
     UnknownName
         If there is no such shape or architecture.
     Unsupported
-        If no instruction is like that, or nobody told where it keeps its operands.
+        If no such instruction exists, or its layout is unknown.
 
     Examples
     --------
@@ -224,7 +224,7 @@ def layout(
 
 
 def _instructions(shape: MmaShape, ab: str, acc: str, family: str) -> list[Operands]:
-    """Return the rows of a shape that take what was asked for: at least one."""
+    """Return the rows of a shape for the requested types: at least one."""
     if shape.virtual:
         raise Unsupported(f"no GPU has the shape {shape.name}, so no lanes hold its operands")
     asked = (ab, acc, family)

@@ -34,7 +34,7 @@ _B0, _B1, _B2, _B3, _B4 = (_LANE >> bit & 1 for bit in range(5))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FragmentMap:
-    """Which element each register of each lane holds.
+    """The element in each register of each lane.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class FragmentMap:
 
 
 def bits_of(dtype: str) -> int:
-    """Return how many bits an element has in a register."""
+    """Return the number of bits of an element in a register."""
     return _NARROW[dtype] if dtype in _NARROW else 8 * format_of(dtype).itemsize
 
 
@@ -163,7 +163,7 @@ def _arrays(places: _Places) -> tuple[Ints, Ints]:
 
 
 def _in_words(count: int, dtype: str) -> tuple[Ints, Ints, int]:
-    """Return of each element its register and its place in it, and how many a register holds."""
+    """Return each element's register and position in it, and the elements per register."""
     each = max(1, 32 // bits_of(dtype))
     word, place = np.divmod(np.arange(count), each)
     return word, place, each
@@ -206,13 +206,13 @@ def _quad_pairs(operand: str, dtype: str, order: str) -> _Places:
 
 
 def _natural(operand: str) -> str:
-    """Return the order in which what a lane holds of an operand lies together."""
+    """Return the order in which a lane's elements of an operand are contiguous."""
     return "row" if operand == "a" else "col"
 
 
 # --- WMMA -------------------------------------------------------------------------------------
 
-# Elements of a lane of a and b in float16, on every generation: what fits less is repeated.
+# Elements of a lane of a and b in float16, on every generation; smaller tiles are repeated.
 _HALVES: Final = 16
 
 
@@ -221,8 +221,8 @@ def wmma_map(
 ) -> FragmentMap:
     """Return the map of a WMMA fragment as recorded on an H200.
 
-    It is a grid of fragments of `mma.sync` m16n8 (m8n8), whatever the order in memory; 8x32x16 is
-    the transposed product 32x8x16.
+    It is a grid of fragments of `mma.sync` m16n8 (m8n8) for any order in memory; 8x32x16 is the
+    transposed product 32x8x16.
     """
     m, n, k = sizes
     dtype = acc if operand == "c" else ab
@@ -254,7 +254,7 @@ def wmma_map(
 
 
 def volta_wmma_map(operand: str, ab: str, acc: str, order: str) -> FragmentMap:
-    """Return the map of a 16x16x16 fragment on Volta, which others have found out.
+    """Return the published map of a 16x16x16 fragment on Volta.
 
     Every element of a and b is in two lanes. [RAIHAN19] measured a, b and c; [WMMAE] has the same
     in code that runs. They differ in b, where that code, the quad pairs of `mma.sync` and the

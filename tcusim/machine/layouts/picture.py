@@ -63,7 +63,7 @@ class _Run:
         return ",".join(_span(first, self.length) for first in self.elements)
 
     def where(self, *, down: bool) -> str:
-        """Return where they are, in words."""
+        """Return their location in words."""
         rows, cols = (self.length, 1) if down else (1, self.length)
         row = f"row{'s' * (rows > 1)} {_span(self.row, rows)}"
         return f"{row}, column{'s' * (cols > 1)} {_span(self.col, cols)}"
@@ -114,7 +114,7 @@ def _best_runs(one: FragmentMap) -> tuple[list[_Run], bool]:
 
 
 def in_words(one: FragmentMap) -> str:
-    """Return in a sentence what a map is of."""
+    """Return a sentence that describes a map."""
     order = f", {one.order}" if one.order else ""
     rows, cols = one.size
     bits = one.element_bits
@@ -157,7 +157,7 @@ def grid_text(one: FragmentMap) -> str:
 
 
 def lane_text(one: FragmentMap, lane: int) -> str:
-    """Return what a lane holds, a line for each run of neighbours."""
+    """Return the elements of a lane, a line for each run of neighbours."""
     runs, down = _best_runs(one)
     lines = [f"lane {lane}"]
     for run in sorted((run for run in runs if run.lane == lane), key=lambda run: run.elements):
@@ -210,7 +210,7 @@ def fragment_of(one: FragmentMap) -> str:
 
 
 def drawing_of(one: FragmentMap) -> str:
-    """Return an SVG document: what one lane holds is one group, which can be pointed at."""
+    """Return an SVG document with the elements of each lane as one group, for hovering."""
     runs, down = _best_runs(one)
     grid = _Grid(one, runs, down=down)
     lanes = []
