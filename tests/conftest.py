@@ -1,4 +1,4 @@
-"""Rules for every test session: what it leaves out, and that an empty one fails."""
+"""Rules for every test session: the tests that it leaves out, and that an empty one fails."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(autouse=True)
 def registries() -> Iterator[None]:
-    """Forget what a test registers."""
+    """Remove the registrations of a test."""
     with plugins.restored():
         yield
 
@@ -122,7 +122,7 @@ def only_backends(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def some(request: pytest.FixtureRequest) -> Some:
-    """Return what takes a part of many cases, or all of them with --full."""
+    """Return a function that takes a part of many cases, or all of them with --full."""
     from some import Some
 
     return Some(full=request.config.getoption("--full"))
@@ -139,7 +139,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Leave what was imported and collected out of the search for garbage.
+    """Exclude imported and collected objects from the search for garbage.
 
     These are some half a million objects that stay; to look through them took a tenth of the time.
     """
@@ -205,7 +205,7 @@ def host() -> Backend:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Return what compares a text with the file of that name in the test's folder `golden`."""
+    """Return a function that compares a text with the file of that name in the folder `golden`."""
     folder = request.path.parent / "golden"
     update = bool(request.config.getoption("--update-golden"))
 

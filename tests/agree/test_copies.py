@@ -50,7 +50,7 @@ from tcusim_host import KernelError, compile_programs, run_kernel
 SHAPE = shape_of("16x16x16")
 BLOCK, LENGTH, SIZE = Index.symbol("block"), Index.symbol("length"), Index.symbol("size")
 WARP_SYNC = Sync(Scope.WARP)
-# What the program's own tensor cores take is of no matter here, but it says what poison is.
+# The operand types do not matter here, except that they define the poison.
 UNITS = {"s8": ("s8", "s32"), "s32": ("s8", "s32"), "f64": ("f64", "f64")}
 PAIRS = [
     *(("f16", "f16"), ("f32", "f32"), ("s8", "s8"), ("bf16", "bf16"), ("f64", "f64")),
@@ -129,7 +129,7 @@ def rectangles(source: str, target: str, seed: int) -> tuple[Program, dict[str, 
     start = draw.one_of(0, 16) + draw.oddity(8, 2, 1)
     gap = draw.one_of(0, 16) + draw.oddity(8, 4, 1)
     blocks = 3
-    # A number that only the launch tells: what is aligned is then found as the kernel runs.
+    # A number known only at the launch: the kernel then tests the alignment as it runs.
     place = BLOCK * per_block + (SIZE if draw.one_of(0, 1) else 0)
     first = View.strided(
         Buffer("in", source, Extent(LENGTH), BufferRole.INPUT),
@@ -230,7 +230,7 @@ def test_sizes_of_chunks(source: str, target: str, row_stride: int, shift: int, 
         return transfer_of(program, (copy.dst,), (view,)).vector
 
     assert found(tile) == size
-    # What the launch tells may be a multiple: the kernel will see. What loops tell is known.
+    # A number of the launch may be a multiple: the kernel tests it. Loop variables are known.
     assert found(replace(tile, offset=tile.offset + SIZE)) == size
     assert found(replace(tile, offset=tile.offset + Index.symbol("i"))) == 1
     # An end may cut a chunk, a beginning may not.

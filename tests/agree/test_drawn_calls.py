@@ -46,7 +46,7 @@ Drawn = Callable[[int, st.SearchStrategy[Any], Callable[[Any], str]], None]
 
 @pytest.fixture(params=range(PARTS) if CASES else None)
 def drawn(request: pytest.FixtureRequest) -> Drawn:
-    """Return what checks so many cases of a strategy, or a part of those that are asked for."""
+    """Return a function that checks so many cases of a strategy, or a part of those requested."""
 
     def drawn(usual: int, strategy: st.SearchStrategy[Any], check: Callable[[Any], str]) -> None:
         ends: collections.Counter[str] = collections.Counter()

@@ -1,4 +1,4 @@
-"""What each step of the grammar does, a line a case: on the simulator, and in the emitted text."""
+"""Effects of each step of the grammar, a line a case: on the simulator, and in the emitted text."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ PANEL, SUMS = rows_of(shared("panel", 40), 5, 8), shared("sums", 5)
 
 
 class Case(NamedTuple):
-    """Steps of a program of one warp a block, what memory holds before, and what after.
+    """Steps of a program of one warp a block, with memory before and after.
 
     A name may be a fragment's: memory is loaded into it before the steps, or it is stored after
     them. An operand is seen through its product with the identity.
@@ -195,7 +195,7 @@ def program_of(case: Case) -> Program:
 
 
 def assert_step(case: Case) -> None:
-    """Run the case on the simulator and in the emitted text: both give what is expected."""
+    """Run the case on the simulator and in the emitted text: both give the expected result."""
     program = program_of(case)
     given = {name: value for name, value in case.memory.items() if name not in "ABCDE"}
     given |= {f"{name}_in": value.ravel() for name, value in case.memory.items() if name in "ABCDE"}
@@ -267,7 +267,7 @@ def parts_of(value: float) -> tuple[float, float, float]:
 
 
 def passed_on(awaited: View) -> Step:
-    """Return steps by which block 1 writes what block 0 has published."""
+    """Return steps by which block 1 writes the value that block 0 has published."""
     get = (Await(line(T, 4), awaited), SYNC, Copy(line(OUT, 4, 4 * BLOCK), line(T, 4)))
     return When((Bound(BLOCK, Index.of(1)),), (Publish(line(STATUS, 4), line(X, 4)),), get)
 
@@ -324,7 +324,7 @@ def longer(taken: Copy, other: Copy) -> tuple[Step, ...]:
     )
 
 
-# The first element of each range of a warp; what it writes is where its ranges are.
+# The first element of each range of a warp; it writes to its ranges.
 FIRSTS = View(X, Index(), Gathered(RANGES), Strided(1, 1))
 OF_WARP = View(OUT, Index(), Gathered(RANGES), Strided(4, 1))
 OF_ONE = View(OUT, Index(), Gathered(RANGES), Strided(1, 1))

@@ -119,7 +119,7 @@ def test_data_decide_which_branch_is_recorded(host: Backend) -> None:
         require_equal(kept, tcusim.trace(program, inputs, warps=warps))
 
 
-# --- What is wrong is found -----------------------------------------------------------------------
+# --- Planted faults -------------------------------------------------------------------------------
 
 
 Replaced = Callable[[str, str], None]
@@ -127,7 +127,7 @@ Replaced = Callable[[str, str], None]
 
 @pytest.fixture
 def replaced(monkeypatch: pytest.MonkeyPatch) -> Replaced:
-    """Return what has a part of each tapped kernel's text replaced by another."""
+    """Return a function that replaces a part of each tapped kernel's text."""
 
     def replace_in_text(old: str, new: str) -> None:
         def emit(program: Program) -> Any:

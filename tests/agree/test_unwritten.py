@@ -45,7 +45,7 @@ from tcusim_host import build_many, run_kernel
 IN_MEMORY = tuple(dtype for dtype in C_TYPES if dtype != "tf32")
 BLOCKS, WARPS = 2, 2
 FIRST_WARP = (Bound(WARP, Index.of(1)),)
-# What no step stores to, at the end of an output.
+# Elements at the end of an output that no step stores to.
 REST = 3
 
 
@@ -132,7 +132,7 @@ PROGRAMS = {
 
 @functools.cache
 def kernel_of(name: str) -> Kernel:
-    """Emit a program that reads what nothing has written, which `emit` refuses."""
+    """Emit a program that reads unwritten elements; `emit` refuses it."""
     program = PROGRAMS[name]
     return Emitter(program, instruction_for(program), standalone=False).kernel()
 

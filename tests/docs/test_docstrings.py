@@ -1,4 +1,4 @@
-"""The examples of docstrings have run: what they show is what comes."""
+"""The examples of docstrings have run, and show the real output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What README.md says of recorded bits is what comes out when they are compared."""
+"""README.md's claims on recorded bits agree with a comparison."""
 
 from __future__ import annotations
 

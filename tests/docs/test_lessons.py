@@ -77,7 +77,7 @@ def _functions(stub: Any, path: Path) -> dict[str, Any]:
     tree = ast.parse(stub.text)
     assert all(isinstance(node, ast.FunctionDef) for node in tree.body), f"{path.name}: {stub.text}"
     names: dict[str, Any] = {}
-    # Annotations may name what the lesson imports.
+    # Annotations may name the lesson's imports.
     future = importlib.import_module("__future__").annotations.compiler_flag
     exec(compile(tree, str(path), "exec", flags=future, dont_inherit=True), names)
     return {node.name: names[node.name] for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -193,7 +193,7 @@ def test_its_page_and_notebook(path: Path) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "options", "steps"),
     [
-        # What the prose of the lessons says about the listings above it.
+        # Claims of the lessons' prose about the listings above it.
         ("reduction_16", {}, {"3": "Load", "4": "Mma", "5": "Store", "6": "Sync", "7": "Copy"}),
         ("scan_256", {}, {"6": "Mma", "9": "Mma", "10": "Store", "12": "Copy", "14": "Load"}),
         ("scan_256", {}, {"15": "Mma"}),

@@ -1,4 +1,4 @@
-"""The emitted text: whole golden files, what it must hold, what is refused, and planted bugs."""
+"""The emitted text: whole golden files, required lines, refusals, and planted bugs."""
 
 from __future__ import annotations
 

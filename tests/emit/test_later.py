@@ -65,7 +65,7 @@ def _stores(program: Program) -> set[str]:
 
 @pytest.mark.parametrize("stages", [2, 3, 5])
 def test_every_copy_has_come_when_its_stage_is_read(stages: int) -> None:
-    """Followed as a queue through a run of the program: what is read was waited for before."""
+    """Followed as a queue through a run of the program: every read follows a wait for its copy."""
     program = gemm(stages)
     later = Later(program)
     queue: list[str] = []

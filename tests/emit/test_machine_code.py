@@ -121,7 +121,7 @@ def test_scans_with_initial_values_compile(size: int | None, dtype: str, sm: int
         compiled(emit(tcusim.build(name, carry=carry, **common)), sm) for carry in (True, False)
     )
     assert usage.stack_bytes == 0
-    # The value is read by one warp: registers and shared memory are about what they were.
+    # The value is read by one warp: registers and shared memory are about unchanged.
     assert usage.registers <= without.registers + 16
     assert usage.shared_bytes <= without.shared_bytes + 1024
 

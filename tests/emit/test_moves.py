@@ -1,4 +1,4 @@
-"""The text of steps that move rectangles: what a lane reads, holds and writes, on which path."""
+"""The text of steps that move rectangles: a lane's reads, registers and writes, by path."""
 
 from __future__ import annotations
 

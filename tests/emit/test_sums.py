@@ -1,4 +1,4 @@
-"""The text of rows that are added up: who holds what of them, and when something is tested."""
+"""The text of sums of rows: the elements of each lane, and the tests of bounds."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def program() -> Program:
 
 
 def moved(source: View, *, tiled: bool = False) -> Transfer:
-    """Return how a rectangle is copied to shared memory, row by row."""
+    """Return the transfer of a rectangle to shared memory, row by row."""
     target = View.strided(TILE, Index(), source.rows, source.cols, source.cols, 1)
     return transfer_of(program(), (target,), (source,), frozenset({"in"} if tiled else ()))
 
@@ -93,5 +93,5 @@ def test_a_repeated_element_needs_no_alignment() -> None:
 def test_status_words_go_singly() -> None:
     words = View.strided(STATUS, Index(), 1, 1024, 1024, 1)
     how = moved(words)
-    # Sixteen words of 8 bytes are what a lane holds.
+    # A lane holds sixteen words of 8 bytes.
     assert (how.vector, how.iterations, how.held) == (1, 32, 16)

@@ -182,7 +182,7 @@ def cases() -> Iterator[Case]:
 
 
 def one_case(backend: str, library: Library, case: Case, expected: Any) -> None:
-    """Compare one case with what is expected, twice: the second call takes the short way."""
+    """Compare one case with its expected result, twice: the second call takes the fast path."""
     import tcusim
 
     name, arrays, keywords = case
@@ -215,7 +215,7 @@ def check_bits(pairs: list[tuple[str, Library]], arch: str) -> None:
 
 
 def same(run: Callable[[], dict[str, Any]], expected: Any) -> None:
-    """Compare what a program returns with what is expected."""
+    """Compare the outputs of a program with the expected ones."""
     require_bits(run()["out"], expected)
 
 
@@ -243,7 +243,7 @@ def again(plan: Any, library: Library, x: NDArray[Any], expected: Any) -> None:
 
 
 def in_place(plan: Any, library: Library, x: NDArray[Any], expected: Any) -> None:
-    """Write over what is read."""
+    """Overwrite the input."""
     for _ in range(3):
         a = library.there(x)
         require(plan(a, out=a) is a, True)
@@ -380,7 +380,7 @@ def check_cupy_streams(backends: list[str], cupy: Library, arch: str) -> None:
 
 
 def check_dlpack(backends: list[str], cupy: Library, arch: str) -> None:
-    """Take arrays of no library, and give what every library takes."""
+    """Take arrays of no library, and return arrays that every library takes."""
     import tcusim
 
     x = numbers("float16", 5120)
@@ -476,7 +476,7 @@ Calls = Iterator[tuple[str, Callable[[], object]]]
 
 
 def peers(libraries: dict[str, Library], x: NDArray[Any]) -> Calls:
-    """Yield what CuPy and torch have."""
+    """Yield the calls of CuPy and torch."""
     if "cupy" in libraries:
         cupy = libraries["cupy"]
         a, y = cupy.there(x), cupy.there(np.zeros((), np.float16))

@@ -26,7 +26,7 @@ PACKAGES = (
 
 
 class OneLineEach:
-    """Prints one line for each test, and why it was skipped or what failed."""
+    """Prints one line for each test, with the reason of a skip or the failure."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Print the outcome of a test, and of a fixture that did not pass."""
@@ -57,7 +57,7 @@ def make_importable() -> None:
 
 
 def describe() -> None:
-    """Print what is here."""
+    """Print the versions and the GPU."""
     print(f"Python {sys.version.split()[0]}")
     for package in PACKAGES:
         try:

@@ -24,7 +24,7 @@ REVERSE: dict[str, Any] = {"exclusive": True, "reverse": True}
 
 @pytest.fixture(params=["cupy", "torch"])
 def there(request: pytest.FixtureRequest) -> Any:
-    """Return what copies a NumPy array to GPU memory, as one of a library."""
+    """Return a function that copies a NumPy array to GPU memory, as one of a library."""
     library = pytest.importorskip(request.param)
     reason = (CUPY if request.param == "cupy" else CUDA).available()
     if reason is not None:

@@ -44,7 +44,7 @@ def data(seed: int) -> NDArray[np.float16]:
 
 
 def captured(library: Library, work: Callable[[], Any]) -> Callable[..., None]:
-    """Return what replays work that was captured, after it was done once, on a side stream.
+    """Return a function that replays captured work, after it was done once, on a side stream.
 
     Given more work, it does that on the same stream before it replays, and once more afterwards.
     """

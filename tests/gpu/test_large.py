@@ -45,7 +45,7 @@ def test_a_long_array(algorithm: str, types: tuple[str, str, str, str | None]) -
         "accumulation_length": 16,
     }
     if algorithm_of(algorithm).level is Level.GRID:
-        # The whole array in groups of blocks, which pass on what they have.
+        # The whole array in groups of blocks that pass on their totals.
         options |= {"segment_size": None, "combine": "add"}
     try:
         program = tcusim.build(algorithm, masked=True, warps=4, **options)

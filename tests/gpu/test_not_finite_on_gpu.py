@@ -1,4 +1,4 @@
-"""On a GPU: scans of infinities and NaN, and of what precedes them."""
+"""On a GPU: scans of infinities and NaN, and the prefixes before them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_scans_are_numpys(case: Case, order: dict[str, bool]) -> None:
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 @pytest.mark.parametrize("size", [40, 64, 1000, 3000, 2**20])
 def test_in_place(size: int, order: dict[str, Any]) -> None:
-    """What a warp reads once more must not have been written over."""
+    """Elements that a warp reads again must not have been overwritten."""
     torch: Any = pytest.importorskip("torch")
     x = (np.arange(2**20) % 5 - 2).astype(np.float32)
     x[777::4999], x[5555::9001], x[123_456] = INF, -INF, NAN

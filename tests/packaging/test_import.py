@@ -11,7 +11,7 @@ top_level = {name.split(".")[0] for name in set(sys.modules) - before}
 print(*sorted(top_level - sys.stdlib_module_names))
 """
 
-# What one command, one backend or one check needs, and would slow every program's start.
+# Modules that one command, one backend or one check needs, and that would slow every start.
 LATER = (
     *(
         "asyncio",

@@ -10,7 +10,7 @@ import pytest
 
 EXAMPLE = Path(__file__).parent / "example_plugin"
 
-# Prints what the statement does: the value, or the error with its class.
+# Prints the outcome of the statement: the value, or the error with its class.
 ATTEMPT = """
 from tcusim import backends, errors, plugins
 from tcusim.machine import shapes
@@ -42,7 +42,7 @@ def rival(install: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def clashes(python: Callable[..., str], example: Path, rival: Path) -> list[str]:
-    """Return what is told of entry points that cannot be used, where both are installed."""
+    """Return the messages on entry points that cannot be used, where both are installed."""
     return attempt(python, "*plugins.broken(), sep='\\n'", example, rival).splitlines()
 
 
@@ -104,7 +104,7 @@ def test_its_unit_is_found_by_name(python: Callable[..., str], example: Path) ->
     assert attempt(python, expression, example) == "an example of a unit"
 
 
-# Prints what the command prints, of several calls.
+# Prints the command's output, of several calls.
 COMMANDS = """
 import click.testing
 from tcusim.cli.main import main

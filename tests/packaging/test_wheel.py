@@ -1,4 +1,4 @@
-"""What a user installs: the wheel of tcusim holds its packages, whole, and nothing else."""
+"""The wheel that a user installs: it contains tcusim's packages, whole, and nothing else."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ GPUS = {
 VECTOR_TYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
 
 Compare = Callable[..., int]
-# What multiplies as `mma_values` does.
+# A function that multiplies as `mma_values` does.
 Multiply = Callable[..., Values]
 
 

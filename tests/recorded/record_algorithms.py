@@ -1,4 +1,4 @@
-"""Record what every algorithm returns on this machine's GPU, into one small file.
+"""Record every algorithm's results on this machine's GPU, in one small file.
 
 Usage: ``python tests/recorded/record_algorithms.py [--backend cupy] [--jobs 8] [FILE]``, from the
 repository's root, on a machine with a GPU. NumPy, the compiler and the backend's library are all
@@ -235,7 +235,7 @@ def outputs_of(
 
 
 def provenance(backend: str) -> dict[str, str]:
-    """Return where and when outputs are recorded."""
+    """Return the place and time of the recording."""
     facts = {"backend": backend, "date": datetime.now(UTC).date().isoformat()}
     facts |= {"tcusim": tcusim.__version__, "numpy": np.__version__}
     if backend in ("cupy", "pycuda"):
@@ -252,7 +252,7 @@ def provenance(backend: str) -> dict[str, str]:
 
 
 def entries(cases: list[Case], outputs: list[bytes | str]) -> Iterator[dict[str, Any]]:
-    """Yield what `index` says of each case that ran."""
+    """Yield the entry of `index` for each case that ran."""
     for case, output in zip(cases, outputs, strict=True):
         if isinstance(output, bytes):
             yield {"case": str(case), "bytes": len(output)}

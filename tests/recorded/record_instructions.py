@@ -1,4 +1,4 @@
-"""Record what single tensor-core instructions return on this machine's H100 or H200.
+"""Record the results of single tensor-core instructions on this machine's H100 or H200.
 
 Usage: ``python record_instructions.py FILE``, with NumPy, CuPy and nvcc. FILE gets, for each case
 ``FAMILY_TYPE_RESULT_OPERANDS_ACCUMULATOR``, the bits of A (tiles, m, k), B (tiles, k, n), C and D
@@ -160,7 +160,7 @@ def lanes_of_c(c: Bits) -> Bits:
 
 
 def from_lanes(registers: Bits, acc: str) -> Bits:
-    """Return (warps, 16, 8) of what `lanes_of_c` made."""
+    """Return the matrices (warps, 16, 8) of the registers from `lanes_of_c`."""
     parts = registers if acc == "f32" else np.ascontiguousarray(registers).view(np.uint16)
     c = np.zeros((len(parts), 16, 8), parts.dtype)
     for i, (row, column) in enumerate(((G, 2 * T), (G, 2 * T + 1), (G + 8, 2 * T))):

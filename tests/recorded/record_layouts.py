@@ -154,7 +154,7 @@ class Multiply:
         return f"mma_{self.row.ab}_{self.row.acc}_{_text(self.shape)}_{orders}"
 
     def counts(self) -> tuple[int, int, int]:
-        """Return how many elements of a, b and c a lane holds; a warp may hold several tiles."""
+        """Return the number of a lane's elements of a, b and c; a warp may hold several tiles."""
         m, n, k = self.shape
         tiles = 4 if (m, n, k, self.row.ab) == (8, 8, 4, "f16") else 1
         return m * k * tiles // LANES, k * n * tiles // LANES, m * n * tiles // LANES

@@ -1,4 +1,4 @@
-"""Record what the simulator makes of arrays of 2**30 and 2**31 + 1 elements, as checksums.
+"""Record the simulator's results for arrays of 2**30 and 2**31 + 1 elements, as checksums.
 
     python tests/recorded/record_long_arrays.py [name ...]
 

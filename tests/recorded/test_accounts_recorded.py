@@ -1,4 +1,4 @@
-"""What `tcusim.explain` tells ends with the bits that were recorded from real GPUs.
+"""The accounts of `tcusim.explain` end with the bits that were recorded from real GPUs.
 
 By default it is asked of some outputs of each case, and of all with TCUSIM_EXPLAIN_CASES=100000,
 which takes minutes.

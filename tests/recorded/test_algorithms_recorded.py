@@ -1,4 +1,4 @@
-"""The simulator and the host backend return what every algorithm returned on a real GPU."""
+"""The simulator and the host backend return every algorithm's results of a real GPU."""
 
 from __future__ import annotations
 

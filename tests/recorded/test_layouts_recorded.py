@@ -52,7 +52,7 @@ def test_every_wmma_fragment_is_where_it_was_recorded(recorded: dict[str, Values
 
 
 def matrices(one: FragmentMap, numbers: Values) -> Values:
-    """Return what lanes hold, (tries, 32, n), as matrices (tries, tiles, rows, cols)."""
+    """Return the lanes' elements, (tries, 32, n), as matrices (tries, tiles, rows, cols)."""
     shape = len(numbers), int(one.tiles.max()) + 1, *one.size
     result = np.zeros(shape, np.int64)
     result[:, one.tiles[:, None], one.rows, one.cols] = numbers

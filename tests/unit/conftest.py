@@ -1,4 +1,4 @@
-"""What tests of several modules are given."""
+"""Fixtures of several modules' tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """Return a launcher whose kernels the simulator runs, on a driver that notes what it does."""
+    """Return a launcher on a driver that records its calls; the simulator runs the kernels."""
     stand_in = StandInDriver()
     monkeypatch.setattr(Driver, "open", lambda: stand_in)
     return StandIn(stand_in)
@@ -65,11 +65,11 @@ def device(
 
 @pytest.fixture(scope="session")
 def host_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder for what is compiled for the CPU in this session."""
+    """Return a folder for the kernels that this session compiles for the CPU."""
     return tmp_path_factory.mktemp("host-cache")
 
 
 @pytest.fixture
 def host_cache(host_cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep what is compiled for the CPU apart from what the user has compiled."""
+    """Keep the kernels compiled for the CPU apart from the user's."""
     monkeypatch.setenv("TCUSIM_CACHE_DIR", str(host_cache_folder))

@@ -30,7 +30,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accuracy, "_LAST", 9)
 
 
-# What is predicted for a rule is kept, so that tests of anything else take one of these.
+# Predictions for a rule are cached, so that other tests take one of these.
 def of_bits(bits: int) -> Accuracy:
     return accuracy_of(fused_unit(16, bits))
 

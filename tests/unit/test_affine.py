@@ -1,4 +1,4 @@
-"""What is proved of affine expressions holds wherever one looks, and usual bounds are proved."""
+"""Proofs about affine expressions hold at every point tried, and usual bounds are proved."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Random:
 
 
 def values(region: Region) -> list[dict[str, int]]:
-    """Return all values in a region, with what has no limit up to 12."""
+    """Return all values in a region; unlimited symbols go up to 12."""
     ranges = [
         range(low, (12 if high == math.inf else int(high)) + 1) for low, high in region.box.values()
     ]
@@ -139,7 +139,7 @@ def test_rows_of_two_warps_are_not_the_same_rows() -> None:
 
 
 def test_a_turn_that_is_the_first_in_one_branch_alone() -> None:
-    """In turn 1 block 0 writes out[4], which is what block 1 writes in turn 0."""
+    """In iteration 1 block 0 writes out[4], and so does block 1 in iteration 0."""
     own, both = (
         View.strided(OUT, place, 1, 1, 1, 1, (Bound(place, LENGTH),))
         for place in (BLOCK * 4 + TURN, BLOCK * 4 + TURN * 4)

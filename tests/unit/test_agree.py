@@ -1,4 +1,4 @@
-"""`tcusim agree`: what it prints, writes and refuses, and its exit codes."""
+"""`tcusim agree`: its output, files, refusals and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmark's other processes do: the GPU's numbers, programs compiled, bits simulated."""
+"""The benchmark's other processes: the GPU's numbers, programs compiled, bits simulated."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def hashed(seed: int, place: int) -> int:
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64", "s8"])
 def test_the_numbers_are_the_gpus(dtype: str) -> None:
-    """A hash of their places, of which each type takes what it holds."""
+    """A hash of their indices; each type takes the bits that it can hold."""
     numbers = Numbers(dtype, LENGTH, 0, 100)[40:50][1:]
     got = numbers.values()
     assert got.dtype == format_of(dtype).memory_dtype

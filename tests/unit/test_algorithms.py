@@ -150,7 +150,7 @@ def as_rows(x: Ints, segment_size: int) -> Ints:
 
 
 def exact(row: Algorithm, variant: Variant, x: Ints, segment_size: int, carry: Ints) -> Ints:
-    """Return what the algorithm must give, in integers."""
+    """Return the algorithm's expected results, in integers."""
     rows = as_rows(x, segment_size)
     if row.kind == "reduction":
         sums: Ints = rows.sum(1)
@@ -182,7 +182,7 @@ def assert_exact(
 ) -> None:
     """Run a program on several units, with new inputs for each, and compare with integers."""
     if dict(variant.options).get("carry"):
-        # The type holds what is carried in and the segment's sums together.
+        # The type holds the carry and the segment's sums together.
         limit //= 2
     for seed, (arch, length) in enumerate(runs(program, segment_size, archs)):
         x = sparse_integers(seed, length, segment_size, limit)
@@ -419,7 +419,7 @@ def test_chains_of_any_length_equal_integers(name: str, accumulation_length: int
         assert_exact(row, variant, program, size, ["volta", "exact"])
 
 
-# --- What build refuses -----------------------------------------------------------------------
+# --- Refusals of build ------------------------------------------------------------------------
 
 
 def test_units_that_lack_a_type_are_not_tested_silently() -> None:

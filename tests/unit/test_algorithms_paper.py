@@ -1,4 +1,4 @@
-"""What the paper compares with: the inefficient and the coalesced reduction, and naive products."""
+"""The paper's baselines: the inefficient and the coalesced reduction, and naive products."""
 
 from __future__ import annotations
 

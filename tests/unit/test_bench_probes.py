@@ -1,4 +1,4 @@
-"""The probes of tcusim microbench: what is asked of which GPU, and how times are taken."""
+"""The probes of tcusim microbench: the probes of each GPU, and the measurement of times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tcusim step --backend`: what a backend does, and what the simulator does otherwise."""
+"""`tcusim step --backend`: a backend's steps, and the simulator's where they differ."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = HOST_ALONE
 
 @pytest.fixture
 def wrong(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return what plants a mistake in the kernel of scan_256n: a sum is added to another."""
+    """Return a function to plant a fault in scan_256n: it adds a sum to another."""
 
     def emit(program: Program) -> Any:
         emitted = emit_tapped(program)

@@ -51,7 +51,7 @@ def as_rows(x: Ints, segment_size: int) -> Ints:
 
 
 def exact(name: str, x: Ints, segment_size: int) -> Ints:
-    """Return what an algorithm must give, in integers."""
+    """Return an algorithm's expected results, in integers."""
     rows = as_rows(x, segment_size)
     sums: Ints = rows.sum(1) if name.startswith("reduction") else rows.cumsum(1).ravel()[: x.size]
     return sums

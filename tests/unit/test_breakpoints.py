@@ -1,4 +1,4 @@
-"""Breakpoints: where they hold, against what the frames say, and what is said of bad ones."""
+"""Breakpoints: where they stop, checked against the frames, and the errors for bad ones."""
 
 from __future__ import annotations
 

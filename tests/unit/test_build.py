@@ -1,4 +1,4 @@
-"""Compiling for the CPU: once, together, by several processes, and what errors say."""
+"""Compiling for the CPU: once, together, by several processes, and the text of errors."""
 
 from __future__ import annotations
 

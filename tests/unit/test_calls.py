@@ -228,7 +228,7 @@ class Session:
 
 
 class Device:
-    """A backend that notes what it is asked."""
+    """A backend that records its calls."""
 
     name, title = "noting", "a GPU that notes what it is asked"
 

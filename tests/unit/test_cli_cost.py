@@ -1,4 +1,4 @@
-"""tcusim cost: what it prints, writes and refuses."""
+"""tcusim cost: its output, files and refusals."""
 
 from __future__ import annotations
 

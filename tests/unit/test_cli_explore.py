@@ -1,4 +1,4 @@
-"""`tcusim explore`: what it prints, writes and refuses."""
+"""`tcusim explore`: its output, files and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tcusim bench`: what it writes and refuses."""
+"""`tcusim bench`: its files and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two traces beside each other: what differs, and what they are called."""
+"""Two traces beside each other: their differences and their names."""
 
 from __future__ import annotations
 

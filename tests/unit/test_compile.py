@@ -45,7 +45,7 @@ needs_nvrtc = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 @pytest.fixture
 def fresh_toolkit() -> Iterator[None]:
-    """Let the toolkit be looked for again, in a test that changes what is there."""
+    """Let the toolkit be looked for again, in a test that changes the installation."""
     compiler._find_toolkit.cache_clear()
     yield
     compiler._find_toolkit.cache_clear()
@@ -57,7 +57,7 @@ def target(sm: int) -> int:
     return sm
 
 
-# --- What compiles ---------------------------------------------------------------------------
+# --- Compilation -----------------------------------------------------------------------------
 
 
 # Every algorithm on an H100, and on the others in turn. Those of segments are compiled for the V100

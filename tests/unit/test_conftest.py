@@ -16,7 +16,7 @@ NEEDS_GPU = "import pytest\n\n@pytest.mark.gpu(min_sm=999)\ndef test_gpu():\n   
 
 
 def session(folder: Path, source: str, *arguments: str) -> tuple[int, str]:
-    """Run a session of one file of tests; return the exit status and what it printed."""
+    """Run a session of one file of tests; return the exit status and the output."""
     shutil.copy(CONFTEST, folder / "conftest.py")
     (folder / "test_it.py").write_text(source)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    gpu(min_sm): needs a GPU\n")

@@ -1,4 +1,4 @@
-"""The CUDA driver: what is there, and what is said where it is not."""
+"""The CUDA driver: its features, and the messages without it."""
 
 from __future__ import annotations
 

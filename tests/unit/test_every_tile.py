@@ -40,7 +40,7 @@ SIZES: Final = (
 CALLED: Final = 2**14
 # All of some twenty thousand cases, which take nine minutes of two cores: see tests/README.md.
 ALL: Final = os.environ.get("TCUSIM_TILE_CASES") == "all"
-# What takes part: architecture, type of the array, type of the accumulators.
+# The columns: architecture, type of the array, type of the accumulators.
 TYPES: Final = (
     *(("hopper", dtype, "f32") for dtype in ("float16", "bfloat16", "float32", "float64")),
     *(("hopper", dtype, "f32") for dtype in ("int8", "uint8", "int64", "bool")),
@@ -62,7 +62,7 @@ class Case:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What every function is given."""
+        """The arguments of every function."""
         arch, _, acc = self.types
         return {"tile": self.shape, "arch": arch, "acc": acc}
 
@@ -123,7 +123,7 @@ def whole(case: Case) -> tuple[Any, Any]:
 
 
 def edges_of(case: Case) -> Array:
-    """Return where segments begin and end: of one size, or an empty one, the longest and two."""
+    """Return the segment bounds: of one size, or an empty one, the longest and two."""
     if "by size" in case.operation:
         count = max(2, min(CALLED // case.size, 300))
         return np.minimum(np.arange(count + 1) * case.size, count * case.size - case.size // 3)
@@ -212,7 +212,7 @@ def planned(case: Case) -> Any:
 
 
 def fault(case: Case) -> str:
-    """Return what is wrong with a case; nothing if it is right, or refused with its reason."""
+    """Return the fault of a case; empty if it is right, or refused with its reason."""
     reason = case.refusal()
     call = CALLS[case.operation] if case.size <= CALLED else None
     try:
@@ -236,7 +236,7 @@ def _is_too_long(case: Case, error: Exception) -> bool:
 
 
 def _fallback(plan: Any) -> str:
-    """Return what a plan says if an algorithm refused a tile that it was asked for."""
+    """Return the plan's message if an algorithm refused a requested tile."""
     return next((line for line in plan.rationale if line.startswith("not ")), "")
 
 

@@ -189,7 +189,7 @@ def test_integer_products_of_any_length(arch: str, inner: int) -> None:
     assert tcusim.matvec(a[None], b, arch=arch).tolist() == [a @ b]
 
 
-# --- What is added to a product -------------------------------------------------------------------
+# --- Addends of a product -------------------------------------------------------------------------
 
 ROW, HALF = np.ones((1, 2), np.int8), np.ones((1, 2), np.float16)
 

@@ -1,4 +1,4 @@
-"""`tcusim.explain`: what it takes, what it refuses, and the forms in which it tells."""
+"""`tcusim.explain`: its inputs, its refusals, and the forms of its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tcusim.layout`: what it takes, what it refuses, and the forms in which it tells."""
+"""`tcusim.layout`: its inputs, its refusals, and the forms of its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames: what a program's steps leave in fragments and memory."""
+"""Frames: the results of a program's steps in fragments and memory."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def _without_compiled_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def defined(a: Values, b: Values, c: Values, rule: Rule) -> Values:
-    """Return what the definition gives."""
+    """Return the result by the definition."""
     assert isinstance(rule.how, Fused)
     left, right, addend = (x.astype(np.float64) for x in (a, b, c))
     with np.errstate(all="ignore"):

@@ -172,7 +172,7 @@ def test_what_no_order_gives() -> None:
     assert str(found.best) == "1,199 of 1,200 equal: hopper, one chain"
 
 
-# --- What becomes of operands, and by which instruction -------------------------------------------
+# --- Operands, and the instruction ----------------------------------------------------------------
 
 
 def f32(numbers: Any) -> Values:

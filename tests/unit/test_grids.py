@@ -18,7 +18,7 @@ def all_frames(name: str) -> list[Frame]:
 
 
 def occupied(picture: Picture) -> Counter[tuple[int, int]]:
-    """Return how often each place of the screen is taken."""
+    """Return the number of texts at each place of the screen."""
     taken: Counter[tuple[int, int]] = Counter()
     for block in picture.blocks:
         for line, text in enumerate(block.head):

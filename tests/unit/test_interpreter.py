@@ -1,4 +1,4 @@
-"""What the interpreter shows: events in order, and values as late as a GPU may show them."""
+"""Events of the interpreter, in order, with values as late as a GPU may show them."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def interpret_all(program: Program, inputs: Mapping[str, Any], **keywords: Any) 
     return list(interpret(program, inputs, **keywords))
 
 
-# --- What nobody wrote ---------------------------------------------------------------------------
+# --- Unwritten elements --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["f16", "f32", "f64", "bf16"])

@@ -1,4 +1,4 @@
-"""Segments by offsets: where pieces lie, exact sums and scans, equal work, and what is refused."""
+"""Segments by offsets: where pieces lie, exact sums and scans, equal work, and refusals."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ ORDERS = [Order(exclusive, reverse) for exclusive in (False, True) for reverse i
 
 
 def pieces_by_hand(offsets: Ints, cut: int) -> dict[int, tuple[int, int]]:
-    """Return where each piece begins and ends, by its number: walk through the segments."""
+    """Return the bounds of each piece, by its index: walk through the segments."""
     found = {}
     for segment, (start, end) in enumerate(itertools.pairwise(offsets)):
         number = int(start) // cut + segment
@@ -506,7 +506,7 @@ def longest_path(steps: Sequence[Step]) -> int:
 
 
 def warps_work(kind: str, offsets: Ints) -> list[WarpsWork]:
-    """Return what the warps of each launch do for these segments."""
+    """Return the work of each launch's warps for these segments."""
     x = np.ones(offsets[-1], np.float16)
     done, arrays = [], {"in": x, "offsets": offsets}
     for launch in planned(kind, x, offsets).launches:
@@ -574,7 +574,7 @@ def test_products_are_as_many_as_the_registry_says(sizes: tuple[int, int, int], 
         assert seen.bytes_read == counted.bytes_read - inputs["offsets"].nbytes
 
 
-# --- What is refused --------------------------------------------------------------------------
+# --- Refusals ---------------------------------------------------------------------------------
 
 PROGRAM = build("reduction_ragged", segment_size=48)
 OFFSETS = PROGRAM.inputs[1]

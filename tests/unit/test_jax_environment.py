@@ -21,7 +21,7 @@ TINY = np.float32(1e-40)
 
 
 def within_xla(function: Any) -> list[Any]:
-    """Return what a function gives in XLA's thread."""
+    """Return the result of a function in XLA's thread."""
     seen: list[Any] = []
 
     def call(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the emitter hands on: the arguments of a kernel, its memory, and its other text."""
+"""Output of the emitter: the arguments of a kernel, its memory, and its other text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tcusim_bench.latency: what it times, with NumPy arrays in the place of CuPy's and torch's."""
+"""tcusim_bench.latency: its timed calls, with NumPy arrays in the place of CuPy's and torch's."""
 
 from __future__ import annotations
 

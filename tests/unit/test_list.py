@@ -1,4 +1,4 @@
-"""`tcusim list`: the tables, one name in full, and what is refused."""
+"""`tcusim list`: the tables, one name in full, and refusals."""
 
 from __future__ import annotations
 

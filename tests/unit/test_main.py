@@ -1,4 +1,4 @@
-"""The `tcusim` command: what it prints, what it refuses, and with which exit code."""
+"""The `tcusim` command: its output, refusals and exit codes."""
 
 from __future__ import annotations
 

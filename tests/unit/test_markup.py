@@ -1,4 +1,4 @@
-"""What all HTML shares."""
+"""The common parts of all HTML."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def test_a_listing_is_its_head_and_its_steps() -> None:
     assert "<pre>1  step\n2  step</pre>" in text
 
 
-# --- What notebooks show ----------------------------------------------------------------------
+# --- Notebooks --------------------------------------------------------------------------------
 
 
 @pytest.fixture(name="texts", scope="module")
 def all_texts() -> dict[str, str]:
-    """Return what a notebook shows of each kind of object."""
+    """Return a notebook's view of each kind of object."""
     program = tcusim.build("scan_256")
     events = tcusim.interpret(program, {"in": np.arange(256).astype(np.float16)})
     return {

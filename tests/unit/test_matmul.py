@@ -1,4 +1,4 @@
-"""tcusim.matmul and tcusim.matvec: NumPy's shapes and types, exact results, and what is refused."""
+"""tcusim.matmul and tcusim.matvec: NumPy's shapes and types, exact results, and refusals."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_matrices_of_few_rows_are_shared() -> None:
         assert program.steps == ours.steps
 
 
-# --- What is refused ----------------------------------------------------------------------------
+# --- Refusals -----------------------------------------------------------------------------------
 
 X = np.ones((3, 4), np.float16)
 Y = X.T.copy()

@@ -1,4 +1,4 @@
-"""tcusim microbench: what it makes of times, what it writes, and what fails; without a GPU."""
+"""tcusim microbench: figures from times, its files, and failures; without a GPU."""
 
 from __future__ import annotations
 

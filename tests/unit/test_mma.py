@@ -1,4 +1,4 @@
-"""`tcusim.mma`: integers, masks, and what is refused."""
+"""`tcusim.mma`: integers, masks, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is compiled on this machine: where it is kept, and what a compiler that fails says."""
+"""Code compiled on this machine: its cache, and the message of a compiler that fails."""
 
 from __future__ import annotations
 

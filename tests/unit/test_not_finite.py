@@ -1,4 +1,4 @@
-"""Scans of infinities and NaN: what precedes them keeps its bits, and the rest is NumPy's."""
+"""Scans of infinities and NaN: earlier prefixes keep their bits, and the rest is NumPy's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a verdict says of the functions on arrays, on a unit's tiles and in its types."""
+"""A verdict on the functions on arrays, on a unit's tiles and in its types."""
 
 from __future__ import annotations
 

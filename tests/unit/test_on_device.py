@@ -1,4 +1,4 @@
-"""Sums and scans of arrays in GPU memory: the bits of NumPy arrays, and what is refused."""
+"""Sums and scans of arrays in GPU memory: the bits of NumPy arrays, and refusals."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_plan_is_prepared_once(device: StandIn) -> None:
     assert plan(OnGpu(x), out) is out
 
 
-# --- What is refused ------------------------------------------------------------------------------
+# --- Refusals -------------------------------------------------------------------------------------
 
 
 def test_outs_that_do_not_go(device: StandIn) -> None:

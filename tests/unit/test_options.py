@@ -112,7 +112,7 @@ def coarse(tmp_path: Path) -> str:
 
 
 def summary_of(*words: str, folder: str) -> dict[str, Any]:
-    """Return what the command says of a sum of 1 and 2**-4."""
+    """Return the command's output for a sum of 1 and 2**-4."""
     path = Path(folder).parent / "in.txt"
     path.write_text("1\n0.0625\n")
     text = succeeds("run", "sum", str(path), "--input-type", "f16", "--json", *words)

@@ -36,7 +36,7 @@ FORMED = ("scan_t", "scan_tn", "scan_tn_block")
 def expected(
     x: Ints, segment_size: int, *, exclusive: bool, reverse: bool, carry: Ints | None = None
 ) -> Ints:
-    """Return what each element's sum is, from the definition."""
+    """Return each element's sum, from the definition."""
     found = np.zeros_like(x)
     for i in range(x.size):
         number = i // segment_size
@@ -183,7 +183,7 @@ def test_the_constants_are_transposed_and_strict() -> None:
     }
 
 
-# --- What it costs ------------------------------------------------------------------------------
+# --- Cost ---------------------------------------------------------------------------------------
 
 EXTRA = {
     # Products for each tile (row of k) on top of the inclusive form, for m = 32, n = 8, k = 16.

@@ -24,7 +24,7 @@ DEFAULT = tcusim.GemmOrder()
 
 
 def library(call: Call, a: Values, b: Values) -> Values:
-    """Return what a library would that splits long sums, and is wrong for one type."""
+    """Return the results of a library that splits long sums, and is wrong for one type."""
     if call.k == 17:
         raise RuntimeError("17 is refused\nwith more lines")
     left, right = (from_values(x, fmt) for x, fmt in ((a, call.a), (b, call.b)))

@@ -1,4 +1,4 @@
-"""What commands print: JSON that every reader takes, and a bar on terminals alone."""
+"""Output of commands: JSON that every reader takes, and a bar on terminals only."""
 
 from __future__ import annotations
 

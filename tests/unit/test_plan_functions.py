@@ -1,4 +1,4 @@
-"""What can be planned by sizes and a type, and what is refused."""
+"""What can be planned by sizes and a type, and refusals."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def segments(x: Array, size: int) -> list[NDArray[np.float64]]:
 
 
 def assert_right(x: Array, size: int, **changes: Any) -> tuple[Plan, Plan]:
-    """Sum and scan, compare, and return what was chosen."""
+    """Sum and scan, compare, and return the chosen programs."""
     total, scan = (chosen(kind, x.size, size, **changes) for kind in ("reduction", "scan"))
     np.testing.assert_array_equal(total(x), [part.sum() for part in segments(x, size)])
     expected = np.concatenate([part.cumsum() for part in segments(x, size)])
@@ -418,7 +418,7 @@ def test_every_strategy_that_applies_sums_right(kind: str, dtype: str) -> None:
     assert ("short" in taken) == (dtype in ("float16", "bfloat16"))
 
 
-# --- What the documentation says ----------------------------------------------------------------
+# --- Claims of the documentation ----------------------------------------------------------------
 
 
 def planned_names() -> set[str]:

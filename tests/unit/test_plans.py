@@ -210,7 +210,7 @@ def test_products_in_words() -> None:
     assert "(4, 5) by (5, 6), float16 to float32" in str(made)
 
 
-# --- What is not finite -------------------------------------------------------------------------
+# --- Non-finite values --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -273,7 +273,7 @@ def test_out_of_a_plan() -> None:
     np.testing.assert_array_equal(x, expected)
 
 
-# --- What is refused ----------------------------------------------------------------------------
+# --- Refusals -----------------------------------------------------------------------------------
 
 
 def test_arrays_that_a_plan_does_not_take() -> None:

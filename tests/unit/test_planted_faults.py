@@ -134,7 +134,7 @@ def without(step: Step, rng: Rng, program: Program) -> tuple[Step, ...]:
 
 
 def shifted(step: Step, rng: Rng, program: Program) -> tuple[Step, ...]:
-    """Move what a step writes by a few elements, from somewhere on or everywhere."""
+    """Move the writes of a step by a few elements, from somewhere on or everywhere."""
     moved = dataclasses.replace(step)
     match step:
         case Copy(dst=view) | Publish(dst=view) | Store(dst=view):
@@ -151,7 +151,7 @@ def shifted(step: Step, rng: Rng, program: Program) -> tuple[Step, ...]:
 
 
 def narrowed(step: Step, rng: Rng, program: Program) -> tuple[Step, ...]:
-    """Bound what a step writes, or take a bound away."""
+    """Bound the writes of a step, or remove a bound."""
     if isinstance(step, Copy):
         if step.dst.bounds and rng.random() < 0.3:
             loose = dataclasses.replace(step.dst, bounds=step.dst.bounds[1:])
@@ -187,7 +187,7 @@ def unsynced(step: Step, rng: Rng, program: Program) -> tuple[Step, ...]:
 
 
 def mislaid(step: Step, rng: Rng, program: Program) -> tuple[Step, ...]:
-    """Change a number of what a step reads or writes: an address, a stride or a bound."""
+    """Change a number of a step's reads or writes: an address, a stride or a bound."""
     names = [
         field.name
         for field in dataclasses.fields(step)
@@ -350,7 +350,7 @@ def planted(rng: Rng, of: Maker = base) -> tuple[str, Program, Program]:
     every = list(walk(program.steps))
     paths = [path for path, step in every if isinstance(step, STEPS.get(name, kinds))]
     paths = paths or [path for path, step in every if isinstance(step, kinds)]
-    # What comes last writes the outputs.
+    # The last step writes the outputs.
     path = (
         paths[-1 - int(rng.integers(min(6, len(paths))))]
         if rng.random() < 0.5
@@ -361,13 +361,13 @@ def planted(rng: Rng, of: Maker = base) -> tuple[str, Program, Program]:
     return name, dataclasses.replace(program, steps=steps), program
 
 
-# --- What becomes of them -----------------------------------------------------------------------
+# --- Outcomes -----------------------------------------------------------------------------------
 
 
 def found(
     count: int, seed: int, plant: Callable[[Rng], tuple[str, Program, Program]] = planted
 ) -> Iterator[tuple[str, str, Program, str | None]]:
-    """Yield what became of planted programs: refused, not proven, proven, or proven yet wrong.
+    """Yield the outcome of planted programs: refused, not proven, proven, or proven yet wrong.
 
     Of those not refused, what a run has shown against them.
     """

@@ -1,4 +1,4 @@
-"""What a rule predicts is within a factor of two of what is measured."""
+"""The predictions of a rule are within a factor of two of the measurements."""
 
 from __future__ import annotations
 

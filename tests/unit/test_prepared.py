@@ -1,4 +1,4 @@
-"""What a plan that is emitted for a GPU takes: which GPU, which arrays, and which results."""
+"""A plan that is emitted for a GPU: the GPUs, arrays and results that it takes."""
 
 from __future__ import annotations
 

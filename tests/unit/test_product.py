@@ -318,7 +318,7 @@ def test_stages_are_not_in_the_bits(stages: int) -> None:
     assert (vector["out"] == vectors["out"]).all()
 
 
-# --- The registry and what is refused -----------------------------------------------------------
+# --- The registry and refusals ------------------------------------------------------------------
 
 
 def test_products_have_no_segments() -> None:

@@ -1,4 +1,4 @@
-"""The benchmark's programs: what is tried, and that it is right."""
+"""The benchmark's programs: the list of them, and their correctness."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL = [*ALL, ("matvec", 1024), ("matvec", 32768)]
 
 
 def tried(kind: str, size: int | None, length: int = 2**30) -> list[Recipe]:
-    """Return what the benchmark tries: plans and other programs."""
+    """Return the benchmark's candidates: plans and other programs."""
     case = Case("x", kind, size or length, length)
     return [*plans(case), *recipes(kind, size)]
 

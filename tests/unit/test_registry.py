@@ -1,4 +1,4 @@
-"""The registry of algorithms, and what `build` refuses."""
+"""The registry of algorithms, and the refusals of `build`."""
 
 from __future__ import annotations
 

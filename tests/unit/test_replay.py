@@ -1,4 +1,4 @@
-"""Replays: what a backend recorded becomes the frames that the simulator has."""
+"""Replays: a backend's records become the frames that the simulator has."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WARPS = (1, 3)
 
 
 def recorded(warps: Iterable[int] = WARPS) -> dict[int, list[TappedStep]]:
-    """Return what the simulator's own steps left."""
+    """Return the results of the simulator's own steps."""
     kept = tcusim.trace(PROGRAM, INPUTS, warps=warps)
     return {
         warp: [TappedStep(f.path, tuple(tile.values for tile in f.writes)) for f in kept.of(warp)]

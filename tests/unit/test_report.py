@@ -1,4 +1,4 @@
-"""What a validation of a shape found, as a table and as JSON."""
+"""The results of a validation of a shape, as a table and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule of each architecture and type: which arithmetic, and what is refused."""
+"""The rule of each architecture and type: which arithmetic, and refusals."""
 
 from __future__ import annotations
 

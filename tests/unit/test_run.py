@@ -1,4 +1,4 @@
-"""`tcusim run`: what it computes, prints and refuses, and its exit codes."""
+"""`tcusim run`: its results, output, refusals and exit codes."""
 
 from __future__ import annotations
 

@@ -53,14 +53,14 @@ class Tiles:
         self.ones = np.ones((k, 1), np.float16)
 
     def rows(self, tile: Any, s: Any) -> Any:
-        """Return A.U + S and what the next tile of the same rows is given."""
+        """Return A.U + S and the carry for the next tile of the same rows."""
         r = product(tile, self.u, 0) + s if self.adds else product(tile, self.u, s)
         if not self.exclusive:
             return r, r[:, [self.last]]
         return r, product(tile, self.ones, 0) + s if self.adds else product(tile, self.ones, s)
 
     def whole(self, tile: Any, s: Any, *, paper: bool) -> Any:
-        """Return L.(A.1) + A.U + S, or (L.A).1 + A.U + S, and what the next tile is given."""
+        """Return L.(A.1) + A.U + S, or (L.A).1 + A.U + S, and the carry for the next tile."""
         if self.adds:
             totals = product(tile, self.ones, 0)
             sums = doubled(totals[self.turns, 0])[self.turns]

@@ -1,4 +1,4 @@
-"""What runs have in common is worked out once, and no run can tell."""
+"""The common part of runs is computed once, and no run can tell."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_offsets_and_ids_may_be_lists() -> None:
 
 
 def by_hand(name: str, x: Any, ids: list[int], count: int, dim: int) -> Any:
-    """Return what a function returns, segment by segment, with torch's own functions."""
+    """Return a function's results, segment by segment, with torch's own functions."""
     rows = x.movedim(dim, 0)
     numbers = torch.tensor(ids, dtype=torch.int64)
     if name == "cumsum":

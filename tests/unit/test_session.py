@@ -34,7 +34,7 @@ from tcusim_cuda.runtime import LaunchError
 
 
 def chunked(operation: str = "cumsum", result: str = "f16", x: Any = LONG) -> Any:
-    """Return what the simulator computes by several launches."""
+    """Return the simulator's result by several launches."""
     return NUMPY.run(in_chunks(operation, result), {"in": x}, arch="hopper")["out"]
 
 
@@ -70,7 +70,7 @@ def test_a_plan_waits_once_for_the_streams_of_its_arrays(gpu: StandIn) -> None:
     launches = [
         "3 waits for 5", "launch 4 x 32 on 3", "launch 1 x 32 on 3", "5 waits for 3",
     ]  # fmt: skip
-    # What lies between launches is cleared when its memory is taken, and kept.
+    # Memory between launches is cleared when it is allocated, and kept.
     assert gpu.driver.notes == ["clear 256 bytes on 3", *launches]
     gpu.driver.notes.clear()
     session.run({"in": OnGpu(LONG, stream=3)}, out=out, shape=())
@@ -90,7 +90,7 @@ def test_offsets_on_the_gpu(gpu: StandIn) -> None:
         np.testing.assert_array_equal(result.values, expected)
     assert gpu.driver.notes[0] == "copy 40 bytes back on 4"
     assert {"3 waits for 4", "4 waits for 3"} < set(gpu.driver.notes)
-    # A copy of the offsets, memory for what lies between the launches, and two results.
+    # A copy of the offsets, memory for the temporaries of the launches, and two results.
     assert gpu.made == 1 + 1 + 2
 
 
@@ -105,7 +105,7 @@ def test_a_scan_by_offsets_in_place(gpu: StandIn, longest: int | None) -> None:
     given = {"in": a, "offsets": OnGpu(edges)}
     assert session_of(gpu, plan).run(given, out=a, shape=x.shape) is a
     assert a.values.tobytes() == expected.tobytes()
-    # Only the last launch writes over what it reads.
+    # Only the last launch overwrites its input.
     restricted = ["__restrict__" in text for text in gpu.texts]
     assert restricted == [True] * (len(plan.launches) - 1) + [False]
     assert (len(plan.launches) == 1) == (longest is not None)
@@ -233,7 +233,7 @@ def test_a_scan_in_place_is_compiled_without_restrict(gpu: StandIn) -> None:
     x = OnGpu(LONG)
     assert session.run({"in": x}, out=x, shape=(LONG.size,)) is x
     assert x.values.tobytes() == expected.tobytes()
-    # The sums of chunks and their scan do not write over what they read.
+    # The sums of chunks and their scan do not overwrite their inputs.
     assert ["__restrict__" in text for text in gpu.texts] == [True, True, False]
     assert emit(PROGRAM).aliased().text == emit(PROGRAM).text.replace(" __restrict__", "")
 

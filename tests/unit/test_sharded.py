@@ -1,4 +1,4 @@
-"""DTensors of one rank: what is refused. test_distributed.py has those of several ranks."""
+"""DTensors of one rank: refusals. test_distributed.py has those of several ranks."""
 
 from __future__ import annotations
 

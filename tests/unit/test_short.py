@@ -35,7 +35,7 @@ def halves(length: int, *, special: bool) -> NDArray[np.float16]:
 
 
 def assert_same_bits(name: str, arch: str, x: NDArray[np.float16], **options: Any) -> None:
-    """Compare with what a row for each segment gives."""
+    """Compare with the results of a row for each segment."""
     result = []
     for kind, masked in (("short", options.pop("masked")), ("panel", True)):
         program = build(f"{name}_{kind}", masked=masked, **options)

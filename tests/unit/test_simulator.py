@@ -1,4 +1,4 @@
-"""tcusim_bench.simulator: what it times, on few numbers."""
+"""tcusim_bench.simulator: its timings, on few numbers."""
 
 from __future__ import annotations
 

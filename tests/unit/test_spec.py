@@ -1,4 +1,4 @@
-"""What the functions on arrays refuse, and in which words."""
+"""Refusals of the functions on arrays, and their words."""
 
 from __future__ import annotations
 

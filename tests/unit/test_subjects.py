@@ -1,4 +1,4 @@
-"""What a verdict is about: units, tiles alone, and what is refused."""
+"""What a verdict is about: units, tiles alone, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tcusim.torch`: NumPy's bits, torch's derivatives, and what is refused."""
+"""`tcusim.torch`: NumPy's bits, torch's derivatives, and refusals."""
 
 from __future__ import annotations
 

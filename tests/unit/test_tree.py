@@ -34,7 +34,7 @@ ORDERS = [Order(exclusive, reverse) for exclusive in (False, True) for reverse i
 
 
 def program_of(body: Body, size: int) -> Program:
-    """Return a program that brings `size` floats to shared memory, and writes what body gives."""
+    """Return a program that copies `size` floats to shared memory, and writes a body's results."""
 
     def function(b: Builder, segment_size: int) -> int:
         values, spare = (b.scratch(name, "f32", size) for name in ("values", "spare"))

@@ -1,4 +1,4 @@
-"""tcusim.machine.units: figures, instructions and units, and what they refuse."""
+"""tcusim.machine.units: figures, instructions and units, and their refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tcusim validate`: what it prints, writes and refuses."""
+"""`tcusim validate`: its output, files and refusals."""
 
 from __future__ import annotations
 

@@ -320,7 +320,7 @@ def test_inputs_that_nobody_knows_are_skipped() -> None:
     )
 
 
-# --- What cannot be validated -----------------------------------------------------------------
+# --- Cases that cannot be validated -----------------------------------------------------------
 
 
 def test_what_does_not_go_together() -> None:
@@ -362,7 +362,7 @@ def test_a_text_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.M
     assert [file.name for file in tmp_path.iterdir()] == ["a.json"]
 
 
-# --- What is too large ------------------------------------------------------------------------
+# --- Sizes that are too large -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", ["20000x20000x20000", "100000x100000x100000"])

@@ -32,7 +32,7 @@ def whole_values(
 
 
 def by_its_steps(a: Values, b: Values, c: Values, row: Any) -> Values:
-    """Return what the arithmetic makes of numbers without looking whether they are whole."""
+    """Return the arithmetic's result without a test whether the numbers are integers."""
     ab, acc = format_of(row.ab), format_of(row.acc)
     match row.how:
         case Fused():
