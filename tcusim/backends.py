@@ -1,4 +1,4 @@
-"""Backends: what can run a step program, found without importing any of them.
+"""Backends: the runners of step programs, found without importing any of them.
 
 A backend is an object with a name. The simulator is the built-in one, "numpy". Others come from
 installed packages, through the entry-point group ``tcusim.backends``, or from `register_backend`.
@@ -59,18 +59,18 @@ Edge: TypeAlias = Literal["first", "last"]
 
 
 class Backend(Protocol):
-    """What a backend must have; it need not inherit from this class.
+    """The required interface of a backend; it need not inherit from this class.
 
     Attributes
     ----------
     name : str
-        What users write: ``backend="numpy"``. The entry point bears the same name.
+        The name in ``backend="numpy"``. The entry point has the same name.
     title : str
         One line for people.
 
-    A backend that runs on GPUs may also have `native_arch(array=None) -> str | None`, whose
-    arithmetic the GPU of an array has, or without an array the one that NumPy arrays are copied to;
-    what names no `arch` then follows it.
+    A GPU backend may also have `native_arch(array=None) -> str | None`: the architecture of the GPU
+    of an array, or without an array of the GPU that NumPy arrays are copied to. It is the default
+    `arch`.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Backend(Protocol):
 
 
 class DeviceArrayFacts(Protocol):
-    """What tcusim must know of an array in GPU memory."""
+    """The facts of an array in GPU memory that tcusim needs."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -130,31 +130,32 @@ class DeviceArrayFacts(Protocol):
 
 
 class Lane(Protocol):
-    """The shortest way to launch a plan on arrays like some that it was launched on."""
+    """A prepared launch of a plan, for arrays like those of an earlier launch."""
 
     def __call__(self, *arrays: Any) -> Any:
-        """Return the result in a new array; None, and nothing is launched, if it is not for these.
+        """Return the result in a new array; None, without a launch, if the arrays do not match.
 
-        arrays: the plan's inputs, of the same library, shapes, types and GPU as those, and nothing
-        is recorded of them. All else, the stream, the context, addresses and gaps, is looked at.
+        arrays: the plan's inputs, of the same library, shapes, types and GPU as before, without
+        recorded gradients. The call checks everything else: the stream, the context, addresses and
+        strides.
         """
 
 
 @runtime_checkable
 class QuickSession(Protocol):
-    """What a session may have besides, for calls that are repeated very often."""
+    """The optional fast path of a session, for calls that are repeated very often."""
 
     def lane(self, arrays: Sequence[Any], shape: tuple[int, ...]) -> Lane | None:
-        """Return the shortest way for arrays like these, and a result of this shape.
+        """Return a prepared launch for arrays like these, and a result of this shape.
 
-        They have been given to `run` on the current stream. None if there is no such way.
+        They have been passed to `run` on the current stream. None if there is no fast path.
         """
 
 
 class Session(Protocol):
-    """A plan made ready on a backend: what is the same for every call has been done.
+    """A plan prepared on a backend: the work common to all calls has been done.
 
-    It is to be kept: a call like an earlier one (of arrays of the same library, types and shapes,
+    Callers cache it: a call like an earlier one (of arrays of the same library, types and shapes,
     on the same stream) should cost the host little more than its launches.
     """
 
@@ -170,8 +171,8 @@ class Session(Protocol):
     ) -> Any:
         """Launch the plan; return `out`, or a new array of the kind and device of the input "in".
 
-        inputs: arrays in GPU memory by the plan's names, contiguous, in any shape. out: where the
-        result goes; it may be the input "in" if `plan.why_not_in_place` is None. shape: of the
+        inputs: arrays in GPU memory by the plan's names, contiguous, in any shape. out: the
+        destination; it may be the input "in" if `plan.why_not_in_place` is None. shape: of the
         result. stream: to launch on, by default the one on which the library of "in" now works.
         initial: an element of each row (of the last axis) of `shape` that the plan does not
         compute, and that is 0. starts: launch the plan once for each of these, on parts of the
@@ -182,7 +183,7 @@ class Session(Protocol):
 
 @runtime_checkable
 class DeviceBackend(Backend, Protocol):
-    """What a backend has besides, if `tcusim.sum` and plans are to work on arrays in GPU memory.
+    """The additional interface of a backend for `tcusim.sum` and plans on arrays in GPU memory.
 
     A backend without these methods, such as the simulator, is given NumPy arrays, program by
     program. One that has them is also given arrays with `__cuda_array_interface__` or DLPack.
@@ -195,7 +196,7 @@ class DeviceBackend(Backend, Protocol):
         """
 
     def describe(self, array: Any) -> DeviceArrayFacts:
-        """Return what an array in GPU memory is."""
+        """Return the facts of an array in GPU memory."""
 
     def arranged(self, array: Any, axes: tuple[int, ...], dtype: str) -> Any:
         """Return the array with its axes in this order, contiguous and of this type.
@@ -204,13 +205,13 @@ class DeviceBackend(Backend, Protocol):
         """
 
     def restored(self, array: Any, axes: tuple[int, ...]) -> Any:
-        """Return a view in which axis i of the array is axis axes[i]: what undoes `arranged`."""
+        """Return a view in which axis i of the array is axis axes[i]: the inverse of `arranged`."""
 
     def zeros(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
         """Return a new array of zeros, of the kind and on the device of `like`."""
 
     def to_host(self, array: Any) -> NDArray[Any]:
-        """Return a copy of a flat array in GPU memory, once what its stream has queued is done."""
+        """Return a copy of a flat array in GPU memory, after the queued work of its stream."""
 
     def to_device(self, values: NDArray[Any], like: Any) -> Any:
         """Return an array with these values in GPU memory, on the device of `like`."""
@@ -218,7 +219,7 @@ class DeviceBackend(Backend, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IntegerFacts:
-    """What is to be known of flat integers that should never decrease: offsets, or ids.
+    """Facts of flat integers that should never decrease: offsets, or ids.
 
     Attributes
     ----------
@@ -241,20 +242,20 @@ class IntegerFacts:
 
 @runtime_checkable
 class OffsetsBackend(DeviceBackend, Protocol):
-    """What a backend has besides, if offsets and ids in GPU memory are to be checked there.
+    """The additional interface of a backend for checks of offsets and ids in GPU memory.
 
     They are flat, not empty, of int32 or int64. Those of a backend without these methods are copied
     back.
     """
 
     def facts_of_integers(self, array: Any) -> IntegerFacts:
-        """Return what integers in GPU memory are, once what their stream has queued is done.
+        """Return the facts of integers in GPU memory, after the queued work of their stream.
 
         Unsupported if that stream is being captured into a CUDA graph, so that nothing can wait.
         """
 
     def offsets_of_ids(self, ids: Any, segments: int) -> Any:
-        """Return a new array of int64: for each of 0..segments, how many of the ids are less."""
+        """Return a new array of int64: for each of 0..segments, the number of smaller ids."""
 
     def offsets_of_rows(self, offsets: Any, rows: int) -> Any:
         """Return a new array of int64: the offsets of rows that lie end to end and are cut alike.
@@ -270,12 +271,13 @@ class TappedStep:
     Attributes
     ----------
     path : str
-        Where the step stands in the program, such as "7.2".
+        The path of the step in the program, such as "7.2".
     tiles : tuple of array (rows, cols)
-        What the step left: the fragments and rectangles that it wrote, in the order of
-        `tcusim.program.grammar.accesses`, elements out of bounds being anything. Of a `Locate`,
-        where its ranges begin and where they end. Of a barrier of the block, the buffers that its
-        warps share, each as one row. Values of the element types, as the simulator holds them.
+        The results of the step: the fragments and rectangles that it wrote, in the order of
+        `tcusim.program.grammar.accesses`, with arbitrary elements out of bounds. For a `Locate`,
+        the starts and the ends of its ranges. For a block barrier, the buffers shared by the
+        block's warps, each as one row. Values have the simulator's representation of the element
+        types.
     taken : bool or None
         Of a `When` that asks for infinities and NaN, which is recorded too: whether the warp ran
         its body. None of any other step.
@@ -288,14 +290,14 @@ class TappedStep:
 
 @dataclass(frozen=True, slots=True)
 class Tapped:
-    """What a backend recorded of chosen warps.
+    """A backend's record of chosen warps.
 
     Attributes
     ----------
     steps : dict of int to sequence of TappedStep
         By warp, in the order in which it ran them: all of them, or the first ones.
     ran : dict of int to int
-        How many steps each of the warps ran, recorded or not; a `When` is none.
+        Number of steps that each warp ran, recorded or not; a `When` does not count.
     """
 
     steps: Mapping[int, Sequence[TappedStep]]
@@ -304,7 +306,7 @@ class Tapped:
 
 @runtime_checkable
 class TappingBackend(Backend, Protocol):
-    """What a backend has besides, if `tcusim.trace` is to show what it does at each step."""
+    """The additional interface of a backend for step-by-step traces by `tcusim.trace`."""
 
     def tap(
         self,
@@ -315,18 +317,18 @@ class TappingBackend(Backend, Protocol):
         most: int,
         arch: str | None = None,
     ) -> Tapped:
-        """Run a program, and record what some of its warps do.
+        """Run a program, and record the steps of some of its warps.
 
         inputs: flat NumPy arrays by name. warps: their numbers in the grid, ascending; the grid has
-        them. most: how many steps to record of each. arch: as of `run`.
+        them. most: maximum number of steps to record of each. arch: as for `run`.
         """
 
     def place(self) -> str:
-        """Return what a trace says of where it was made, such as "cupy on NVIDIA H200"."""
+        """Return the place of execution for traces, such as "cupy on NVIDIA H200"."""
 
 
 def register_built_in(backend: Backend) -> None:
-    """Make one of tcusim's own backends known, which needs no entry point."""
+    """Register one of tcusim's own backends, without an entry point."""
     _BACKENDS.add(backend, OWN)
 
 
@@ -366,7 +368,7 @@ def get_backend(name: str) -> Backend:
         There is no such backend.
     BackendUnavailable
         It cannot run here: a library or a device is missing, or its package is broken. The text
-        says what to do.
+        states the remedy.
     """
     backend = _BACKENDS.find(name)
     if backend is None:
@@ -401,7 +403,7 @@ def run(
     inputs : mapping of str to array
         One flat array for each of the program's inputs, of the input's element type.
     backend : str or Backend
-        Who runs it; "numpy" is the simulator.
+        The backend; "numpy" is the simulator.
     arch : str, optional
         The numerics to follow. By default the backend's own: the GPU it runs on, or "hopper" on
         the simulator.
@@ -452,7 +454,7 @@ def _size_of(name: str, array: Any, runner: Any) -> int:
 
 
 def require_options(backend: Backend, given: Mapping[str, Any], *known: str) -> None:
-    """Refuse options of `run` that a backend does not have."""
+    """Reject options of `run` that a backend does not have."""
     unknown = ", ".join(sorted(given.keys() - set(known)))
     if unknown:
         raise errors.InputError(
@@ -461,7 +463,7 @@ def require_options(backend: Backend, given: Mapping[str, Any], *known: str) -> 
 
 
 def require_out(plan: LaunchPlan, out: Mapping[str, Any] | None) -> None:
-    """Refuse what cannot take the outputs of a plan that runs on NumPy arrays."""
+    """Reject `out` that cannot take the outputs of a plan on NumPy arrays."""
     if out is None:
         return
     if not isinstance(out, Mapping):
@@ -485,7 +487,7 @@ def require_out(plan: LaunchPlan, out: Mapping[str, Any] | None) -> None:
 
 
 def require_no_gradient(name: str, tensor: Any) -> None:
-    """Refuse a tensor of torch's whose gradient the computation would lose in silence."""
+    """Reject a torch tensor with a gradient that the computation would silently lose."""
     torch = sys.modules.get("torch")
     grad_enabled = getattr(torch, "is_grad_enabled", lambda: True)
     if tensor.requires_grad and grad_enabled():
@@ -512,7 +514,7 @@ def _has_tangent(torch: Any, tensor: Any) -> bool:
 
 
 def native_arch(backend: Backend, array: Any = None) -> str | None:
-    """Return the architecture of the device on which a backend runs; None if it follows any.
+    """Return the architecture of a backend's device; None if it follows any architecture.
 
     array: in GPU memory; the device is then its own.
     """
@@ -566,14 +568,14 @@ _BACKENDS: Final = Registry[Backend](
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A compiled kernel. code: for the GPU. facts: what it needs and holds, for people to read."""
+    """A compiled kernel. code: for the GPU. facts: its resources, as text for people."""
 
     code: bytes
     facts: dict[str, str]
 
 
 class Emitter(Protocol):
-    """What a backend knows of a program without running it, and whether or not it could run here.
+    """Static facts of a program on a backend, whether or not it could run here.
 
     A backend that writes kernels offers it as its attribute ``emitter``.
     """
@@ -592,9 +594,9 @@ class Emitter(Protocol):
 
 
 def find_emitter() -> Emitter | None:
-    """Return the emitter of the first backend that has one, None if nobody can emit kernels."""
+    """Return the emitter of the first backend that has one, or None."""
     for name in backends():
-        # A backend that is broken says so where it is named.
+        # A broken backend reports its error when it is named.
         emitter: Emitter | None = getattr(_BACKENDS.find(name), "emitter", None)
         if emitter is not None:
             return emitter

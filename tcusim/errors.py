@@ -1,6 +1,6 @@
 """Every error that tcusim raises on purpose, and the one wording for an unknown name.
 
-A message says where, what was expected, what came, and what to do about it.
+A message states the place, the expectation, the actual value, and the remedy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TcusimError(Exception):
     """Base of every error that tcusim raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let it be pickled without making its text anew: worker processes hand their errors on."""
+        """Pickle the error with its text, for worker processes that pass their errors on."""
         return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
@@ -37,7 +37,7 @@ class UnknownName(InputError):
 
 
 class Unsupported(InputError):
-    """The parts are known, but do not go together (or nobody knows how they behave)."""
+    """The parts are known, but do not go together (or their behaviour is unknown)."""
 
 
 class VerifyError(TcusimError):

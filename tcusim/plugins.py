@@ -1,7 +1,7 @@
 """Additions by installed packages, and the registries that they are added to.
 
-Entry points are read once a process; none is imported before somebody asks for what it may be. One
-that cannot be used is listed by `broken`, and takes nothing else down.
+Entry points are read once a process; each is imported only when a lookup may need it. An unusable
+one is listed by `broken`, and does not affect the others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 # Every group of entry points that tcusim reads begins with this.
 _PREFIX: Final = "tcusim."
 
-# The owner of what comes with tcusim.
+# The owner of tcusim's own items.
 OWN: Final = "tcusim itself"
 
 _NAMELESS: Final = "a package without metadata"
@@ -58,7 +58,7 @@ class Extension:
         return self.entry_point.name
 
     def load(self) -> Any:
-        """Import the module and return the object; whatever goes wrong becomes an InputError."""
+        """Import the module and return the object; any failure becomes an InputError."""
         if self.entry_point.pattern.match(self.entry_point.value) is None:
             raise errors.InputError(f"{self} cannot be loaded: write it as 'module:object'")
         try:
@@ -100,7 +100,7 @@ class Broken:
     name : str
         The entry point; empty if none of the package's could be read.
     reason : str
-        A sentence that names the entry point and says what is wrong with it.
+        A sentence that names the entry point and its fault.
     """
 
     distribution: str
@@ -122,7 +122,7 @@ def entry_points_of(group: str) -> tuple[Extension, ...]:
 
 @contextmanager
 def restored() -> Iterator[None]:
-    """Forget at the end what was registered within; tests and notebooks try things out."""
+    """Undo at the end all registrations made inside, for tests and notebooks."""
     kept = {
         registry: {key: copy(held) for key, held in vars(registry).items() if type(held) in _STATE}
         for registry in _registries
@@ -136,7 +136,7 @@ def restored() -> Iterator[None]:
 
 
 def broken() -> tuple[Broken, ...]:
-    """Return every addition that cannot be used, of whatever kind; all are imported for that."""
+    """Return every unusable addition, of any kind; imports all of them."""
     found = [one for group in declared().values() for one in group.values()]
     for registry in _registries:
         registry.all()
@@ -146,7 +146,7 @@ def broken() -> tuple[Broken, ...]:
 
 @functools.cache
 def declared() -> dict[str, dict[str, Extension | Broken]]:
-    """Return what all installed packages declare: by group, then by the entry point's name.
+    """Return the declarations of all installed packages, by group, then by entry point name.
 
     Where two packages have one name, neither can be used. It is read once a process.
     """
@@ -198,9 +198,9 @@ def _name_of(distribution: Distribution) -> str:
 
 @dataclass(eq=False)
 class Registry(Generic[T]):
-    """What bears names of one kind: tcusim's own, the user's, and those of installed packages.
+    """The items of one kind by name: tcusim's own, the user's, and those of installed packages.
 
-    kind: what it holds, for messages, such as "shape". group: of the entry points that add to it.
+    kind: of its items, for messages, such as "shape". group: of the entry points that add to it.
     names_of: returns the names of an item, its own first. members: returns the items of an
     extension's object, or raises an InputError. by_entry: whether an item has the name of its entry
     point, so that only that one is imported; if not, all are when a name is not known. spelled:
@@ -238,7 +238,8 @@ class Registry(Generic[T]):
                 known = self._by_name.get(self.spelled(name))
                 if known is not None and known[0] != item:
                     self._refuse(name, owner, known[1])
-                # What comes with tcusim is first, and no reason to read all packages at import.
+                # tcusim's own items come first, and must not cause a scan of all packages at
+                # import.
                 if known is None and owner != OWN and self.by_entry and name not in self._tried:
                     pending = declared().get(self.group, {}).get(name)
                     if isinstance(pending, Extension):
@@ -266,7 +267,7 @@ class Registry(Generic[T]):
             return self.add(item, owner)
 
     def known(self, name: object) -> T | None:
-        """Return the item whose own name this is, letter by letter: what most lookups find."""
+        """Return the item with exactly this own name: the result of most lookups."""
         return self._items.get(name) if isinstance(name, str) else None
 
     def find(self, name: object) -> T | Broken | None:
@@ -297,7 +298,7 @@ class Registry(Generic[T]):
         return found
 
     def unknown(self, name: object, hint: str = "") -> errors.UnknownName:
-        """Return the error for a name that nothing bears."""
+        """Return the error for an unknown name."""
         listed = self.names()
         known = {one for item in self._items.values() for one in self.names_of(item)}
         error = errors.unknown_name(self.kind, name, {*known, *listed}, listed)
@@ -312,7 +313,7 @@ class Registry(Generic[T]):
     def names(self) -> tuple[str, ...]:
         """Return the name of each item, without its other names.
 
-        Where those are names of entry points nothing is imported, and what is broken is named too.
+        If these are entry point names nothing is imported, and broken entries are named too.
         """
         if self.by_entry:
             return tuple(dict.fromkeys([*self._items, *declared().get(self.group, {})]))
@@ -355,5 +356,5 @@ class Registry(Generic[T]):
 
 
 _registries: list[Registry[Any]] = []
-# The types of what a registry holds, besides what it is made with.
+# The types of a registry's mutable state, as opposed to its configuration.
 _STATE: Final = (dict, set)

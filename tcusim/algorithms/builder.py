@@ -6,12 +6,12 @@ the data are the right operand: roles are swapped, views and constants are trans
 an algorithm `m` is always the number of data rows in a tile (the paper's 16 segments), whichever
 operand holds them.
 
-Where a step is a line of one of the paper's listings, the algorithm names its part in it (`line=`,
-such as "load"); the registry's row says which line that is.
+For a step in one of the paper's listings, the algorithm names its part (`line=`, such as "load");
+the registry's row maps the part to the line.
 
-The builder also keeps algorithms free of what is the hardware's business, not the paper's: a tile
-that WMMA cannot load where it lies (ragged, misaligned or of another type) is staged through
-shared memory, and barriers are put where a warp's shared writes meet its reads.
+The builder also keeps hardware details out of the algorithms: a tile that WMMA cannot load directly
+(ragged, misaligned or of another type) is staged through shared memory, and barriers are inserted
+between a warp's conflicting accesses to shared memory.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from tcusim.program.grammar import (
 )
 
 LENGTH = Index.symbol("length")
-# Of a rectangle that is read as zeros.
+# The bound of a rectangle that is read as zeros.
 NEVER = Bound(Index.of(1), Index.of(0))
 
 # [CPG "Shared Memory"] There are 32 banks of 4 bytes: rows that are a multiple of 128 bytes apart
@@ -86,7 +86,7 @@ SUM_SKEW = 32
 
 
 class Level(StrEnum):
-    """Who does one work item of an algorithm: the paper's levels."""
+    """The executor of one work item of an algorithm: the paper's levels."""
 
     WARP = "warp"
     BLOCK = "block"
@@ -95,16 +95,16 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What every algorithm is built for.
+    """The parameters common to all algorithms.
 
     ab, acc: types of the operands and of the accumulator; source, result: types of the arrays.
     side: the operand that holds the data. warps: warps per block. masked: whether any length is
     accepted, or only whole tiles (the paper's listings).
-    items_per_warp: how many work items a warp does, one after the other.
+    items_per_warp: number of work items of a warp, done in sequence.
     combine: how partial sums are combined, by "mma" as in the paper, or by rounded "add"itions.
-    accumulation_length: the most mma steps that accumulate before a rounded addition; None is no
-    limit. part: what is taken of each element; None is all of it. adds_rows: whether rows are added
-    up as they lie, without products.
+    accumulation_length: maximum number of mma steps that accumulate before a rounded addition; None
+    is no limit. part: the part of each element to use; None is all of it. adds_rows: whether rows
+    are summed in place, without products.
     """
 
     shape: MmaShape
@@ -125,7 +125,7 @@ class Options:
     def parts(self) -> int:
         """Parts of type `ab` that hold one element of the source exactly: 3 bf16 for a f32.
 
-        What is added without products has no parts.
+        Rows that are added without products have no parts.
         """
         return 1 if self.adds_rows else parts_of(self.source, self.ab)
 
@@ -144,7 +144,7 @@ def adds_rows(ab: str, acc: str) -> bool:
 
 
 def parts_of(source: str, ab: str) -> int:
-    """Return how many values of type `ab` hold one element of a source exactly."""
+    """Return the number of values of type `ab` that represent one source element exactly."""
     if source == stored_type(ab):
         return 1
     wide, narrow = format_of(source), format_of(ab)
@@ -158,7 +158,7 @@ def stored_type(dtype: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the grid covers: scalars, blocks, down and across, and the columns of their warps.
+    """The grid: its scalars, its blocks, down and across, and the columns of their warps.
 
     rows: of columns, for each of `blocks`.
     """
@@ -221,13 +221,13 @@ class Builder:
         return self._declare(Buffer(name, dtype, size, BufferRole.OUTPUT))
 
     def status(self, name: str, dtype: str, size: Extent) -> Buffer:
-        """Declare status words, through which blocks give values to later ones."""
+        """Declare status words, for passing values to later blocks."""
         return self._declare(Buffer(name, dtype, size, BufferRole.STATUS))
 
     def scratch(self, name: str, dtype: str, size: int) -> Buffer:
         """Declare a part of shared memory that belongs to one warp, always of one size.
 
-        Each warp has its own, but what only the first warp uses is there once.
+        Each warp has its own copy; a buffer used only by the first warp is allocated once.
         """
         old = self._buffers.get((BufferRole.SCRATCH, name))
         once = self._alone and (old is None or old.space is Space.SHARED)
@@ -296,7 +296,7 @@ class Builder:
         return replace(view, bounds=(*view.bounds, Bound(row, Index.of(rows))))
 
     def size(self, view: View) -> tuple[int, int]:
-        """Return how many rows and columns of the algorithm a rectangle has."""
+        """Return a rectangle's rows and columns in the algorithm's directions."""
         return (view.cols, view.rows) if self.transposed else (view.rows, view.cols)
 
     def _turned(self, view: View) -> View:
@@ -359,7 +359,7 @@ class Builder:
         self._steps.add(Copy(dst, src, plus, self._origin(line), self._taken(src)))
 
     def _taken(self, src: View) -> Only | None:
-        """Return what is taken of a rectangle's elements: the part, if they are the data."""
+        """Return the part to take of a rectangle's elements, if they are the data."""
         is_data = src.buffer.role is BufferRole.INPUT and src.buffer.dtype == self.options.source
         return self.options.part if is_data else None
 
@@ -368,7 +368,7 @@ class Builder:
         self._steps.add(Copy(dst, one, two, odd=dst.buffer.dtype != "f64"))
 
     def copy_only(self, only: Only, dst: View, src: View) -> None:
-        """Copy what is finite, or is not, of a rectangle, and zeros elsewhere."""
+        """Copy the finite or the non-finite elements of a rectangle, with zeros elsewhere."""
         self._steps.add(Copy(dst, src, only=only))
 
     def map(self, dst: View, formula: Formula) -> None:
@@ -426,7 +426,7 @@ class Builder:
         """Load a tile from wherever it lies; stage it where WMMA could not load it directly.
 
         stage: the name of the shared memory for that; fragments loaded in turn may share it. only:
-        which elements are taken.
+        the elements to take.
         """
         direct = self.loads_directly(frag, view)
 
@@ -465,8 +465,8 @@ class Builder:
     ) -> list[Frag]:
         """Load a data tile as left operands: one, or the exact narrow parts of a wide type.
 
-        right: as right operands instead. stage: as in `load`. only: which elements of the operands
-        are taken.
+        right: as right operands instead. stage: as in `load`. only: the elements of the operands to
+        take.
         """
         frags = self._operands(name, self.right if right else self.left)
         if len(frags) == 1:
@@ -518,7 +518,7 @@ class Builder:
         return [self.spill(frag, name, i, len(frags), line) for i, frag in enumerate(frags)]
 
     def store_column(self, frag: Frag, column: View) -> None:
-        """Store an accumulator whose columns are all equal as one column of m values.
+        """Store an accumulator of equal columns as one column of m values.
 
         Where WMMA can, it writes them all to one place: that takes no more memory than the values.
         """
@@ -601,7 +601,7 @@ class Builder:
     # --- Control -----------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Let the warp wait for what it wrote to shared memory, before it writes over it."""
+        """Synchronise the warp, so that it may overwrite its shared memory."""
         self._steps.settle()
 
     def barrier(self, line: str = "") -> None:
@@ -614,7 +614,7 @@ class Builder:
 
     @contextmanager
     def loop(self, var: str, count: Extent | Index | int, line: str = "") -> Iterator[Index]:
-        """Repeat what is added inside; gives the loop variable. A single pass is not a loop."""
+        """Repeat the steps added inside; gives the loop variable. A single pass is not a loop."""
         extent = Extent.of(count)
         if extent.constant == 1:
             yield Index.of(0)
@@ -640,10 +640,10 @@ class Builder:
         not_finite: View | None = None,
         longer: Ranges | None = None,
     ) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-        """Add what is inside for warps in which all bounds hold; `with otherwise():` the rest.
+        """Run the steps inside in warps with all bounds true; `with otherwise():` in the rest.
 
-        not_finite: values of shared memory, of which one must be an infinity or NaN as well.
-        longer: ranges, of which one must have more than one element as well.
+        not_finite: values of shared memory; one must also be an infinity or NaN. longer: ranges;
+        one must also have more than one element.
         """
         outer = self._steps
         if not_finite is not None:
@@ -677,12 +677,12 @@ class Builder:
                 body(view)
 
     def first_warp(self, line: str = "") -> AbstractContextManager[None]:
-        """Add what is inside for the first warp of a block alone."""
+        """Run the steps inside only in the first warp of a block."""
         return self.one_warp(0, line)
 
     @contextmanager
     def one_warp(self, number: int, line: str = "") -> Iterator[None]:
-        """Add what is inside for one warp of a block alone; the last one, if there are fewer."""
+        """Run the steps inside only in one warp of a block; the last one, if there are fewer."""
         number = min(number, self.options.warps - 1)
         bounds = [Bound(WARP, Index.of(number + 1))]
         if number:
@@ -719,7 +719,7 @@ class Builder:
     # --- Behind the scenes -------------------------------------------------------------------
 
     def _origin(self, part: str) -> str:
-        """Return which line of the paper's listing this part of the algorithm is."""
+        """Return the line of the paper's listing for this part of the algorithm."""
         return self._lines.get(part, "")
 
     def _kept(self, name: str, dtype: str, view: View) -> View:
@@ -784,7 +784,7 @@ def _first(axis: Axis, count: int) -> Axis:
 
 
 def never(bound: Bound) -> bool:
-    """Return whether the bound fails whatever the symbols are: none is negative."""
+    """Return whether the bound fails for all values of the symbols: none is negative."""
     excess = bound.lhs - bound.rhs
     return excess.const >= 0 and all(factor >= 0 for _, factor in excess.terms)
 
@@ -801,7 +801,7 @@ def padded(count: int, dtype: str) -> int:
 
 
 def skewed(cols: int, dtype: str, skew: int) -> int:
-    """Return how far apart rows of `cols` elements lie in shared memory, `skew` bytes more."""
+    """Return the stride of rows of `cols` elements in shared memory, padded by `skew` bytes."""
     return padded(cols, dtype) + skew // format_of(dtype).itemsize
 
 

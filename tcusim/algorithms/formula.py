@@ -13,7 +13,7 @@ from tcusim.errors import InputError
 def evaluate(formula: str, values: Mapping[str, int]) -> int:
     """Return the value of a formula in integers, their names, ``+ - * /`` and ``ceil()``.
 
-    Divisions are exact; a formula whose value is no integer is an error.
+    Divisions are exact; a formula with a fractional value is an error.
     """
     result = _value(ast.parse(formula, mode="eval").body, formula, values)
     if result.denominator != 1:

@@ -4,10 +4,10 @@ The paper's grid level is a sequence of launches ([DAKKAK19] sections 4.3 and 5.
 library's scan between two of them (erratum E25). Here a block gives its total to later blocks in
 status words.
 
-Blocks stand in groups of `columns`. A block waits for the totals of the blocks before it in its
-group, which these publish before they wait for anything, and for the sum of all groups before its
-own, which the last block of each group passes on. What is added to what, and in which order,
-is thus part of the program: the bits do not depend on which block is first. (A plain look-back
+Blocks stand in groups of `columns`. A block waits for the totals of the earlier blocks of its
+group, published before these wait for anything, and for the sum of all earlier groups, passed on by
+the last block of each group. The order of all additions is thus part of the program: the bits do
+not depend on the order of the blocks. (A plain look-back
 adds up what it happens to find published, and its floating-point sums differ from run to run.)
 """
 
@@ -64,14 +64,14 @@ _COLUMNS = (
 )
 
 
-# The most products of int8 with ones whose sum int32 holds.
+# Maximum number of int8 products with ones that int32 can sum.
 MOST_INTEGERS = 2**23
 # Chunks that a block of a scan may have: groups have whole blocks.
 BLOCK_CHUNKS = (1, 2, 4)
 
 
 class _Blocks:
-    """Which elements a block takes: `chunk` of them, block_col in `columns` after another.
+    """The elements of a block: `chunk` of them, block_col in `columns` after another.
 
     columns: blocks of a group; a segment that needs fewer has no more.
     segment_size: None if the whole array is one segment; its groups of blocks then follow each
@@ -122,7 +122,7 @@ class _Blocks:
         self.work = Work(tuple(scalars), blocks, columns, rows=rows)
 
     def carried(self, b: Builder) -> View:
-        """Return what an input gives for the segment: to its first group, and else zero."""
+        """Return an input's value for the segment's first group, and zero for the others."""
         size = Extent.of(1) if self.segment_size is None else Extent(LENGTH, self.segment_size)
         given = b.input("carry", b.options.sums, size)
         segment = Index() if self.segment_size is None else BLOCK
@@ -291,7 +291,7 @@ def _block_total(b: Builder, of_warp: View) -> View:
 
 
 def _widened(b: Builder, total: View) -> View:
-    """Return a value in the type of sums of blocks, for whose own sums accumulators have room."""
+    """Return a value in the type of sums of blocks; the block's own sum fits in an accumulator."""
     if b.options.sums == b.options.acc:
         return total
     wide = b.rect(b.scratch("wide", b.options.sums, 1), 0, 1, 1, 1)
@@ -300,7 +300,7 @@ def _widened(b: Builder, total: View) -> View:
 
 
 def _await_sum(b: Builder, name: str, status: Buffer, first: Index, count: int, own: View) -> View:
-    """Return the sum of `count` status words, of which the last is the block's own."""
+    """Return the sum of `count` status words; the last is the block's own."""
     values = b.scratch(name, b.options.sums, count)
     earlier = b.rect(values, 0, 1, count - 1, count)
     b.await_status(earlier, b.rect(status, first, 1, count - 1, count))
@@ -330,7 +330,7 @@ def _sum_of_groups(b: Builder, grid: _Blocks, out: Buffer, of_group: View, at_on
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a warp holds while it waits: tiles in its fragments, or scanned rows.
+    """The data that a warp holds while it waits: tiles in its fragments, or scanned rows.
 
     Attributes
     ----------
@@ -370,7 +370,7 @@ def fills_chunks(rows: int) -> bool:
 
 
 def _require_chunks(b: Builder, rows: int, fills: bool, message: str) -> None:
-    """Refuse a block whose warps, of so many rows at a time, fill no chunks, and say what helps."""
+    """Raise an error with a remedy if a block's warps, with `rows` rows each, fill no chunks."""
     if fills:
         return
     if not fills_chunks(b.m):
@@ -433,10 +433,10 @@ def scan_single_pass(
     Groups of a segment follow each other, and segments do not wait for each other.
 
     A warp holds `batches` times m*groups rows of two tiles in its fragments. Products with ones
-    give the rows' totals, rounded additions what precedes each row in its panel, each panel in its
-    chunk and each chunk in its group, and status words what precedes the group. Then products with
-    U scan the rows, a batch at a time. Rows of wide elements are scanned before all this, and their
-    last elements are the totals.
+    give the rows' totals. Rounded additions give the exclusive prefix of each row in its panel, of
+    each panel in its chunk and of each chunk in its group, and status words the group's prefix.
+    Then products with U scan the rows, a batch at a time. Rows of wide elements are scanned before
+    all this, and their last elements are the totals.
     """
     groups = held.groups
     batches = held.batches or _batches(groups * b.m, b.options.warps)
@@ -518,7 +518,7 @@ def scan_single_pass(
 
 @dataclass(frozen=True, slots=True)
 class _Levels:
-    """How the panels of a block make chunks: `chunks` of `panels` each."""
+    """The division of a block into chunks: `chunks` of `panels` each."""
 
     panels: int
     chunks: int
@@ -546,9 +546,9 @@ def _before_rows(
     order: Order,
     given: View | None,
 ) -> Buffer:
-    """Return what precedes each of the warp's rows in its segment, in shared memory.
+    """Return the exclusive prefix of each of the warp's rows in its segment, in shared memory.
 
-    sums: the totals of the rows, scanned. given: what precedes the segment, if that is given.
+    sums: the totals of the rows, scanned. given: the segment's initial value, if any.
     """
     wide, panels = b.options.sums, rows.lines
     totals = b.shared("totals", wide, b.options.warps * panels)
@@ -567,7 +567,7 @@ def _before_rows(
 
 
 def _panels(levels: _Levels) -> Vectors:
-    """Return how the panels of a block lie: chunk after chunk."""
+    """Return the layout of a block's panels: chunk after chunk."""
     return Vectors(levels.panels, levels.chunks, levels.panels, across=True)
 
 
@@ -579,10 +579,10 @@ def _before_chunks(
     order: Order,
     given: View | None,
 ) -> View | None:
-    """Return what precedes each chunk of the block in its segment; None if nothing does.
+    """Return the exclusive prefix of each chunk of the block in its segment; None without one.
 
-    totals: the sums of the panels, which are added in turn here. Memory answers slowly, so all
-    waits are under way together, and what can be added meanwhile is.
+    totals: the sums of the panels, added in turn here. To hide memory latency, all waits overlap
+    each other and the independent additions.
     """
     wide, chunks, warps = b.options.sums, levels.chunks, b.options.warps
     panels, follows = _panels(levels), grid.follows
@@ -629,7 +629,8 @@ def _publish_total(
 ) -> None:
     """Add up each chunk, and them all; give the block's total to others.
 
-    own: gets what precedes each chunk in the block and, after them, the block's total.
+    own: receives the exclusive prefix of each chunk in the block and, after them, the block's
+    total.
     """
     wide, chunks = b.options.sums, panels.lines
     of_chunks = b.scratch("chunks", wide, panels.count * chunks)
@@ -649,10 +650,11 @@ def _publish_total(
 
 
 class _Earlier:
-    """What precedes each chunk of a block in its group: a tree of the totals of all blocks.
+    """The exclusive prefix of each chunk of a block in its group: a tree of all blocks' totals.
 
-    Of the tree, the block's own place has what precedes the chunk in the block, and later ones
-    nothing. One more line has the block's total there: it is the group's sum, in the last block.
+    In the tree, the block's own place has the chunk's prefix in the block, and later places are
+    zero. One more line has the block's total in its place: in the last block it gives the group's
+    sum.
 
     own: these values, one a line. Each warp takes as many places, and a power of 2 of them.
     """
@@ -694,7 +696,7 @@ class _Earlier:
             )
 
     def sums(self) -> tuple[Buffer, int]:
-        """Return where each line's sum is, in every warp, and how far apart they are."""
+        """Return the buffer of each line's sum, in every warp, and its stride."""
         b, lines, warps = self.b, self.lines, self.warps
         if self.grid.columns == 1:
             return self.own, 1
@@ -719,7 +721,7 @@ def _add_lines(b: Builder, values: Buffer, lines: Vectors, first: Index | int = 
 
 
 def _await_group(b: Builder, grid: _Blocks, into: View) -> Buffer:
-    """Wait for what precedes the block's group; return the status words of all groups."""
+    """Wait for the prefix of the block's group; return the status words of all groups."""
     groups = b.status("sums_of_groups", b.options.sums, grid.places_of_groups)
     words = b.rect(groups, grid.group, 1, 1, 1, 1, [Bound(Index.of(0), grid.turn)])
     b.await_status(into, words)

@@ -11,11 +11,11 @@ class StepList:
     """Steps in order, with the warp's barriers that they need.
 
     read, written: shared buffers that were touched since the last barrier. first_read,
-    first_written: those before the first one, which what comes before the list may clash with.
+    first_written: those before the first barrier, with possible hazards against earlier steps.
     """
 
     def __init__(self, before: StepList | None = None) -> None:
-        """Begin empty; as a branch, what was touched `before` it is pending still."""
+        """Begin empty; in a branch, accesses `before` it are still pending."""
         self.steps: list[Step] = []
         self.read: frozenset[str] = before.read if before else _NONE
         self.written: frozenset[str] = before.written if before else _NONE
@@ -41,7 +41,7 @@ class StepList:
         self._record(read, _NONE)
 
     def sync(self, barrier: Sync | None = None) -> None:
-        """Add a barrier, by default of the warp, which settles what is pending."""
+        """Add a barrier, by default of the warp, that settles the pending accesses."""
         self.steps.append(barrier or Sync(Scope.WARP))
         self.read = self.written = _NONE
         self.synced = True
@@ -56,14 +56,14 @@ class StepList:
         self._wait(self.first_read, self.first_written)
 
     def follow(self, body: StepList) -> None:
-        """Take over what a loop's body touches."""
+        """Take over the accesses of a loop's body."""
         self._record(body.first_read, body.first_written)
         self.read |= body.read
         self.written |= body.written
         self.synced |= body.synced
 
     def join(self, one: StepList, two: StepList) -> None:
-        """Take over what may be pending after either of two branches."""
+        """Take over the accesses that may be pending after either of two branches."""
         self.read, self.written = one.read | two.read, one.written | two.written
         self.first_read = one.first_read | two.first_read
         self.first_written = one.first_written | two.first_written

@@ -1,12 +1,12 @@
 """Rows divided by the root of their mean square, in one pass over memory.
 
 Not in the paper. A tile X of consecutive elements is multiplied by its own transpose: element
-(i, i) of X·X^T is the sum of the squares of row i. The other elements are not used; a tensor core
-has them to spare where memory is what bounds.
+(i, i) of X·X^T is the sum of the squares of row i. The other elements are not used; in a
+memory-bound kernel they cost nothing.
 
 A warp keeps its tiles of a row in shared memory, adds up their squares in one accumulator, and
 halves the diagonal by rounded additions until one value is left. The values of a row's warps are
-added alike. Then each warp multiplies what it kept by the reciprocal root, and writes it.
+added alike. Then each warp multiplies its stored elements by the reciprocal root, and writes them.
 
 Squares of float32 are rounded, and added up in pairs without products.
 """
@@ -85,11 +85,11 @@ def rms_norm(
     dtype : {"f16", "bf16", "f32"}
         Of the input ``in`` and of the output ``out``, both of shape (rows, columns).
     eps : float
-        What is added to the mean square; float32 holds it.
+        Addend to the mean square, a float32 value.
     weight : {"f16", "bf16", "f32"}, optional
         Type of an input ``weight``, of shape (columns,); by default there is none.
     scales : bool
-        Write what each row is multiplied by instead, without the weight: float32, shape (rows,).
+        Write the factor of each row instead, without the weight: float32, shape (rows,).
 
     Returns
     -------
@@ -139,7 +139,7 @@ def rms_norm(
 
 
 def _warps_of(columns: int, dtype: str) -> int:
-    """Return how many warps share a row: parts are equal, and whole accesses, if they can be."""
+    """Return the number of warps of a row, with equal parts of whole accesses if possible."""
     least = -(-columns // _kept(dtype))
     many = range(least, min(2 * least, _MOST_WARPS) + 1)
     for size in (_VECTOR_BYTES // format_of(dtype).itemsize, 1):
@@ -178,7 +178,7 @@ class _Rows:
         return program
 
     def one(self, array: Buffer) -> View:
-        """Return where the value of the row is in an array, for one of its warps."""
+        """Return the view of the row's value in an array, for one of its warps."""
         bounds = [Bound(self.row, ROWS)] if self.down > 1 else []
         if self.across > 1:
             bounds.append(Bound(self._share, Index.of(1)))
@@ -198,12 +198,12 @@ class _Rows:
         return kept
 
     def lying(self, array: Buffer) -> View:
-        """Return where the warp's elements lie in an array of rows."""
+        """Return the view of the warp's elements in an array of rows."""
         bounds = [Bound(self.row, ROWS)] if self.down > 1 else []
         return self._part(array, self.row * self.columns, bounds)
 
     def alike(self, array: Buffer) -> View:
-        """Return where the elements lie that every row has in common."""
+        """Return the view of the elements common to all rows."""
         return self._part(array, Index(), [])
 
     def _part(self, array: Buffer, start: Index, bounds: list[Bound]) -> View:
@@ -227,7 +227,7 @@ class _Rows:
         return b.rect(values, 0, 1, 1, 1)
 
     def _added(self, kept: View) -> View:
-        """Return the sum of what the warp keeps, by additions."""
+        """Return the sum of the warp's stored elements, by additions."""
         b, rows = self.b, -(-self.count // _ROW)
         sums = b.scratch("sums", "f32", rows)
         values = b.rect(kept.buffer, 0, rows, _ROW, _ROW)
@@ -236,7 +236,7 @@ class _Rows:
         return b.rect(sums, 0, 1, 1, 1)
 
     def _multiplied(self, kept: View) -> View:
-        """Return the sum of what the warp keeps, by products."""
+        """Return the sum of the warp's stored elements, by products."""
         b = self.b
         sums = b.zero(b.accumulator("S"))
         with b.loop("t", -(-self.count // _TILE)) as t:

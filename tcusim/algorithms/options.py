@@ -1,7 +1,7 @@
 """The options of a function that writes an algorithm, as data: read from its signature and words.
 
 An option is a keyword-only argument. One whose type is a dataclass, such as `Order`, stands for
-several: its fields. What the option is for says the docstring, or an `Annotated` type that several
+several: its fields. Its description is in the docstring, or in an `Annotated` type that several
 algorithms share.
 """
 
@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from tcusim.errors import InputError
 
-# Of each name, the words that a value may be, and the text.
+# For each name, the valid words of a value, and the text.
 _Words: TypeAlias = Mapping[str, tuple[tuple[str, ...], str]]
 
 
@@ -33,11 +33,11 @@ class Option:
     type : type
         int, bool, str or tuple.
     default : object
-        What is used if the option is left out. None: the algorithm chooses by shape and segment.
+        The value of an omitted option. None: the algorithm chooses by shape and segment.
     choices : tuple
         The values that are valid, if they are few.
     doc : str
-        What the option does, as the docstring of the algorithm says.
+        The option's description, from the docstring of the algorithm.
     """
 
     name: str
@@ -49,9 +49,9 @@ class Option:
 
 @cache
 def options_of(function: Callable[..., Any]) -> dict[str, Option]:
-    """Return the options of a function, with what its docstring says of them.
+    """Return the options of a function, with their descriptions from its docstring.
 
-    Of `build` itself, they are what every algorithm can be given.
+    For `build` itself, they are the options of every algorithm.
     """
     options: dict[str, Option] = {}
     described = _described(inspect.getdoc(function) or "")
@@ -125,7 +125,7 @@ def _option(name: str, hint: Any, default: Any, described: _Words) -> Option:
 
 
 def _described(text: str) -> _Words:
-    """Return what a docstring in NumPy's manner says of each parameter or attribute.
+    """Return a numpydoc docstring's description of each parameter or attribute.
 
     That is the words in a type such as ``{"a", "b"}``, if it has any, and the text.
     """

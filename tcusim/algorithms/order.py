@@ -1,4 +1,4 @@
-"""In which order a scan goes through a segment, and whether an element counts for itself.
+"""The direction of a scan through a segment, and its inclusive or exclusive form.
 
 All that an inclusive scan from the front and its three relatives differ in is here: the triangles
 of ones, the turn of each tile, and where the last element is. Reverse scans copy nothing and need
@@ -15,7 +15,7 @@ from tcusim.program.grammar import Bound, Index, PatternKind
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Which elements of its segment are summed for an element: it and those before it.
+    """The elements of a segment summed for an element: itself and those before it.
 
     In reverse, "before" means behind it in memory, and the last element is the one with number 0.
 
@@ -44,7 +44,7 @@ class Order:
         return PatternKind.LOWER, -1 - start
 
     def beside_total(self, k: int) -> tuple[int, int]:
-        """Return where [U|1] has U's first column, and where its column of ones.
+        """Return the positions in [U|1] of U's first column, and of the column of ones.
 
         Beyond its k-th column a U is all ones; its transpose is that before its first.
         """
@@ -59,7 +59,7 @@ class Order:
         return 0 if self.reverse else count - 1
 
     def earlier(self, distance: int, place: Index, count: int) -> tuple[int, tuple[Bound]]:
-        """Return how far in memory the element `distance` earlier lies, and where there is one.
+        """Return the memory offset of the element `distance` earlier, and its bound.
 
         place: the number of an element, of `count`, as an expression in `row` or `col`.
         """

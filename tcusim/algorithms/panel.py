@@ -1,18 +1,19 @@
-"""Panels: rows of a few tiles side by side, many of which a warp takes at once.
+"""Panels: rows of a few tiles side by side; a warp takes many at once.
 
 Not in the paper, where a warp goes from tile to tile and passes on a sum each time. Here it loads
 all its tiles first. Then only a value a row is left, and rounded additions combine these: `log2`
 rounds for all tiles together.
 
-A.J gives the totals of a tile's rows, and A.U their scans, which lie in shared memory while what
-precedes each row is found. That is added to the row's elements on their way to global memory, each
-sum rounded once. The next tile of a row accumulates onto the total so far: R1 = A1.U + (A0.J).
+A.J gives the totals of a tile's rows, and A.U their scans. The scans stay in shared memory until
+each row's exclusive prefix is known. It is added to the row's elements on their way to global
+memory, each sum rounded once. The next tile of a row accumulates onto the total so far: R1 = A1.U +
+(A0.J).
 
-Rows of float32 are no operands. One step adds them up where they lie, all at once, and gives what
-the products would: totals, or scanned rows.
+float32 rows cannot be operands. One step adds them in place, all at once, and gives the same
+results as the products: totals, or scanned rows.
 
-As 0*Inf is NaN, A.U makes NaN of what precedes an infinity in its tile. The totals of the rows tell
-a warp of it, which then scans them again; see `ScannedPanel.mend`.
+As 0*Inf is NaN, A.U gives NaN for elements before an infinity in its tile. The totals of the rows
+reveal this to the warp, which then scans them again; see `ScannedPanel.mend`.
 """
 
 from __future__ import annotations
@@ -58,16 +59,16 @@ WIDEST_HELD = 2
 # Tiles that a warp holds while it only adds: those of WMMA take 4 registers each.
 MOST_HELD = 16
 
-# What gives the operands that hold a tile, by its group of rows and its place in them.
+# A function that gives the operands of a tile, by its group of rows and its position in them.
 TileParts: TypeAlias = Callable[[Index, int], list[Frag]]
 
 
 @dataclass(frozen=True, slots=True)
 class RowStep:
-    """What is done with the rows of a panel, by products or without them.
+    """An operation on the rows of a panel, by products or without them.
 
-    multiply: for a group of m rows, whose tiles something gives. add: for a rectangle of rows from
-    a number on.
+    multiply: for a group of m rows, given their tiles. add: for a rectangle of rows from an index
+    on.
     """
 
     multiply: Callable[[TileParts, Index], None]
@@ -152,7 +153,7 @@ class Panel:
             self.each_group_of(self.tiles_of(kept), step.multiply)
 
     def each_group_of(self, parts: TileParts, step: Callable[[TileParts, Index], None]) -> None:
-        """Do a step for each group of m rows of tiles that something gives."""
+        """Apply `step` to each group of m rows of the given tiles."""
         with self.b.loop("g", self.groups) as g:
             step(parts, g)
 
@@ -162,11 +163,11 @@ class Panel:
         return b.room("kept", b.rect(data(b), 0, self.count, self.row, self.row))
 
     def source(self, view: View) -> Sequence[View]:
-        """Return where `each_group` has an array's rectangle: there or, by parts, kept."""
+        """Return a rectangle's views for `each_group`: in place or, by parts, copied."""
         return [view] if self.is_loadable(view) else self.b.room("kept", view)
 
     def hold(self, view: View, most: int) -> TileParts:
-        """Load all tiles of an array's rectangle, of any number of groups; return what gives them.
+        """Load all tiles of a rectangle, of any number of groups; return their accessor.
 
         Each stays in a fragment of its own, up to the tiles of `most` groups; others, and those
         that must be staged, in shared memory.
@@ -206,7 +207,7 @@ class Panel:
         return self.b.cut(view, self.b.m, self.b.k, g * self.b.m, j * self.b.k)
 
     def lying(self, view: View, only: Only | None = None) -> TileParts:
-        """Return what loads tiles where they lie; those not whole go through shared memory."""
+        """Return a loader of tiles in place; partial tiles go through shared memory."""
         return lambda g, j: self.b.load_parts("A", self._tile(view, g, j), only=only)
 
     def _hold(self, view: View) -> None:
@@ -222,11 +223,11 @@ class Panel:
         return f"A{g.const * self.tiles_per_row + j}"
 
     def _kept(self, view: View) -> TileParts:
-        """Copy all rows to shared memory, in the operands' type; return what loads their tiles."""
+        """Copy all rows to shared memory, in the operands' type; return a loader of their tiles."""
         return self.tiles_of(self.b.keep("kept", view))
 
     def tiles_of(self, kept: Sequence[View], only: Only | None = None) -> TileParts:
-        """Return what loads the tiles of rows in shared memory."""
+        """Return a loader of the tiles of rows in shared memory."""
         b = self.b
         return lambda g, j: [
             b.load(frag, self._tile(part, g, j), only=only)
@@ -286,11 +287,11 @@ class ScannedPanel(Panel):
 
     @property
     def step(self) -> RowStep:
-        """What scans rows; the results stay here."""
+        """The operation that scans rows; the results stay here."""
         return RowStep(self.scan_group, self._scan_rows)
 
     def room(self) -> list[View]:
-        """Return shared memory for all rows; what is added is scanned where it is."""
+        """Return shared memory for all rows; rows without products are scanned in place."""
         return [self.rows] if self.b.options.adds_rows else super().room()
 
     @property
@@ -322,7 +323,7 @@ class ScannedPanel(Panel):
             self.each_group_of(self._split(self.rows), self.scan_group)
 
     def _split(self, view: View, only: Only | None = None) -> TileParts:
-        """Return what gives the tiles of rows that are split, a group of m rows at a time."""
+        """Return a function that gives the tiles of split rows, a group of m rows at a time."""
         b = self.b
         kept = b.room("kept", b.cut(view, b.m, self.row))
 
@@ -362,7 +363,8 @@ class ScannedPanel(Panel):
     def mend(self, totals: View, rows: Callable[[], Sequence[View]]) -> None:
         """Scan the rows once more if one of them holds an infinity or NaN.
 
-        totals: of the rows, or sums of these: they tell. rows: gives what `scan_finite` takes.
+        totals: of the rows, or sums of these, for the test. rows: returns the argument of
+        `scan_finite`.
         """
         self.choose(totals, lambda: self.scan_finite(rows()), lambda: None)
 
@@ -409,7 +411,7 @@ class ScannedPanel(Panel):
         return narrow
 
     def write(self, view: View, before: Buffer | None, first: Index | int = 0) -> None:
-        """Write the rows to an array's rectangle; add what precedes them.
+        """Write the rows to an array's rectangle; add their prefixes.
 
         before: one value a row, from number `first` on.
         """
@@ -419,9 +421,9 @@ class ScannedPanel(Panel):
 
     @property
     def _width(self) -> int:
-        """How many columns of a tile's results are stored: k, or all if the rest does no harm.
+        """Number of stored columns of a tile's results: k, or all if the rest does no harm.
 
-        What is behind column k lies where the next tile's results will be, and then between rows.
+        The columns past k fall on the next tile's results, and at the end between rows.
         """
         b = self.b
         if self.order.reverse or self.row - b.k + b.n > self.ldm:
@@ -449,15 +451,16 @@ class ScannedPanel(Panel):
 
 
 def together_aligned(nbytes: int) -> int:
-    """Return how many segments of so many bytes begin at a multiple of 16 bytes together.
+    """Return the number of segments of `nbytes` bytes that together begin at multiples of 16 bytes.
 
-    Those of more than two begin at no multiple of 8 bytes: they are moved in one piece, then apart.
+    Groups of more than two begin at no multiple of 8 bytes: they are staged contiguously, then
+    split.
     """
     return LDM_BYTES // math.gcd(nbytes, LDM_BYTES)
 
 
 class PanelWork:
-    """What a warp has to do: several segments at once, or one in `passes`.
+    """The work of a warp: several segments at once, or one in `passes`.
 
     Attributes
     ----------
@@ -487,7 +490,7 @@ class PanelWork:
         self._alone = panel.b.options.adds_rows and self.lines == 1 and not self._lies_so
         self._kept = [] if self._lies_so or self._alone else panel.room()
         used = self.lines * self.rows
-        # Rows that are put apart one by one get their zeros anew each time, with what they hold.
+        # Rows that are copied one by one get their zeros again each time, with their elements.
         self._one_by_one = self._moved and not self._full and panel.b.options.parts == 1
         for kept in self._kept:
             if panel.keeps_rows:
@@ -510,7 +513,7 @@ class PanelWork:
         panel.each_kept_row(self._kept, step)
 
     def source(self, i: Index) -> Sequence[View]:
-        """Return where the rows of pass `i` can be read once more."""
+        """Return the views to reread the rows of pass `i`."""
         if self._lies_so:
             return self.panel.source(self._view(data(self.panel.b), i))
         return self._kept
@@ -535,14 +538,14 @@ class PanelWork:
             b.copy_parts(rows, lying)
 
     def _clear_ends(self, kept: View) -> None:
-        """Set what is behind the last row of each segment to zeros."""
+        """Set the elements past the last row of each segment to zeros."""
         rest = self.panel.row - self._rest if self._rest and not self._one_by_one else 0
         self._clear(kept, self.rows - 1, self._rest, (self.lines, rest), self.rows)
 
     def write(
         self, i: Index, out: Buffer, rows: View, before: Buffer | None, *, join: bool = False
     ) -> None:
-        """Write scanned rows to where their elements lie in an array; add what precedes each.
+        """Write scanned rows to their elements in an array; add each row's prefix.
 
         join: round each sum of float64 once, to the array's type.
         """

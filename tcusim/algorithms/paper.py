@@ -1,4 +1,4 @@
-"""What the paper has for comparison: the reductions that do too much, and naive products."""
+"""The paper's algorithms for comparison: inefficient reductions, and naive products."""
 
 from __future__ import annotations
 

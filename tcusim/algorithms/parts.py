@@ -1,4 +1,4 @@
-"""Programs between those that sum and scan: parts of these, which no one asks for by name."""
+"""Auxiliary programs between sums and scans, without public names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tcusim.program.grammar import (
 
 __all__ = ["find_rounds", "join_parts"]
 
-# Rows and columns of what a warp adds, one lane to a column's elements.
+# Rows and columns that a warp adds, one lane to a column's elements.
 _ROWS, _COLS = 8, 64
 
 
@@ -52,11 +52,11 @@ def join_parts(shape: MmaShape, result: str) -> Program:
 def find_rounds(
     common: Options, cut: int, rows_per_warp: int, chunks: Chunks, order: Order, *, carry: bool
 ) -> Program:
-    """Return the program that finds what the later rounds of a tree add to each value.
+    """Return the program that finds the additions of later tree rounds to each value.
 
-    The values are those of ragged segments: sums by the first rounds. A tree goes over each chunk
-    of `cut` of them, and what a round adds to a value is its output "round0", "round1", ...: see
-    `scan_ragged_simt`, whose tree they are the rest of. carry: what precedes each chunk is given to
+    The values are those of ragged segments: sums by the first rounds. A tree covers each chunk of
+    `cut` values, and the addend of a round to a value is an output "round0", "round1", ...: they
+    complete the tree of `scan_ragged_simt`. carry: the exclusive prefix of each chunk is given to
     all its values, as one more output.
     """
     b = Builder(common, {}, Level.WARP)

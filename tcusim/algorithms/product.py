@@ -1,9 +1,9 @@
 """Products as step programs ([DAKKAK19] section 2): C = A.B + C, and y = A.x + c.
 
 With a float16 accumulator the paper calls the product of matrices HGEMM, with a float32 one MGEMM.
-The arrays, which are row-major, and what is fixed when a program is built are those of `staging`.
-`gemv_reduction` reads A once, in long pieces of rows, as a reduction reads its segments: it is
-bound by memory, and has to be, because each element of A is used once.
+The row-major arrays and the build-time parameters are defined in `staging`. `gemv_reduction` reads
+A once, in long pieces of rows, as a reduction reads its segments: it is bound by memory, and has to
+be, because each element of A is used once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tcusim.program.grammar import (
 
 _FIRST_WARP = [Bound(WARP, Index.of(1))]
 
-# Parts of the order of additions, which no measurement may change.
+# Parameters of the summation order, fixed regardless of measurements.
 # Tiles that accumulate before a rounded addition if the result has half precision: Volta truncates
 # four times in a tile of 16, at 2**-23 of the sum, so that after 256 of them the drift is an eighth
 # of float16's last bit.
@@ -162,7 +162,7 @@ def gemm(
 
 
 def block_column(columns: int) -> Index:
-    """Return which column of blocks the block is in."""
+    """Return the block's column in the grid."""
     return BLOCK_COL if columns > 1 else Index()
 
 
@@ -178,7 +178,7 @@ def result_tile(
 
 
 class _BlockTiles:
-    """Which tile of the block's results each warp has: `down` x `across` tiles, warps in rows.
+    """The tiles of the block's results for each warp: `down` x `across` tiles, warps in rows.
 
     rows, cols: of the block's tile. row, col: of the warp's within it. step: elements of the inner
     axis in a stage. warp_columns: of the program.
@@ -236,7 +236,7 @@ class _Operands:
         return self.sets and self.sets[(stage * self.depth + q) % 2]
 
     def use(self, sums: Sums, turn: Turn) -> Callable[[int], None]:
-        """Return what multiplies k tile q of a step and loads the one after it."""
+        """Return a function that multiplies k tile q of a step and prefetches the next."""
 
         def after(q: int) -> None:
             if q + 1 < self.depth:
@@ -305,9 +305,9 @@ ROWS_OF_WARP = RowsOfWarp()
 def gemv_reduction(b: Builder, *, sizes: Inner = INNER, size: RowsOfWarp = ROWS_OF_WARP) -> Work:
     """Multiply a matrix by a vector, reading the matrix once; down*m rows a warp, W warps a block.
 
-    A chunk of x is copied to shared memory once a block. It needs no padding there: as a right
-    operand whose columns are k apart, column 0 is the k values that are wanted and column j the
-    ones j tiles on, whose sums nobody reads. A may have any number of rows.
+    A chunk of x is copied to shared memory once a block. It needs no padding there: in a right
+    operand with columns k apart, column 0 has the k values needed, and column j has those j tiles
+    later, with unused sums. A may have any number of rows.
     """
     shared = size.share_rows and b.options.warps > 1
     work = _Work(b, sizes, size)
@@ -338,7 +338,7 @@ def gemv_reduction(b: Builder, *, sizes: Inner = INNER, size: RowsOfWarp = ROWS_
 
 
 class _Work:
-    """The parts of `gemv_reduction`: its stages, and what is done for one chunk of x."""
+    """The parts of `gemv_reduction`: its stages, and the work for one chunk of x."""
 
     def __init__(self, b: Builder, sizes: Inner, size: RowsOfWarp) -> None:
         self.b = b
@@ -356,7 +356,7 @@ class _Work:
         self.steps = -(-inner // self.step)
         self.steps_of_chunk = min(self.steps, max(1, size.chunk // self.step))
         self.sums = Sums(b, self.steps * size.width, size.down)
-        # What no two warps use need not be in the block's memory, if its parts are not many.
+        # Data of a single warp need not be in the block's memory, if it has only one part.
         self.alone = size.share_rows and size.staged and b.options.parts == 1
         self.most_stages = size.stages
         chunk = self.steps if self.alone else self.steps_of_chunk
@@ -393,7 +393,7 @@ class _Work:
             self.do(Index.of(whole * self.steps_of_chunk), rest)
 
     def _all_alone(self) -> None:
-        """Multiply all steps, whose part of x is copied with the rows: no warp waits for others."""
+        """Multiply all steps, copying x with the rows: no warp waits for others."""
         line = self._line(self.steps)
 
         def fill(stage: int, step: Index) -> None:
@@ -474,7 +474,7 @@ class _Work:
         return self.stages[stage].load(f"A{i}", row, col, self.b.m)
 
     def _of_chunk(self, step: Index) -> Callable[[int], list[Frag]]:
-        """Return what loads k tile q of a step of x from the block's chunk of it."""
+        """Return a loader of k tile q of a step of x from the block's chunk."""
         return lambda q: self.vector.load(step * self.turn + self.own + q)
 
     def _multiply(
@@ -529,7 +529,7 @@ class _Vector:
 
 
 class _OwnVector:
-    """What a warp needs of x in a step, in shared memory.
+    """A warp's part of x for a step, in shared memory.
 
     Every column of an operand is the same k values: with a leading dimension of 0, one is loaded.
     """

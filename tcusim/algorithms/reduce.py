@@ -5,13 +5,13 @@ tile holds m pieces of k consecutive elements as its rows, and V = A.P', where P
 first column, puts the m sums into the first column of V. With `side="b"` everything is
 transposed, which is the paper's V = P.A with the data loaded column-major.
 
-What the paper leaves to the reader: V is an accumulator and can be no operand (erratum E5), so a
-second product needs V stored to shared memory and loaded again, as ceil(m/k) tiles.
+The paper omits a detail: V is an accumulator and cannot be an operand (erratum E5), so a second
+product needs V stored to shared memory and loaded again, as ceil(m/k) tiles.
 
-At block level each warp sums a share of the tiles, and the first warp adds up what they found. In
-the paper's listing all warps read the same tiles (erratum E10), and fewer than 16 warps leave
-operands unset (E12). Here a warp has its own tiles, those behind the end of a segment are zeros,
-and so are the columns of absent warps. Any number of warps will do.
+At block level each warp sums a share of the tiles, and the first warp adds the partial sums. In the
+paper's listing all warps read the same tiles (erratum E10), and fewer than 16 warps leave operands
+unset (E12). Here a warp has its own tiles, those behind the end of a segment are zeros, and so are
+the columns of absent warps. Any number of warps will do.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ def reduction_tn_block(b: Builder, segment_size: int) -> int:
         warps = b.options.warps
         partials = b.shared("prtls", b.options.acc, warps)
         if b.options.items_per_warp > 1:
-            # The first warp may still read what the warps put there for their last work item.
+            # The first warp may still read the warps' values of the previous work item.
             b.barrier()
         b.copy(b.rect(partials, WARP, 1, 1, warps), of_warp, line="partial")
         b.barrier("sync")
@@ -344,7 +344,7 @@ class RowTotals:
 
     @property
     def step(self) -> RowStep:
-        """What sums rows."""
+        """The operation that sums rows."""
         return RowStep(self._multiply, self._add)
 
     def _add(self, view: View, first: int) -> None:
@@ -365,12 +365,12 @@ class RowTotals:
         )
 
     def of_lines(self, rows: int, lines: int = 1) -> View:
-        """Return where the sums are."""
+        """Return the view of the sums."""
         return self.b.rect(self.values, 0, lines, 1, rows)
 
 
 def sum_of(b: Builder, values: Buffer, count: int) -> View:
-    """Add up values in pairs; return where their sum is."""
+    """Add values in pairs; return the view of their sum."""
     pairwise(b, lambda start, n, apart: b.rect(values, start, 1, n, n, apart), count)
     return b.rect(values, 0, 1, 1, 1)
 

@@ -49,11 +49,11 @@ class Algorithm:
         The mma steps of one warp, in segments of whole rows or tiles, with combine="mma" and one
         part: see `mma_steps`. "0" where no mma is used, "" where nobody has counted.
     alias : str
-        The paper's name, which stands for k = 16.
+        The paper's name, for k = 16.
     title : str
-        What the algorithm does, in a sentence; by default the first of the function's docstring.
+        A one-sentence summary; by default the first sentence of the function's docstring.
     level : Level
-        Who does a piece of work together.
+        The executor of a work item.
     tiles : bool
         Whether the default segment is counted in tiles (m*k), not in rows (k).
     repeats : int
@@ -68,7 +68,7 @@ class Algorithm:
     side : str, optional
         The operand for the data where the shape's sizes shall not decide.
     lines : dict
-        Which line of the paper's listing each part of the algorithm is.
+        The line of the paper's listing for each part of the algorithm.
     symbols : callable, optional
         Gives values to names in the formula that depend on the others.
     """
@@ -121,7 +121,7 @@ class Algorithm:
             The tile as the algorithm sees it: m rows of data.
         **sizes
             N, the rows or tiles of a segment. W, the warps of a block, if the level is the block
-            (up to k of them for scans) or the grid, whose formula is for all blocks of a segment;
+            (up to k of them for scans) or the grid (with a formula for all blocks of a segment);
             default 1. Of a product: rows, cols and inner, filled up to whole tiles of a block and
             whole steps; the formula is for the whole grid. Other names are options.
         """
@@ -133,7 +133,7 @@ class Algorithm:
 
 
 def listing(name: str, **numbers: int) -> dict[str, str]:
-    """Return the lines of one of the paper's listings that parts of an algorithm are."""
+    """Return the lines of one of the paper's listings, by part of an algorithm."""
     return {part: f"{name} line {number}" for part, number in numbers.items()}
 
 
@@ -195,13 +195,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def _decorator(
     row: Callable[Concatenate[Callable[..., Any], Facts], Algorithm],
 ) -> Callable[Facts, Callable[[Function], Function]]:
-    """Return a decorator that takes what a row has beside its function."""
+    """Return a decorator with the fields of a row other than its function."""
 
     def algorithm(*args: Facts.args, **facts: Facts.kwargs) -> Callable[[Function], Function]:
         """Register a function that writes the steps of an algorithm.
 
         The arguments are those of `Algorithm` after `function`: name, kind, source, formula, and
-        what differs from the defaults. A function may have several rows.
+        non-default values. A function may have several rows.
         """
 
         def register(function: Function) -> Function:
@@ -361,7 +361,7 @@ def build(
 
 
 def _combine(row: Algorithm, combine: str | None) -> str:
-    """Return how partial sums are combined: as given, or as the algorithm does first."""
+    """Return the combination of partial sums: the given one, or the algorithm's first."""
     if combine is None:
         return row.combines[0]
     _check_choice("combine", combine, ("mma", "add"))
@@ -426,7 +426,7 @@ def _check_choice(name: str, value: object, valid: tuple[str, ...]) -> None:
 
 
 def _part(part: str | None, row: Algorithm, types: tuple[str, str, str]) -> Only | None:
-    """Return what is taken of each element: where it is converted, or added without products.
+    """Return the part of each element to take, on conversion or on addition without products.
 
     types: of the source, of the operands and of the sums.
     """

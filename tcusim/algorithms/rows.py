@@ -1,7 +1,7 @@
-"""Where rows of data lie: the views through which all algorithms see an array.
+"""The layout of rows: the views through which all algorithms access an array.
 
-An algorithm that gives each segment a row of its tiles asks `Rows` where row r lies, so it serves
-segments of one size and ragged ones, whose lengths only the data know, alike.
+An algorithm that gives each segment a row of its tiles gets the view of row r from `Rows`, so it
+supports segments of one size and ragged segments of data-dependent length alike.
 
 Ragged segments: the data are `in`, and segment i is the elements from offsets[i] up to
 offsets[i+1]. A warp that took whole segments would wait for the longest one. So segments are cut
@@ -73,11 +73,11 @@ class Rows(ABC):
     @property
     @abstractmethod
     def numbers(self) -> Extent:
-        """How many numbers the rows of all work items have."""
+        """Number of row indices of all work items."""
 
     @abstractmethod
     def inside(self) -> list[Bound]:
-        """Return when the work item's row number `row` has a number."""
+        """Return the bounds for the work item's row `row` to have an index."""
 
     @abstractmethod
     def part(self, buffer: Buffer, start: Index, cols: int) -> View:
@@ -88,11 +88,11 @@ class Rows(ABC):
         """Return the elements of a work item, or the whole grid."""
 
     def each(self) -> AbstractContextManager[Index]:
-        """Enter what is done for each work item of a warp."""
+        """Loop over the work items of a warp."""
         return self.b.items()
 
     def lengths(self) -> Iterator[int]:
-        """Yield how many elements of each row are to be looked at; what follows is done so."""
+        """Yield the number of elements of each row to read; the steps that follow use it."""
         yield self.longest
 
     def values(self, buffer: Buffer, repeated: int = 1) -> View:
@@ -126,7 +126,7 @@ class FixedRows(Rows):
         return Extent(LENGTH, self.longest)
 
     def inside(self) -> list[Bound]:
-        """Return when there is such a segment."""
+        """Return the bounds for the segment to exist."""
         inside = Bound((self.first + ROW) * self.longest, LENGTH)
         return [inside] if self.b.options.masked else []
 
@@ -151,14 +151,14 @@ class FixedRows(Rows):
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Of what the chunks of ragged segments are cut.
+    """The source of the chunks of ragged segments.
 
     Attributes
     ----------
     levels : tuple of int
-        Cuts that were made before, outermost first.
+        Chunk lengths of earlier levels, outermost first.
     whole : bool
-        Take whole segments, none of which has more than `segment_size` elements.
+        Take whole segments, each of at most `segment_size` elements.
     """
 
     levels: tuple[int, ...] = ()
@@ -193,7 +193,7 @@ class RaggedRows(Rows):
 
     @property
     def numbers(self) -> Extent:
-        """How many numbers chunks have: length // cut + segments, or one a segment if whole."""
+        """Number of chunk indices: length // cut + segments, or one a segment if whole."""
         if self.chunks.whole:
             return Extent(SEGMENTS)
         cut = self.longest
@@ -201,16 +201,16 @@ class RaggedRows(Rows):
 
     @contextmanager
     def each(self) -> Iterator[Index]:
-        """Enter what is done for each work item of a warp: first its rows are located."""
+        """Loop over the work items of a warp: first locate its rows."""
         cut = None if self.chunks.whole else self.longest
-        # A wrong offset, which nothing may have checked, must not reach beyond the data.
+        # An unchecked wrong offset must not reach past the data.
         segments = Segments(self._offsets(), cut, self.chunks.levels, limit=LENGTH)
         with self.b.items() as item:
             self.b.locate("piece", segments, self.first, self.count)
             yield item
 
     def lengths(self) -> Iterator[int]:
-        """Yield the cut, and 1 for where no chunk has more: of most segments' sums there is one."""
+        """Yield the chunk length, and 1 if no chunk is longer, as is usual for sums of segments."""
         if self.longest == 1:
             yield 1
             return
@@ -220,7 +220,7 @@ class RaggedRows(Rows):
                 yield 1
 
     def inside(self) -> list[Bound]:
-        """Return when there is such a number."""
+        """Return the bounds for the index to exist."""
         number = self.first + ROW
         if self.chunks.whole:
             return [Bound(number, SEGMENTS)]
@@ -239,7 +239,7 @@ class RaggedRows(Rows):
 
 
 def odd(stride: int) -> int:
-    """Return a stride for rows in shared memory of which lanes take one column.
+    """Return a stride for rows in shared memory read by column.
 
     With an odd number of 4-byte words between them, 32 rows use the 32 different banks ([CPG]
     "Shared Memory").
@@ -253,7 +253,7 @@ def odd(stride: int) -> int:
 def consecutive(
     b: Builder, buffer: Buffer, begin: Index, start: Index, size: tuple[int, int], end: int | None
 ) -> View:
-    """Return rows x cols elements that follow each other, from `start` on in what begins there.
+    """Return rows x cols contiguous elements, from `start` on.
 
     end: where that ends, if the rectangle may go beyond it.
     """
@@ -285,7 +285,7 @@ def tile_of(
 
 
 def share_of_block(b: Builder, size: int) -> tuple[int, bool]:
-    """Return how many tiles of a segment each warp takes, and if some are behind the end."""
+    """Return the number of tiles of a segment for each warp, and whether some are past the end."""
     tiles = -(-size // (b.m * b.k))
     warps = b.options.warps
     return -(-tiles // warps), tiles % warps > 0
@@ -313,17 +313,17 @@ def carried(b: Builder, size: int) -> View:
 
 # --- Several segments in a panel --------------------------------------------------------------
 #
-# The grid of a segment, which is part of what its bits are (docs/bits.md): counted from its
-# beginning, or from its end if a scan is in reverse. Nothing else of an array moves it.
+# The grid of a segment, part of the definition of its bits (docs/bits.md): counted from its start,
+# or from its end if a scan is in reverse. Nothing else of an array moves it.
 
 # Tiles of a row: two f16 tiles fill two 32-byte sectors, the unit in which an NVIDIA GPU reads
 # global memory ([CPG] "Device Memory Accesses").
 ROW_TILES = 2
-# Rows whose totals are scanned together, one for each lane of a warp: a panel of a scan.
+# Rows with totals scanned together, one for each lane of a warp: a panel of a scan.
 PANEL_ROWS = 32
-# Panels of a chunk, whose sums are added one after the other.
+# Panels of a chunk; their sums are added in sequence.
 CHUNK_PANELS = 8
-# Chunks of a group, whose sums are added in pairs.
+# Chunks of a group; their sums are added in pairs.
 GROUP_CHUNKS = 512
 
 # Products that accumulate before a rounded addition, in programs whose rows are longer than the
@@ -344,7 +344,7 @@ LONGEST_ROW = 1024
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How the elements that a warp takes at a time lie in tiles, and segments in them.
+    """The layout in tiles of the elements that a warp takes at a time, and of the segments in them.
 
     tiles_per_row: those side by side. groups: of m rows each. rows: those of a segment, each of
     which begins where the one before ends; the last one may not be full. lines: segments at once;
@@ -367,7 +367,7 @@ class Share:
 def share_of(
     m: int, k: int, segment_size: int, elements: int, groups: int | None = None, least: int = 1
 ) -> Share:
-    """Return how a warp takes about `elements` elements, or `groups` times m rows.
+    """Return the share of a warp of about `elements` elements, or of `groups` times m rows.
 
     A segment of at most k elements is a row of one tile. least: the fewest rows.
     """
@@ -382,9 +382,9 @@ def share_of(
 def has_own_row(k: int, kind: str, segment_size: int) -> bool:
     """Return whether segments of float32 have a row of their own length each, without zeros behind.
 
-    A scan's rows are those of the grid. A sum is one of pairs, whatever rows these are in, if rows
-    of the grid are. Longer segments are as fast in rows of the grid if those begin at multiples of
-    16 bytes.
+    A scan's rows are those of the grid. A sum is a pairwise sum for any rows, if it is one for rows
+    of the grid. Longer segments are as fast in rows of the grid if those begin at multiples of 16
+    bytes.
     """
     row = ROW_TILES * k
     if segment_size <= row or kind == "scan" or row & (row - 1):
@@ -394,14 +394,14 @@ def has_own_row(k: int, kind: str, segment_size: int) -> bool:
 
 
 def own_share(m: int, k: int, segment_size: int, groups: int | None = None) -> Share:
-    """Return how a warp takes segments that have a row of their own length each."""
+    """Return the share of a warp for segments with a row of their own length each."""
     if groups is None:
         groups = max(1, min(MOST_TILES, SCANNED // (m * segment_size)))
     return Share(-(-segment_size // k), groups, 1, groups * m, segment_size)
 
 
 def scan_share(m: int, k: int, segment_size: int, groups: int | None = None) -> Share:
-    """Return how a warp takes segments that it scans: long ones a panel at a time."""
+    """Return the share of a warp for scanned segments: long ones a panel at a time."""
     share = share_of(m, k, segment_size, SCANNED, groups, PANEL_ROWS)
     fewest = -(-min(share.rows, PANEL_ROWS) // m)
     require(
@@ -415,13 +415,13 @@ def scan_share(m: int, k: int, segment_size: int, groups: int | None = None) -> 
 
 
 def ragged_share(m: int, k: int, cut: int) -> Share:
-    """Return how a warp takes chunks of ragged segments that it scans, each a row."""
+    """Return the share of a warp for scanned chunks of ragged segments, each a row."""
     share = share_of(m, k, cut, SCANNED, least=PANEL_ROWS)
     return replace(share, tiles_per_row=-(-cut // k))
 
 
 def summed_share(m: int, k: int, cut: int, groups: int | None = None) -> Share:
-    """Return how a warp takes chunks of ragged segments that it sums, each a row.
+    """Return the share of a warp for summed chunks of ragged segments, each a row.
 
     Those of more than two tiles are taken a tile at a time, m of them at once.
     """
@@ -437,7 +437,7 @@ def summed_share(m: int, k: int, cut: int, groups: int | None = None) -> Share:
 
 
 def rows_of_a_pass(count: int) -> int:
-    """Return how many of `count` rows are used if a segment takes several passes: a power of 2."""
+    """Return the number of `count` rows to use if a segment takes several passes: a power of 2."""
     used: int = 1 << (count.bit_length() - 1)
     return used
 

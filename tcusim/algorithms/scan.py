@@ -5,8 +5,8 @@ operand; `tile_scan` has the products. Not in the paper: `exclusive` leaves the 
 and `reverse` sums from the element to the end. "Last" in a name is always the last in the order of
 the scan; see `order.Order`.
 
-At block level the paper's listing counts what precedes a chunk twice and loses its last tile
-(erratum E11). Here the carry joins once, and what is behind the end of a segment is zeros.
+At block level the paper's listing counts a chunk's prefix twice and loses its last tile (erratum
+E11). Here the carry is added once, and elements past the end of a segment are zeros.
 """
 
 from __future__ import annotations
@@ -382,13 +382,13 @@ def scan_tn_block(
 
 
 def _before_warps(b: Builder, total: View, s: Frag, *, last_chunk: bool) -> View:
-    """Return what precedes the warp's tile, the same in every place.
+    """Return the exclusive prefix of the warp's tile, in every element.
 
     total: that of the warp's tile. s: in the first warp, the sum of all earlier chunks in every
     place; it becomes that of this one too, unless it is the last.
 
-    Two barriers are enough: the first warp writes what the others read only after they have all
-    met again, with the totals of the next chunk.
+    Two barriers are enough: the first warp overwrites the values that the others read only after
+    the next barrier, with the totals of the next chunk.
     """
     acc, warps = b.options.acc, b.options.warps
     totals, before = b.shared("totals", acc, warps), b.shared("prtls", acc, warps)
@@ -498,7 +498,7 @@ def _scan_by_panels(
 ) -> None:
     """Scan a segment a panel at a time; carry on its sum, and that of the chunk so far.
 
-    given: what precedes the segment, if that is given, repeated for each row.
+    given: the segment's initial value, if any, repeated for each row.
     """
     found = b.scratch("found", b.options.acc, CHUNK_PANELS)
     chunk = b.rect(b.scratch("chunk", b.options.acc, 1), 0, 1, 1, 1)
@@ -554,9 +554,9 @@ def _of_segments(b: Builder, work: PanelWork, name: str) -> View:
 
 
 def _scan_behind_parts(b: Builder, panel: ScannedPanel, work: PanelWork, out: Buffer) -> None:
-    """Scan segments that whole numbers and fractions precede, whose sum float64 does not hold.
+    """Scan segments with prefixes of an integer and a fraction, too wide for one float64.
 
-    It holds that of a fraction and of what is scanned here: the whole number comes last.
+    float64 represents the sum of the fraction and the scan: the integer is added last.
     """
     whole, fraction = (_of_segments(b, work, name) for name in ("whole", "fraction"))
     work.each_row(Index(), panel.step)
@@ -571,9 +571,9 @@ def _scan_behind_parts(b: Builder, panel: ScannedPanel, work: PanelWork, out: Bu
 def _before_rows(
     b: Builder, panel: ScannedPanel, work: PanelWork, before: View | None = None
 ) -> Buffer | None:
-    """Return what precedes each row in its segment; None if nothing does.
+    """Return the exclusive prefix of each row in its segment; None without one.
 
-    before: what precedes all of them, or those of each segment.
+    before: the prefix of all rows, or of the rows of each segment.
     """
     rows, lines = work.rows, work.lines
     if rows == 1 and before is None:

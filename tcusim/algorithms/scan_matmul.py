@@ -1,4 +1,4 @@
-"""MatMulScan, the scan of [ZOUZIAS23]: a tree whose nodes have k children, by products alone.
+"""MatMulScan, the scan of [ZOUZIAS23]: a tree of nodes with k children, only by products.
 
 It is the scan of Brent and Kung with k in place of 2. Level t of the *up-sweep* takes each k**t-th
 element, k of them to a group, and scans each group by a product with U (their L_s). Level t of the
@@ -7,7 +7,7 @@ to the others by a product with B_s, which has ones in its first row and on its 
 (s**2, l)-TCU model that takes 2*floor(log_s(n)) steps and about 2*n/s**2 products.
 
 The diagonal of B_s is the C of the multiply-add here, so that elements keep the precision of the
-accumulator and only what is added to them is an operand. It costs no product.
+accumulator and only the addends are operands. It costs no product.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Sweep:
     group: int
 
     def tiles(self, m: int) -> int:
-        """Return how many tiles of m groups they fill."""
+        """Return the number of tiles of m groups that they fill."""
         return -(-self.count // (m * self.group))
 
     def turns(self, m: int, warps: int) -> int:
@@ -154,7 +154,7 @@ def scan_matmul(
 
 
 def _require_operands(b: Builder) -> None:
-    """Refuse what the sweeps cannot multiply."""
+    """Raise an error for operands that the sweeps cannot multiply."""
     options = b.options
     if options.combine == "mma":
         require_float_operands(b)
@@ -192,7 +192,7 @@ class _Sweeps:
 
     @contextmanager
     def each_tile(self, level: Sweep) -> Iterator[Index]:
-        """Add what is inside for each tile of a level, which the warps share; gives its number."""
+        """Run the steps inside for each tile of a level, split over the warps; gives its index."""
         b, warps = self.b, self.b.options.warps
         tiles = level.tiles(b.m)
         if tiles < warps:
@@ -260,7 +260,7 @@ class _Sweeps:
 
     def _operand(self, level: Sweep, view: View, line: str, piece: int = 0) -> Frag:
         """Load a tile of a level, converted, as an operand."""
-        # Elements on end are laid out as the data are, others the same way whatever the side is;
+        # Contiguous elements have the layout of the data, others the same layout for either side;
         # a piece of one element is laid out by the distance to the next.
         name = "A" if level.step == 1 else "G"
         if level.group != self.b.k:
@@ -279,7 +279,7 @@ class _Sweeps:
     ) -> View:
         """Return columns begin .. begin+cols (default: all) of a tile of a level; a group a row.
 
-        rest: leave out what comes first in each group. repeat: that instead, in every column.
+        rest: leave out the first element of each group. repeat: only the first, in every column.
         """
         b, step, cols = self.b, level.step, cols or level.group
         tile, end, bounds = b.m * level.group, level.group, []

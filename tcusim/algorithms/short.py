@@ -78,7 +78,7 @@ def fits_fused_steps(how: Numerics, slot: int) -> bool:
 
 
 def _tiles_of_a_sum(n: int, k: int, segment_size: int) -> int:
-    """Return the tiles whose sums fill an accumulator."""
+    """Return the number of tiles with sums that fill an accumulator."""
     return max(1, n // (k // slot_of_sums(n, k, segment_size)))
 
 
@@ -103,8 +103,8 @@ def tiles_of_short_scans(values: Mapping[str, int]) -> dict[str, int]:
 class _Slots:
     """The segments that a warp takes at a time, in slots of rows of one tile.
 
-    sizes: of a segment and of a slot. groups: of `tiles` tiles each. Tile j of group g is number
-    j * groups + g, so that what lies at one place j of all groups lies together.
+    sizes: of a segment and of a slot. groups: of `tiles` tiles each. Tile j of group g is number j
+    * groups + g, so that tiles of one j of all groups are adjacent.
 
     Attributes
     ----------
@@ -159,7 +159,7 @@ class _Slots:
             as_row = (1, self.per_unit, self.per_unit)
             b.copy_parts([b.rect(kept, 0, *as_row) for kept in self._kept], array)
             return
-        # What is contiguous in memory is moved in one piece, and then apart.
+        # Contiguous elements are staged through shared memory, and then split.
         moved = b.scratch("moved_in", array.buffer.dtype, self.per_unit)
         b.copy(b.rect(moved, 0, 1, self.per_unit, self.per_unit), array)
         inside = [Bound(COL, Index.of(size))]
@@ -175,7 +175,7 @@ class _Slots:
 
     @property
     def finite(self) -> TileParts:
-        """What gives tiles with zeros for what is infinite or NaN."""
+        """A loader of tiles with zeros for infinities and NaN."""
         if self._kept:
             return self.panel.tiles_of(self._rows, Only.FINITE)
         return self.panel.lying(self._view, Only.FINITE)

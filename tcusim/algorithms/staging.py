@@ -1,4 +1,4 @@
-"""What products of matrices share: their arrays, accumulators in short chains, and stages.
+"""The common parts of matrix products: their arrays, accumulators in short chains, and stages.
 
 C = A.B + C with row-major arrays: A is rows x inner, B inner x cols, C rows x cols. The number of
 rows is a scalar of the program, found from the size of A, and may be any; `inner` and `cols` are
@@ -24,7 +24,7 @@ ROWS = Index.symbol("rows")
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """What every product is built for beside its tiles.
+    """The parameters of every product besides its tiles.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ def edge(place: Index, size: int, per: int) -> list[Bound]:
 
 
 def rows_of_warp(warps: int, rows: int) -> tuple[int, Index, list[Bound]]:
-    """Return how many of `rows` each warp copies, its first one, and the bound of its last."""
+    """Return the number of `rows` that each warp copies, its first row, and the last bound."""
     count = -(-rows // warps)
     first = WARP * count if warps > 1 else Index()
     return count, first, edge(first + ROW, rows, warps)
@@ -77,8 +77,8 @@ class Sums:
     """The accumulators of a warp: down x across tiles of results, and the chains they add up.
 
     A tensor core truncates each product's sum, so a long chain drifts. With `accumulation_length`,
-    at most so many k tiles accumulate, and what they give is added to the total by a rounded
-    addition. If there are no more of them (`tiles`), they accumulate in the total itself.
+    at most that many k tiles accumulate, and their sum is added to the total by a rounded addition.
+    If there are no more of them (`tiles`), they accumulate in the total itself.
 
     A float32 is three bf16 parts, each 2**8 times smaller than the one before, and a product of two
     is nine products of parts. All nine are taken: with the three smallest left out (A1.B2, A2.B1
@@ -101,7 +101,7 @@ class Sums:
         parts = b.options.parts > 1
         self.large = named("R") if parts or self.limit else self.totals
         self.small = named("S") if parts else {}
-        # What is added to the totals when a chain ends.
+        # The addend to the totals at the end of a chain.
         self.apart = [
             frags for frags in (self.large, self.small) if frags and frags is not self.totals
         ]
@@ -128,7 +128,7 @@ class Sums:
 
     @contextmanager
     def blocked(self) -> Iterator[None]:
-        """Let what is multiplied inside accumulate, then add it to the totals."""
+        """Accumulate the products inside, then add them to the totals."""
         b = self.b
         for frags in self.apart:
             for frag in frags.values():
@@ -229,7 +229,7 @@ class Stage:
 
 
 def _divided(index: Index, by: int) -> Index:
-    """Return an index all of whose terms are multiples of a number, divided by it."""
+    """Return an index divided by a number that divides all of its terms."""
     return Index(tuple((name, factor // by) for name, factor in index.terms), index.const // by)
 
 
@@ -301,7 +301,7 @@ class Pipeline:
         yield _Chains(rest, 1, rest * depth, not sums.cut(rest * depth))
 
     def start(self, fill: Callable[[int, Index], None]) -> None:
-        """Copy what there must be before the first products; fill(stage, step) copies a step."""
+        """Copy the stages needed before the first products; fill(stage, step) copies a step."""
         for stage in range(max(1, self.stages - 1)):
             fill(stage, Index.of(stage))
 
@@ -313,8 +313,8 @@ class Pipeline:
     ) -> None:
         """Do all steps after `start`.
 
-        multiply(turn): use the operands of a step, and call what a `Turn` has to be called. wait():
-        what makes warps see each other's copies; None if they see only their own.
+        multiply(turn): use the operands of a step, and call the callbacks of its `Turn`. wait():
+        makes the copies of other warps visible; None if each warp uses only its own.
         """
         ahead = self.stages - 1
 

@@ -1,4 +1,4 @@
-"""How the rows of a tile, and a whole tile, are scanned by products with U, L and ones.
+"""Scans of the rows of a tile, and of a whole tile, by products with U, L and ones.
 
 A.U scans the rows of a tile, where U (k x k) has ones on and above its diagonal; L (m x m) has ones
 strictly below. (Erratum E1: the paper's definitions of U and L are swapped; its displayed matrices
@@ -6,8 +6,8 @@ are right.) U is cut into ceil(k/n) right operands, L into ceil(m/k) left ones.
 
 A scan of a tile is put together of three parts. *Prefixes* of the rows come from A.U or, with the
 rows' totals beside them, from A.[U|1], where n > k. *Totals* of the rows come from A.1, or from the
-column beside the prefixes. What precedes each row is *combined* of the totals by a product with L,
-or by rounded additions. The paper's form, (L.A).1 + A.U, needs no totals.
+column beside the prefixes. The prefix of each row is *combined* from the totals by a product with
+L, or by rounded additions. The paper's form, (L.A).1 + A.U, needs no totals.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def rows_as_right(b: Builder, spill: Spill, q: int, column: int | None = None) -
 
 
 def tile_scan(b: Builder, form: Form, order: Order) -> TileScan:
-    """Return how tiles are scanned in a form; refuse one that the shape cannot do."""
+    """Return the tile scan of a form; raise an error if the shape does not support it."""
     by_mma = b.options.combine == "mma"
     if form is None:
         form = "(LA)1" if by_mma else "[U|1]" if b.n > b.k else "L(A1)"
@@ -135,7 +135,7 @@ def tile_scan(b: Builder, form: Form, order: Order) -> TileScan:
 
 
 class TileScan:
-    """One tile's scan, and what the next tile is given: L.(A.1) + A.U + S.
+    """One tile's scan, and its carry to the next tile: L.(A.1) + A.U + S.
 
     Attributes
     ----------
@@ -156,7 +156,7 @@ class TileScan:
                 for q, name in enumerate(self._row_blocks("L"))
             ]
         self.ones = None if joint else b.const(b.right("J"), PatternKind.ONES)
-        # What the last scan left for `carry`: X, the rows' totals in every column, as ceil(m/k)
+        # The last scan's result for `carry`: X, the rows' totals in every column, as ceil(m/k)
         # right operands, or the totals scanned.
         self.x: list[Frag] = []
         self.sums: Buffer | None = None
@@ -174,7 +174,7 @@ class TileScan:
         prefixes = _products(self.b, "AU", parts, self.u)
         return self.combined_by_additions(prefixes, self.totals(parts, prefixes), s)
 
-    # Where prefixes come from.
+    # The source of prefixes.
 
     def prefixes_onto(self, a: Frag, s: Frag) -> list[Frag]:
         """Return A.U + S; or A.[U|1] + [S|0], since S belongs to the prefixes, not to the totals.
@@ -189,10 +189,10 @@ class TileScan:
         b.broadcast(start, b.part(b.spill(s), b.m, b.n, bounds=inside))
         return [b.mma(b.accumulator("D"), a, self.u[0], start)]
 
-    # Where totals come from.
+    # The source of totals.
 
     def totals(self, parts: list[Frag], prefixes: list[Frag]) -> Spill:
-        """Return the totals of the rows, in column `self.column` of what is stored."""
+        """Return the totals of the rows, in column `self.column` of the stored accumulator."""
         b = self.b
         if self.ones is None:
             return b.spill(prefixes[0])
@@ -201,7 +201,7 @@ class TileScan:
             return b.spill(b.mma(v, parts[0], self.ones, b.zero(b.accumulator("Z"))))
         return b.spill(_sum_of_products(b, v, parts, self.ones))
 
-    # How they are combined.
+    # Their combination.
 
     def combined_by_products(self, prefixes: list[Frag], totals: Spill) -> list[Frag]:
         """Return L.X + the prefixes."""
@@ -231,7 +231,7 @@ class TileScan:
             self.b.mma(r, low, x, r if number else c, "LA")
         return r
 
-    # What the next tile is given.
+    # The carry to the next tile.
 
     def carry(self, r: list[Frag], s: Frag) -> None:
         """S <- the sum of everything so far, in every place.

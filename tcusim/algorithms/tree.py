@@ -80,8 +80,8 @@ def scan_vectors(
 ) -> Buffer:
     """Scan vectors by doubling distances (Hillis and Steele); return the buffer of the result.
 
-    The sums are inclusive, whatever the order is. spare: what is written to, in turn; the second
-    one may be `values`.
+    The sums are inclusive for every order. spare: alternating destinations; the second one may be
+    `values`.
     """
     now, (then, other) = values, spare
     distance = 1
@@ -95,7 +95,7 @@ def scan_vectors(
 
 
 def preceding(b: Builder, sums: Buffer, vectors: Vectors, order: Order = FORWARD) -> View:
-    """Return inclusive sums one place later, so that each is what precedes its value."""
+    """Return inclusive sums one place later, which makes them exclusive prefixes."""
     return vectors.view(b, sums, *order.earlier(1, vectors.place, vectors.count))
 
 
@@ -119,10 +119,10 @@ def add_in_turn(b: Builder, values: Buffer, vectors: Vectors, order: Order = FOR
 def precede(
     b: Builder, values: Buffer, found: Buffer, vectors: Vectors, order: Order = FORWARD
 ) -> None:
-    """Find what precedes each value of a vector, from the sums of pairs, pairs of pairs and so on.
+    """Find the exclusive prefixes of a vector, from the sums of pairs, of pairs of pairs etc.
 
-    It is the sum of the vector with zeros from the value on, added in pairs. What is in `values`
-    is lost. Vectors follow each other without gaps.
+    It is the pairwise sum of the vector with zeros from the value on. `values` is overwritten.
+    Vectors follow each other without gaps.
     """
     total = vectors.lines * vectors.count
     b.copy(b.rect(found, 0, 1, total, total), b.rect(values, 0, 1, total, total, 1, [NEVER]))
@@ -134,9 +134,9 @@ def precede(
 def siblings(
     b: Builder, values: Buffer, found: Buffer, vectors: Vectors, order: Order = FORWARD
 ) -> Iterator[None]:
-    """Find what `precede` adds to each value, a round at a time: 0 to the halves that come first.
+    """Find the addend of `precede` to each value, a round at a time: 0 for the first halves.
 
-    It is in `found` until the next round is asked for. What is in `values` is lost.
+    It is in `found` until the next round. `values` is overwritten.
     """
     for pair in _pairs(b, values, vectors, order):
         b.copy(replace(pair.later, buffer=found), pair.sums)
