@@ -69,9 +69,10 @@ from tcusim.program.lanes import (
 )
 from tcusim.program.printer import line
 from tcusim.program.resources import SharedMemory, Table
-from tcusim_cuda.following import following
+from tcusim_cuda.async_copies import AsyncCopies
+from tcusim_cuda.contiguous import contiguous_copy
+from tcusim_cuda.fusion import MOST_STEPS, Run, runs_of
 from tcusim_cuda.kernel import SHARED_POOL, TICKET_WORDS, WORKSPACE, Kernel, words_of
-from tcusim_cuda.later import Later
 from tcusim_cuda.moves import (
     Move,
     async_lines,
@@ -104,7 +105,6 @@ from tcusim_cuda.text import (
     c_within,
     wrapped,
 )
-from tcusim_cuda.together import MOST_STEPS, Run, runs_of
 
 HEADER = Path(__file__).parent / "include" / "tcusim.cuh"
 # Types of tiles whose accesses tcusim.cuh writes in PTX.
@@ -297,12 +297,12 @@ class Emitter:
         self.rare = False
         # Whether each vector is tested: in a run that is not all in bounds.
         self.tested = False
-        self.later = Later(program)
+        self.async_copies = AsyncCopies(program)
         self.known = known_steps(program)
         # Where fragments and their functions are.
         self.space = instruction.namespace
         self.tiled = _directly_loaded(program) if self.space == "wmma" else frozenset()
-        self.tiled |= self.later.sources
+        self.tiled |= self.async_copies.sources
         self.shared = SharedMemory(program)
         self.layouts, self.tables = self.shared.layouts, self.shared.tables
         self.kept = _kept(program) if self.space == "wmma" else frozenset[str]()
@@ -552,7 +552,7 @@ class Emitter:
     @contextmanager
     def _each_fragment(self, frag: Frag, view: View | None = None) -> Iterator[tuple[str, str]]:
         """Loop over a tile's fragments; give the index, and where each lies in a view if any."""
-        point = c_pointer_at if self.later.is_counted else c_pointer
+        point = c_pointer_at if self.async_copies.is_counted else c_pointer
         pointer = "" if view is None else point(view.buffer, view.offset)
         if self.instruction.single:
             yield "", pointer
@@ -615,7 +615,7 @@ class Emitter:
         """Return a step's move; None for an asynchronous copy or a step with lines of its own."""
         if isinstance(step, Copy) and (narrow_rows(step) or self._shifted_run(step)):
             return None
-        return None if path in self.later.copies else self._transfer_of(step)
+        return None if path in self.async_copies.copies else self._transfer_of(step)
 
     def _loop(self, step: Loop) -> None:
         path, var, count = self.path, step.var, step.count
@@ -739,7 +739,7 @@ class Emitter:
 
     def _wait_for_copies(self) -> None:
         """Wait for the asynchronous copies that a barrier makes visible."""
-        unfinished = self.later.waits.get(self.path)
+        unfinished = self.async_copies.waits.get(self.path)
         if unfinished is not None:
             latest = f"<{unfinished}>" if unfinished else ""
             self._line(f"tcu::wait_for_copies{latest}();")
@@ -805,9 +805,9 @@ class Emitter:
     def _copy(self, step: Copy) -> None:
         """Read, add where there is something to add, and write; or start to copy."""
         how = self._transfer_of(step)
-        if self.path in self.later.copies:
+        if self.path in self.async_copies.copies:
             self._line(*async_lines(how, step.dst, step.src))
-            if self.later.is_counted:
+            if self.async_copies.is_counted:
                 self._line("tcu::commit_copies();")
             return
         rows = narrow_rows(step)
@@ -825,7 +825,7 @@ class Emitter:
                 with self._block("else"):
                     self._line(*move.tested())
             return
-        ranges = following(self.program, step)
+        ranges = contiguous_copy(self.program, step)
         if ranges is None:
             self._move(move)
             return

@@ -60,9 +60,9 @@ from tcusim_cuda.emit import (
     instruction_for,
     require_free_names,
 )
+from tcusim_cuda.fusion import Run
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.text import C_TYPES, c_address, c_extent, c_index, c_literal, c_value, c_within
-from tcusim_cuda.together import Run
 
 __all__ = [
     "BASE",
@@ -263,7 +263,7 @@ class _TappedEmitter(Emitter):
                 # Here, too, a lane's elements are not those of any rectangle.
                 return [f"{TAP}.settle();", *self._views([step.dst])]
             case Copy():
-                arrives = [f"{TAP}.arrive();"] if self.path in self.later.copies else []
+                arrives = [f"{TAP}.arrive();"] if self.path in self.async_copies.copies else []
                 return [*arrives, *self._views([step.dst], accesses(step).views_read)]
             case Split(dsts, src):
                 return self._views(dsts, (src,))

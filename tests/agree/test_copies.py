@@ -42,9 +42,9 @@ from tcusim.program.grammar import (
 )
 from tcusim.program.lanes import Where, transfer_of
 from tcusim.simulate.interpreter import run_numpy
+from tcusim_cuda.async_copies import AsyncCopies
 from tcusim_cuda.compile import compile_kernel, why_no_compiler
 from tcusim_cuda.emit import emit
-from tcusim_cuda.later import Later
 from tcusim_host import KernelError, compile_programs, run_kernel
 
 SHAPE = shape_of("16x16x16")
@@ -333,10 +333,10 @@ def pipeline(tiles: int = 4) -> Program:
 
 def test_a_pipeline_fetches_while_it_multiplies(host: Backend) -> None:
     program = pipeline()
-    later = Later(program)
+    started = AsyncCopies(program)
     # Nothing is multiplied while the first tile is fetched.
-    assert later.copies == {"5.1", "5.5"}
-    assert later.waits == {"5.4": 0, "5.8": 0}
+    assert started.copies == {"5.1", "5.5"}
+    assert started.waits == {"5.4": 0, "5.8": 0}
     kernel = emit(program)
     assert kernel.text.count("tcu::copy_async<8>(") == 2
     assert kernel.text.count("tcu::wait_for_copies();\n        __syncwarp();") == 2
@@ -355,8 +355,8 @@ def test_where_copies_must_have_finished() -> None:
     fetch, multiply = steps[2], (steps[4].body[1], steps[4].body[2])  # type: ignore[union-attr]
 
     def found(*steps: Step) -> tuple[set[str], set[str]]:
-        later = Later(replace(program, steps=steps))
-        return later.copies, set(later.waits)
+        started = AsyncCopies(replace(program, steps=steps))
+        return started.copies, set(started.waits)
 
     # Around a loop, and out of it.
     body = (WARP_SYNC, fetch, *multiply)
@@ -382,7 +382,7 @@ def test_what_is_not_copied_later() -> None:
 
     def later(copy: Copy) -> bool:
         steps = (copy, *multiply, WARP_SYNC, *multiply)
-        return bool(Later(replace(program, steps=steps)).copies)
+        return bool(AsyncCopies(replace(program, steps=steps)).copies)
 
     assert later(fetch)
     assert not later(replace(fetch, plus=tile))

@@ -29,7 +29,7 @@ from tcusim.program.resources import STAGED, is_staged, stage_of
 from tcusim_cuda.moves import copied
 from tcusim_cuda.text import C_TYPES, c_pointer
 
-__all__ = ["Following", "following"]
+__all__ = ["ContiguousCopy", "contiguous_copy"]
 
 # The least number of bytes that tcu::gather_rows puts in place at once.
 PLACED_BYTES = 8
@@ -59,7 +59,7 @@ class _Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class ContiguousCopy:
     """A Copy from ranges to rows in shared memory, or from there to ranges.
 
     ranges: their bounds. lines_of: as lines of neighbours, on the side that is no range. how: of
@@ -119,14 +119,14 @@ class Following:
         ]
 
 
-def following(program: Program, step: Copy) -> Following | None:
+def contiguous_copy(program: Program, step: Copy) -> ContiguousCopy | None:
     """Return a Copy from or to ranges as a move of one piece of memory, None for any other."""
     if step.src.ranges is not None:
         return _read(program, step)
     return _written(program, step)
 
 
-def _read(program: Program, step: Copy) -> Following | None:
+def _read(program: Program, step: Copy) -> ContiguousCopy | None:
     """Return a copy of ranges, from their beginning on and as they are, to rows of a warp."""
     dst, src = step.dst, step.src
     if step.plus is not None or step.only is not None or src.buffer.dtype != dst.buffer.dtype:
@@ -143,10 +143,10 @@ def _read(program: Program, step: Copy) -> Following | None:
         whole = rows.width * size % PLACED_BYTES == rows.apart * size % PLACED_BYTES == 0
         if dst.offset.terms or offset or not whole:
             return None
-    return Following(step, ranges, rows)
+    return ContiguousCopy(step, ranges, rows)
 
 
-def _written(program: Program, step: Copy) -> Following | None:
+def _written(program: Program, step: Copy) -> ContiguousCopy | None:
     """Return a copy of rows to ranges, from their beginning on.
 
     Words that products give are written one by one instead: so short segments took two thirds of
@@ -174,7 +174,7 @@ def _written(program: Program, step: Copy) -> Following | None:
             how = replace(vectors, vector=STAGED)
     if how.vector < STAGED and any(isinstance(one, Mma) for _, one in walk(program.steps)):
         return None
-    return Following(step, ranges, _Lines(count, width, 0, down), how)
+    return ContiguousCopy(step, ranges, _Lines(count, width, 0, down), how)
 
 
 def _from_beginning(view: View, *, down: bool) -> bool:

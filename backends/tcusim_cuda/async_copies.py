@@ -41,7 +41,7 @@ _Names = frozenset[str]
 _Pending = TypeVar("_Pending", bool, int)
 
 
-class Later:
+class AsyncCopies:
     """Paths of the asynchronous copies, and of the barriers before which they finish.
 
     It pays where the warp multiplies in between, or waits for less than all. Otherwise ordinary
@@ -63,10 +63,10 @@ class Later:
         if not able:
             return
         buffers = {path: step.dst.buffer for path, step in able.items()}
-        soon = _Soon(program).soon
+        due = _LastSyncs(program).due
 
         def finishing(path: str, pending: dict[str, _Pending]) -> list[str]:
-            of_warp, of_block = soon[path]
+            of_warp, of_block = due[path]
             return [
                 copy
                 for copy in pending
@@ -167,59 +167,57 @@ def _follow(
 
 
 @dataclass(frozen=True, slots=True)
-class _Ahead:
+class _Live:
     """Buffers that are touched before the next barrier, of any scope and of the block."""
 
     warp: _Names = frozenset()
     block: _Names = frozenset()
 
-    def __or__(self, other: _Ahead) -> _Ahead:
-        return _Ahead(self.warp | other.warp, self.block | other.block)
+    def __or__(self, other: _Live) -> _Live:
+        return _Live(self.warp | other.warp, self.block | other.block)
 
 
-class _Soon:
+class _LastSyncs:
     """Liveness: for each Sync, the buffers with copies that must finish there.
 
-    soon: by path, the buffers of a warp, and those of a block. Other warps' copies are
-    visible only after a barrier of the block, so the wait is there.
+    due: by path, the buffers of a warp, and those of a block. Other warps' copies are visible only
+    after a barrier of the block, so the wait is there.
     """
 
     def __init__(self, program: Program) -> None:
-        self.soon: dict[str, tuple[_Names, _Names]] = {}
-        self._before(tuple(numbered(program.steps)), _Ahead())
+        self.due: dict[str, tuple[_Names, _Names]] = {}
+        self._before(tuple(numbered(program.steps)), _Live())
 
-    def _before(self, steps: tuple[Numbered, ...], ahead: _Ahead) -> _Ahead:
+    def _before(self, steps: tuple[Numbered, ...], live: _Live) -> _Live:
         """Return the live-in buffers of these steps, given their live-out buffers."""
         for path, step in reversed(steps):
             match step:
                 case Sync(scope):
-                    of_block = ahead.block if scope is Scope.BLOCK else ahead.warp
-                    warp, block = self.soon.get(path, (frozenset(), frozenset()))
-                    self.soon[path] = warp | ahead.warp, block | of_block
-                    ahead = _Ahead(
-                        frozenset(), frozenset() if scope is Scope.BLOCK else ahead.block
-                    )
+                    of_block = live.block if scope is Scope.BLOCK else live.warp
+                    warp, block = self.due.get(path, (frozenset(), frozenset()))
+                    self.due[path] = warp | live.warp, block | of_block
+                    live = _Live(frozenset(), frozenset() if scope is Scope.BLOCK else live.block)
                 case Loop(count=count):
                     body, before = tuple(branch_of(path, step)), None
-                    inside = ahead
+                    inside = live
                     while inside != before:
                         before = inside
                         inside = inside | self._before(body, inside)
-                    ahead = self._before(body, inside) if count.constant else inside
+                    live = self._before(body, inside) if count.constant else inside
                 case When():
-                    taken = self._before(tuple(branch_of(path, step)), ahead)
+                    taken = self._before(tuple(branch_of(path, step)), live)
                     rest = tuple(branch_of(path, step, taken=False))
-                    ahead = taken | self._before(rest, ahead)
-                    ahead = _touched(step, ahead)
+                    live = taken | self._before(rest, live)
+                    live = _touched(step, live)
                 case _:
-                    ahead = _touched(step, ahead)
-        return ahead
+                    live = _touched(step, live)
+        return live
 
 
-def _touched(step: Step, ahead: _Ahead) -> _Ahead:
+def _touched(step: Step, live: _Live) -> _Live:
     """Return the live-in buffers of a leaf step."""
     touched = accesses(step)
     names = {view.buffer.name for view in touched.views if view.buffer.space is not Space.GLOBAL}
     if any(view.buffer.space is Space.GLOBAL for view in touched.views_written):
         names.add(_EVERY)
-    return _Ahead(ahead.warp | names, ahead.block | names)
+    return _Live(live.warp | names, live.block | names)

@@ -11,15 +11,15 @@ import pytest
 from tcusim.algorithms import build
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import Copy, Only, Program, walk
+from tcusim_cuda.contiguous import ContiguousCopy, contiguous_copy
 from tcusim_cuda.emit import emit
-from tcusim_cuda.following import Following, following
 
 
-def moves(name: str, **options: Any) -> tuple[Program, list[Following]]:
+def moves(name: str, **options: Any) -> tuple[Program, list[ContiguousCopy]]:
     """Return a program and those of its copies that are such moves."""
     program = build(name, **options)
     copies = [step for _, step in walk(program.steps) if isinstance(step, Copy)]
-    found = [following(program, copy) for copy in copies]
+    found = [contiguous_copy(program, copy) for copy in copies]
     return program, [one for one in found if one is not None]
 
 
@@ -82,7 +82,7 @@ def test_what_is_not_as_it_lies_in_memory_is_no_move() -> None:
     assert not found
     program, (read, _) = moves("scan_ragged", **HALVES)
     step = read.step
-    assert following(program, step) == read
+    assert contiguous_copy(program, step) == read
     for other in (
         replace(step, only=Only.FINITE),
         replace(step, plus=step.dst),
@@ -90,7 +90,7 @@ def test_what_is_not_as_it_lies_in_memory_is_no_move() -> None:
         replace(step, dst=replace(step.dst, offset=step.dst.offset + 1)),
         replace(step, dst=replace(step.dst, buffer=replace(step.dst.buffer, dtype="f32"))),
     ):
-        assert following(program, other) is None
+        assert contiguous_copy(program, other) is None
 
 
 @pytest.mark.parametrize("name", ["reduction_ragged", "scan_ragged"])

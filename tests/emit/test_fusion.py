@@ -29,7 +29,7 @@ from tcusim.program.grammar import (
 )
 from tcusim.program.lanes import Alignment, Transfer, transfer_of
 from tcusim_cuda.emit import emit
-from tcusim_cuda.together import HELD_TOGETHER, MOST_STEPS, Run, runs_of
+from tcusim_cuda.fusion import HELD_TOGETHER, MOST_STEPS, Run, runs_of
 
 
 def runs(program: Program, steps: tuple[Numbered, ...] | None = None) -> list[Run]:

@@ -22,8 +22,8 @@ from tcusim.program.grammar import (
     numbered,
     walk,
 )
+from tcusim_cuda.async_copies import AsyncCopies
 from tcusim_cuda.emit import emit
-from tcusim_cuda.later import Later
 
 
 def gemm(stages: int) -> Program:
@@ -34,20 +34,20 @@ def gemm(stages: int) -> Program:
 def test_all_stages_but_the_one_that_comes_next_may_be_on_their_way(stages: int) -> None:
     """In the loop, two copies for each stage: one of A and one of B."""
     program = gemm(stages)
-    later = Later(program)
+    pipeline = AsyncCopies(program)
     loops = [
         path
         for path, step in walk(program.steps)
         if isinstance(step, Sync) and step.scope is Scope.BLOCK and "." in path
     ]
-    assert {later.waits[path] for path in loops} == {2 * (stages - 2)}
-    assert later.is_counted == (stages > 2)
+    assert {pipeline.waits[path] for path in loops} == {2 * (stages - 2)}
+    assert pipeline.is_counted == (stages > 2)
     copies = {path for path, step in walk(program.steps) if isinstance(step, Copy)}
     # With two stages there is nothing to do while the first one comes.
     first = {path for path in copies if "." not in path and int(path) < min(map(int, _tops(loops)))}
-    assert later.copies & copies >= copies - first - _stores(program)
-    assert bool(later.copies & first) == (stages > 2)
-    assert later.sources == {"a", "b"}
+    assert pipeline.copies & copies >= copies - first - _stores(program)
+    assert bool(pipeline.copies & first) == (stages > 2)
+    assert pipeline.sources == {"a", "b"}
 
 
 def _tops(paths: list[str]) -> set[str]:
@@ -67,7 +67,7 @@ def _stores(program: Program) -> set[str]:
 def test_every_copy_has_come_when_its_stage_is_read(stages: int) -> None:
     """Followed as a queue through a run of the program: every read follows a wait for its copy."""
     program = gemm(stages)
-    later = Later(program)
+    pipeline = AsyncCopies(program)
     queue: list[str] = []
     arrived: set[str] = set()
     reads = 0
@@ -76,13 +76,13 @@ def test_every_copy_has_come_when_its_stage_is_read(stages: int) -> None:
             if view.buffer.name in {f"{side}{n}_s" for side in "ab" for n in range(stages)}:
                 reads += 1
                 assert view.buffer.name in arrived
-        if path in later.copies and isinstance(step, Copy):
+        if path in pipeline.copies and isinstance(step, Copy):
             queue.append(step.dst.buffer.name)
             arrived.discard(step.dst.buffer.name)
         elif isinstance(step, Copy):
             arrived.add(step.dst.buffer.name)
-        if isinstance(step, Sync) and path in later.waits:
-            done = len(queue) - later.waits[path]
+        if isinstance(step, Sync) and path in pipeline.waits:
+            done = len(queue) - pipeline.waits[path]
             arrived.update(queue[:done])
             queue = queue[max(done, 0) :]
     assert reads > 12
