@@ -110,10 +110,17 @@ class Step:
     def take(self, c: Float64, terms: Float64) -> Float64:
         """Return what one step makes of c (rows) and terms (rows, length)."""
         if self.c_after:
-            together = self._aligned(np.zeros_like(c), terms)
-            partial = self._round(together, self.nearest_output, self.output_bits)
-            return self._round(partial + c, True, self.acc_bits)
+            return self.join(c, self.partial(terms))
         return self._round(self._aligned(c, terms), self.nearest_output, self.output_bits)
+
+    def partial(self, terms: Float64) -> Float64:
+        """Return the rounded sums of terms (rows, length), to which c is added after."""
+        together = self._aligned(np.zeros(len(terms)), terms)
+        return self._round(together, self.nearest_output, self.output_bits)
+
+    def join(self, c: Float64, partial: Float64) -> Float64:
+        """Return c (rows) and what `partial` returned, added and rounded."""
+        return self._round(partial + c, True, self.acc_bits)
 
     @property
     def sum_bits(self) -> int:
@@ -130,7 +137,10 @@ class Step:
             exponents = np.maximum(exponents, self.floor)
         unit = np.ldexp(1.0, exponents - self.fraction_bits)
         cut = np.rint if self.nearest_terms else np.trunc
-        return np.asarray((cut(terms / unit[:, None]).sum(axis=1) + cut(c / unit)) * unit)
+        # The reciprocals are powers of two, too: to multiply is quicker, and as exact.
+        whole = terms * (1.0 / unit)[:, None]
+        cut(whole, out=whole)
+        return np.asarray((whole.sum(axis=1) + cut(c / unit)) * unit)
 
     def _round(self, total: Float64, nearest: bool, bits: int) -> Float64:
         _, exponents = np.frexp(total)
@@ -270,17 +280,27 @@ class _Moments:
         # The place of the last bit of each term, ascending: half of the terms have more.
         self.last = np.sort(_last_bits(terms.ravel()))
         self.drawn = drawn
+        self._apart, self._variance = self.sums - self.sums.mean(), float(self.sums.var())
+        # What is summed before c comes is the same beside each c.
+        self._partial = step.partial(terms) if step.c_after else None
+        self._variance_drawn = float(drawn.var()) if drawn.size else 0.0
         self.top = int(_exponents(np.abs(drawn).max(keepdims=True))[0])
         self._known: dict[tuple[int, int], tuple[float, float, float]] = {}
         # By the place of the last bit of c: the exponent of the first row, and the rows.
         self._tables: dict[int, tuple[int, Float64]] = {}
+        self._latest: tuple[Float64 | None, float, Float64] = (None, 0.0, terms)
 
-    def at(self, exponents: NDArray[np.intp], terms: float) -> Float64:
-        """Return bias, slope and spread for each exponent of c, the sum of so many terms.
+    def at(self, computed: Float64, terms: float) -> Float64:
+        """Return bias, slope and spread for each c, the sum of so many terms.
 
         slope: the error for each unit by which the step's terms exceed their mean. spread: the
         standard deviation of what is left.
         """
+        # Several ask about the same sums.
+        before, count, found = self._latest
+        if computed is before and terms == count:
+            return found
+        exponents = _exponents(computed)
         # c has no bit that none of its terms has.
         last = int(self.last[min(len(self.last) - 1, int(0.7 * len(self.last) / terms))])
         low, high = int(exponents.min()), int(exponents.max()) + 1
@@ -289,7 +309,8 @@ class _Moments:
             start, high = min(low, start), max(high, start + len(table))
             table = np.array([self._one(e, last) for e in range(start, high)])
             self._tables[last] = start, table
-        found: Float64 = table[exponents - start].T
+        found = table[exponents - start].T
+        self._latest = computed, terms, found
         return found
 
     def _one(self, exponent: int, last: int) -> tuple[float, float, float]:
@@ -312,16 +333,18 @@ class _Moments:
         # A step and its opposite meet the same c, so that rounding to nearest has no chance bias.
         place = (np.arange(rows) % (rows // 2) * 0.6180339887498949) % 1.0
         c = np.ldexp(np.floor((1.0 + place) * 2.0 ** (exponent - last)), last)
-        errors = step.take(c, self.terms) - c - self.sums
+        if self._partial is None:
+            errors = step.take(c, self.terms) - c - self.sums
+        else:
+            errors = step.join(c, self._partial) - c - self.sums
         if not np.isfinite(errors).all():
             return 0.0, 0.0, 0.0
         beside = self._cut_beside(exponent)
         if beside is not None:
             return beside
-        slope, variance = 0.0, float(self.sums.var())
-        if variance:
-            slope = float(np.mean((errors - errors.mean()) * (self.sums - self.sums.mean())))
-            slope /= variance
+        slope = 0.0
+        if self._variance:
+            slope = float(np.mean((errors - errors.mean()) * self._apart)) / self._variance
         rest = errors - slope * self.sums
         bias = self._bias_beside(exponent, last)
         if bias is None:
@@ -334,7 +357,7 @@ class _Moments:
         They follow from those of one term: of what few terms lose, few steps would tell little.
         """
         step = self.step
-        variance = float(self.drawn.var())
+        variance = self._variance_drawn
         if not _rounds_nothing(step) or exponent < self.top or not variance:
             return None
         assert step.fraction_bits is not None, "what rounds nothing cuts"
@@ -369,7 +392,7 @@ class _Moments:
         unit = 2.0 ** (exponent - bits)
         cut = (np.rint if nearest else np.trunc)(self.drawn / unit)
         aligning = step.length * float(np.mean(cut * unit - self.drawn))
-        shares = np.bincount(cut.astype(np.int64) % cells, minlength=cells) / cut.size
+        shares = np.bincount(cut.astype(np.int64) & (cells - 1), minlength=cells) / cut.size
         together = np.fft.irfft(np.fft.rfft(shares) ** step.length, cells) if cells > 1 else shares
         places = np.arange(cells)
         rounded = np.where(places * 2 > cells, cells, 0) if step.nearest_output else 0
@@ -457,12 +480,13 @@ def _follow(step: Step, family: Family, ab: str) -> _Walk:
     if step.c_after:
         samples *= _MORE_AFTER
     drawn = _strata(family, rng, ab, samples)
-    moments = _Moments(step, _steps(drawn, rng, step.length), drawn.ravel())
+    rows = _steps(drawn, rng, step.length)
     magnitude = float(np.abs(drawn).mean())
     walk = _Record(magnitude)
     exact, computed = np.zeros(sums), np.zeros(sums)
     sizes = np.zeros(sums)
     with np.errstate(all="ignore"):
+        moments = _Moments(step, rows, drawn.ravel())
         for number in range(first_steps):
             part = terms[:, number * step.length : (number + 1) * step.length]
             # Shorter sums than a step are a step with zeros.
@@ -609,7 +633,7 @@ def _parts(
 ) -> list[_Part]:
     """Divide a stride where sums are held near zero: what they were long ago does not matter."""
     size = math.sqrt(float(np.mean(np.square(np.where(np.isfinite(computed), computed, 0.0)))))
-    bias = moments.at(_exponents(computed), terms)[0]
+    bias = moments.at(computed, terms)[0]
     pull = math.sqrt(float(np.mean(np.square(bias))))
     if family.one_sign or not pull:
         return [_Part(stride, stride)]
@@ -646,18 +670,18 @@ def _near(
     Few sums get far: those that may get there count by how probable it is.
     """
     # The variance is on average half of that at the end. What is cut away moves nothing.
-    moving = np.clip(1.0 + moments.at(_exponents(computed), terms)[1], 0.0, 1.0)
+    moving = np.clip(1.0 + moments.at(computed, terms)[1], 0.0, 1.0)
     off = math.sqrt(1.5 * part.taken * moments.variance) * moving
     return (4 / 6, computed), (1 / 6, computed - off), (1 / 6, computed + off)
 
 
 def _spread(moments: _Moments, near: Sequence[tuple[float, Float64]], terms: float) -> Float64:
     (_, computed), *_ = near
-    found: Float64 = moments.at(_exponents(computed), terms)[2]
+    found: Float64 = moments.at(computed, terms)[2]
     if found.all():
         return found
     # Some sums err only where they may get in this stride.
-    every = [share * moments.at(_exponents(values), terms)[2] ** 2 for share, values in near]
+    every = [share * moments.at(values, terms)[2] ** 2 for share, values in near]
     return np.asarray(np.sqrt(sum(every)))
 
 
@@ -687,7 +711,7 @@ def _moved(
     """Return by how much computed sums move, but for chance, where the exact ones move so far."""
     if not part.followed:
         return np.zeros_like(moved)
-    bias, slope, _ = moments.at(_exponents(computed), terms)
+    bias, slope, _ = moments.at(computed, terms)
     error = slope * (moved - (part.taken * moments.mean if family.one_sign else 0.0))
     pull = part.followed * bias
     if not family.one_sign:

@@ -333,5 +333,6 @@ main(["--help"], standalone_mode=False)
 heavy = ("rich", "tcusim_cuda", "tcusim_host", "cupy", "pycuda", "torch")
 print([name for name in heavy if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-X", "utf8", "-c", code]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
     assert done.stdout.endswith("\n[]\n")
