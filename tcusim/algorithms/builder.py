@@ -418,6 +418,12 @@ class Builder:
         if len(dsts) == 1:
             self.copy(dsts[0], src, line=line)
         else:
+            held = src.buffer.dtype
+            require(
+                held in ("f32", "f64"),
+                f"sums of {held} are not split into parts of {self.options.ab}, which are made of f32 and "
+                f"f64; take acc='f32'",
+            )
             self._steps.add(Split(tuple(dsts), src, self._origin(line)))
 
     def load(

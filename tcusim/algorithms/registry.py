@@ -18,7 +18,7 @@ from tcusim.algorithms.builder import (
 )
 from tcusim.algorithms.formula import evaluate
 from tcusim.algorithms.options import Option, arguments_of, as_size, options_of
-from tcusim.errors import InputError, Unsupported, require_names
+from tcusim.errors import InputError, Unsupported, require_flags, require_names
 from tcusim.machine import FORMATS, format_of
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.plugins import OWN, Registry
@@ -324,6 +324,7 @@ def build(
     require_names(
         ab=ab, acc=acc, source=source, result=result, side=side, combine=combine, part=part
     )
+    require_flags(masked=masked)
     row = algorithm_of(algorithm)
     tile = shape_of(tile)
     _check_alias(row, algorithm, tile)

@@ -25,7 +25,7 @@ from tcusim.arrays.spec import (
     arch_of_run,
     count_of,
 )
-from tcusim.errors import InputError, require_names, unknown_name
+from tcusim.errors import InputError, require_flags, require_names, unknown_name
 from tcusim.machine.formats import array_name_of
 
 __all__ = ["Plan", "ProductPlan", "plan", "plan_product"]
@@ -251,6 +251,7 @@ def plan(
     )
     size = sizes.get("segment_size")
     order = {"exclusive": exclusive, "include_initial": include_initial, "reverse": reverse}
+    require_flags(**order, initial=initial)
     for name, wanted in (order | {"initial": initial}).items():
         if wanted and OPERATIONS[operation] != "scan":
             raise InputError(f"{name} is for scans, and {operation!r} is none")

@@ -181,6 +181,7 @@ def rule_for(arch_name: str, ab: str, acc: str, family: str = "") -> Rule:
 
 def rule_of(arch: Arch, ab: str, acc: str, family: str = "") -> Rule:
     """Return the rule of an architecture that need not be registered; as `rule_for` otherwise."""
+    require_names(family=family)
     left, _, right = ab.partition(".") if isinstance(ab, str) else (ab, "", "")
     if right and right != left:
         return _mixed(arch, left, right, acc, family)
