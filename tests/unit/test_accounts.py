@@ -122,7 +122,7 @@ def test_arithmetic_that_no_gpu_has(changes: dict[str, object]) -> None:
 
 
 def test_what_is_kept_is_what_the_arithmetic_kept() -> None:
-    """Not what a second model would keep: another F shows in the account."""
+    """The account follows the rule, not a second model: another F shows in it."""
     x, y = np.array([[3.0]], np.float16), np.array([[2.0**-12]], np.float16)
     c = np.array([2.0], np.float32)
     kept = []

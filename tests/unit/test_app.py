@@ -64,7 +64,7 @@ def test_what_the_screen_says() -> None:
         (current,) = [line for line in lines if "▶" in line]
         assert "AU ← A·U + S" in current
         assert any("now i = 3" in line for line in lines)
-        # What is on the screen is the tile itself.
+        # The screen shows the tile itself.
         tile = driver.frame.writes[0]
         assert any("writes d: AU  16x16 f32" in line for line in lines)
         first = " ".join(f"{value:.0f}" for value in tile.values[0, :8])

@@ -1,4 +1,4 @@
-"""tcusim.machine: which unit does what, which it refuses, and how to add one."""
+"""tcusim.machine: the operations of each unit, its refusals, and a new unit."""
 
 from __future__ import annotations
 

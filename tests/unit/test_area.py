@@ -1,4 +1,4 @@
-"""The area proxy: it counts what its formula says, and grows with what costs gates."""
+"""The area proxy: it follows its formula, and grows with the number of gates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grids: what ranges mean, and what cannot be asked for."""
+"""Grids: the meaning of ranges, and requests that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tcusim.backends: names, errors, and what the built-in backend passes on."""
+"""tcusim.backends: names, errors, and the arguments that the built-in backend passes on."""
 
 from __future__ import annotations
 

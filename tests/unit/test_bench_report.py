@@ -237,7 +237,7 @@ def test_the_page_of_whole_arrays_and_products(pages: Any, tmp_path: Path, repor
 
 
 def test_the_page_of_other_sections(pages: Any, tmp_path: Path, report: Report) -> None:
-    """They are on no other table, and compared with what solves the same problem."""
+    """They are in no other table, and compared with programs for the same problem."""
     record_in(tmp_path, report)
     assert pages.sections(tmp_path).startswith("*No run of the benchmark's other sections")
     tried = [attempt("tcusim", 2.0), attempt("PyTorch", 4.0, "f16")]

@@ -1,4 +1,4 @@
-"""What every builder of programs has: its constants, and one rounding of results."""
+"""Common parts of all builders of programs: constants, and one rounding of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases: what they print is what they are, and the same text gives the same inputs."""
+"""Cases: they print themselves exactly, and the same text gives the same inputs."""
 
 from __future__ import annotations
 

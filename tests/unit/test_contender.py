@@ -1,4 +1,4 @@
-"""How what a library raised is told in one line."""
+"""A library's exception, in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiled steps: the bits of NumPy's, when they are used, and what refuses them."""
+"""The compiled steps: the bits of NumPy's, the conditions of their use, and refusals."""
 
 from __future__ import annotations
 

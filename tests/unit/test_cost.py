@@ -1,4 +1,4 @@
-"""tcusim.cost and tcusim cost: times, what bounds them, what is unknown; against an H200."""
+"""tcusim.cost and tcusim cost: times, bottlenecks, unknown figures; against an H200."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tcusim.timing.cost import cost
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = json.loads((ROOT / "docs" / "data" / "h200" / "cost.json").read_text())["rows"]
 ALLOWED = {"memory": 0.15, "cache": 0.40, "products": 0.40}
-# What the model is known to lack; the page on costs says what. May only become fewer.
+# Known errors of the model, as on the page on costs. May only become fewer.
 MISSES = {
     ("cumsum", 200, 1073741800, "f16", "f16"),
     ("sum", 16384, 2147483648, "s8", "s32"),

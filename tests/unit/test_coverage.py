@@ -1,4 +1,4 @@
-"""What is proved for all sizes of the programs that tcusim builds, and of wrong ones nothing."""
+"""Proofs for all sizes of the programs that tcusim builds, and none for wrong ones."""
 
 from __future__ import annotations
 

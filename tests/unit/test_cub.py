@@ -1,4 +1,4 @@
-"""The peer CUB: that what is called is in its sources, and that these compile."""
+"""The peer CUB: the called functions are in its sources, and these compile."""
 
 from __future__ import annotations
 

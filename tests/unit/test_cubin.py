@@ -1,4 +1,4 @@
-"""The ELF reader: what compiled kernels need, against what the compiler itself says."""
+"""The ELF reader: resources of compiled kernels, against the compiler's own report."""
 
 from __future__ import annotations
 

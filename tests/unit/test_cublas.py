@@ -1,4 +1,4 @@
-"""The peer cuBLAS: what it is given multiplies matrices that lie by rows."""
+"""The peer cuBLAS: its arguments multiply row-major matrices."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def by_columns(address: int, kind: int, rows: int, columns: int, leading: int) -
 
 
 def gemm(*given: Any) -> None:
-    """Do what cublasGemmEx documents, on the computer's own memory."""
+    """Compute as cublasGemmEx documents, on the host's memory."""
     (_, _, _, m, n, k, alpha, a, ta, lda, b, tb, ldb, beta, c, tc, ldc, computation, _) = given
     factors = [by_columns(at, tc, 1, 1, 1)[0, 0] for at in (alpha, beta)]
     assert factors == [1, 0]

@@ -1,4 +1,4 @@
-"""What is told of a program without a GPU: its instruction, its text and what a cubin needs."""
+"""Facts of a program without a GPU: its instruction, its text and its cubin's resources."""
 
 from __future__ import annotations
 

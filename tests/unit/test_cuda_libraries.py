@@ -1,4 +1,4 @@
-"""What arrays of every GPU library are: described, refused, and arranged by their library."""
+"""Arrays of every GPU library: described, refused, and arranged by their library."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_dlpack_describes_itself() -> None:
 
 
 class Frozen(SpeaksDlpack):
-    """An array whose library marks what it exports as read-only."""
+    """An array of a library that marks its exports as read-only."""
 
     def __dlpack__(  # type: ignore[override]
         self, *, stream: int | None = None, max_version: tuple[int, int] | None = None

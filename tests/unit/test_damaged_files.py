@@ -30,7 +30,7 @@ def of_bytes(rng: random.Random, whole: bytes) -> bytes:
     data = bytearray(whole)
     for _ in range(rng.randint(1, 4)):
         start = rng.randrange(len(data) + 1)
-        # Most of what a file says of itself is at its ends.
+        # Most of a file's metadata is at its ends.
         if rng.random() < 0.5:
             start = min(start, 200) if rng.random() < 0.5 else max(0, len(data) - start % 200)
         length = rng.choice((0, 1, 1, 4, 30))

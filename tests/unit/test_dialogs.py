@@ -1,4 +1,4 @@
-"""What comes in front of the screen: places, breakpoints, texts; what is said of bad ones."""
+"""Dialogs in front of the screen: places, breakpoints, texts; errors for bad ones."""
 
 from __future__ import annotations
 

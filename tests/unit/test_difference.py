@@ -50,7 +50,7 @@ def test_two_units_differ_first_in_a_product(hopper: tcusim.Trace) -> None:
     assert said.startswith(f"warp 1, step {found.frame.number} ({found.frame.path}, i = ")
     assert f"(0x{found.bits[0]:08x}) by the simulator as volta and " in said
     assert said.endswith(f"; {found.count} of 256 elements differ")
-    # What differs once is read again.
+    # Elements that differ once are read again.
     every = list(differences_of(volta, hopper))
     assert str(every[0]) == said
     assert {"a", "c", "d", "src", "dst"} & {one.tile.part for one in every[1:]}
@@ -60,7 +60,7 @@ def test_shared_memory_differs_where_it_is_seen_and_tells_who_wrote_it() -> None
     x = inputs(1024)
     y = {"in": x["in"].copy()}
     y["in"][17] += 1
-    # What is stored to shared memory a barrier shows.
+    # A barrier shows the stores to shared memory.
     program = tcusim.build("reduction_16", masked=True)
     one, two = (tcusim.trace(program, given) for given in (x, y))
     every = list(differences_of(one, two))

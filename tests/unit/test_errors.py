@@ -1,4 +1,4 @@
-"""tcusim.errors: what worker processes hand on to the process that started them."""
+"""tcusim.errors: errors that worker processes pass to the process that started them."""
 
 from __future__ import annotations
 

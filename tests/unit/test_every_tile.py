@@ -53,7 +53,7 @@ TYPES: Final = (
 
 @dataclass(frozen=True)
 class Case:
-    """A call: on which tile, in which types, of what, and of how many elements."""
+    """A call: its tile, types, function and number of elements."""
 
     tile: str
     types: tuple[str, str, str]

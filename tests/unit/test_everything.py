@@ -54,7 +54,7 @@ def test_every_section_and_figure_is_a_part() -> None:
 
 @pytest.mark.usefixtures("no_gpu")
 def test_a_run_goes_on_where_it_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was solved is kept, and not measured again; energy is measured where it is to be."""
+    """Solved problems are kept, and not measured again; energy is measured where requested."""
     settings = Settings(20, commit="abc")
     monkeypatch.setattr(everything, "_KEEP_SECONDS", -1.0)
     real = throughput._Solver.solve

@@ -1,4 +1,4 @@
-"""Kinds of data: what a model assumes of them is so."""
+"""Kinds of data: the assumptions of a model hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files: what is read and written comes back, and each failure is a sentence."""
+"""Files: written arrays are read back, and each failure is a sentence."""
 
 from __future__ import annotations
 

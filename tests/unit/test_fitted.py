@@ -1,4 +1,4 @@
-"""tcusim.timing.fitted: six numbers, each explained, and fitted on half of what was measured."""
+"""tcusim.timing.fitted: six numbers, each explained, and fitted on half of the measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formulas of the registry: arithmetic alone, and what they compute."""
+"""Formulas of the registry: arithmetic only, and their values."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_frames_replay_the_program(name: str, masked: bool) -> None:
     inputs = default_inputs(program)
     expected = tcusim.run(program, inputs)["out"]
     out = np.full(expected.shape, np.nan)
-    # Blocks that share a segment write what one of them alone does not.
+    # Blocks that share a segment write elements that a single block does not.
     for warp in range(3 * program.warps if program.status else 1):
         for number, frame in enumerate(frames(program, inputs, warp=warp), start=1):
             assert frame.number == number
@@ -62,7 +62,7 @@ def test_mail_is_what_the_blocks_before_published() -> None:
         assert frame.writes[0].before is not None
         assert np.isnan(frame.writes[0].before).all()
 
-    # The last block of the group alone waits; what it gets is in shared memory after the barrier.
+    # Only the last block of the group waits; its words are in shared memory after the barrier.
     waits = [number for number, frame in enumerate(shown[2]) if isinstance(frame.step, Await)]
     assert len(waits) == 1
     assert not any(isinstance(frame.step, Await) for frame in shown[0] + shown[1])

@@ -1,4 +1,4 @@
-"""Lists of steps: a warp's barrier comes between a write to shared memory and what must wait."""
+"""Lists of steps: a warp's barrier comes between a write to shared memory and a dependent step."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_dynamic_shared_memory_is_a_pool_of_the_text() -> None:
     kernel = replace(kernel, dynamic_shared_bytes=60_000)
     out = run_kernel(kernel, {"in": np.arange(64, dtype=np.float32)})["out"]
     assert (out[:32] == np.arange(31, -1, -1)).all()
-    # The second block finds poison, not what the first one left.
+    # The second block finds poison, not the values that the first one left.
     assert np.isnan(out[32:]).all()
 
 
@@ -332,7 +332,7 @@ def test_launches_go_on_in_memory_that_nobody_clears(
         assert int(count[0]) == number << 32
         if length < longest:
             continue
-        # What the launch before has published is not taken for what this one would.
+        # Words that an earlier launch published are not taken for this launch's.
         with pytest.raises(KernelError, match="waits for a status word that no block before it"):
             run_kernel(silent, {"in": x}, workspace=workspace.copy())
 
@@ -555,7 +555,7 @@ def test_conversions_to_16_bits_round_as_the_simulators(source: str, target: str
     rng = np.random.default_rng(7)
     exponents = rng.integers(-160, 130, 20_000)
     x = rng.standard_normal(20_000) * 2.0**exponents
-    # Ties of f16 and of bf16, and what is next to them.
+    # Ties of f16 and of bf16, and their neighbours.
     ties = (1 + (2 * np.arange(512) + 1) / 2.0 ** np.repeat([8, 11], 256)) * 2.0**-3
     x = np.concatenate([x, ties, np.nextafter(ties, 0), np.nextafter(ties, 9)])
     edges = [0.0, -0.0, np.inf, -np.inf, 65504, 65519.9, 65520, 2**-25, 2**-24, -(2**-26)]

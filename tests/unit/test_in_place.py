@@ -248,7 +248,7 @@ def test_lanes_that_meet_between() -> None:
 
 
 def test_lanes_that_do_not_meet() -> None:
-    # What is written comes from another array, so that nothing else asks for a barrier.
+    # The written elements come from another array, so that nothing else needs a barrier.
     other = Buffer("other", "f32", Extent(LENGTH), BufferRole.INPUT)
     read = Copy(line_of(MINE), line_of(IN, HERE))
     write = Copy(line_of(OUT, HERE), line_of(other, HERE))
@@ -334,7 +334,7 @@ def test_an_element_that_is_read_later() -> None:
     again = Copy(line_of(MINE), line_of(IN, HERE))
     made = program(first, SYNC, again)
     assert in_place(made) == "step 3 reads in[0] after step 1 has written out[0] (length = 32)"
-    # In a loop the first iteration writes what the second one reads.
+    # In a loop the first iteration writes elements that the second one reads.
     write = Copy(line_of(OUT, HERE), line_of(MINE))
     whole = Loop("i", Extent.of(2), (again, SYNC, write, SYNC))
     assert in_place(program(whole)) == (

@@ -88,7 +88,7 @@ def test_offsets_of_ids(gpu: StandIn, dtype: str) -> None:
         expected = np.searchsorted(ids, np.arange(segments + 1))
         assert made.values.dtype == np.int64
         np.testing.assert_array_equal(made.values, expected)
-    # What next uses the new array, on its own stream, waits for the launch.
+    # The next use of the new array, on its own stream, waits for the launch.
     assert gpu.driver.notes[-3:] == ["4 waits for 0", "launch 12 x 256 on 4", "0 waits for 4"]
 
 

@@ -1,4 +1,4 @@
-"""One product on a backend is one mma, and probing it finds what the backend simulates."""
+"""One product on a backend is one mma, and probing it finds the unit that the backend simulates."""
 
 from __future__ import annotations
 

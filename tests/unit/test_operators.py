@@ -1,4 +1,4 @@
-"""The operators `torch.ops.tcusim`: what torch itself checks of them."""
+"""The operators `torch.ops.tcusim`, by torch's own checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probing: from bits alone, the rule of every architecture is found; what is none is refused."""
+"""Probing: from bits alone, the rule of every architecture is found; other units are refused."""
 
 from __future__ import annotations
 

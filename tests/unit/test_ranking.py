@@ -1,4 +1,4 @@
-"""What no other unit beats, and units by a metric."""
+"""Units that no other beats, and units by a metric."""
 
 from __future__ import annotations
 

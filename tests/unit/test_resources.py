@@ -1,4 +1,4 @@
-"""What shared memory programs take, and that plans take no more than a GPU has."""
+"""The shared memory of programs, and plans within a GPU's limit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TICKET = 128
 
 
 def declared(kernel: Kernel) -> int:
-    """Return the shared memory of a kernel: what its text declares, and what a launch asks for."""
+    """Return the shared memory of a kernel: static from its text, and dynamic from its launch."""
     arrays = re.findall(r"__shared__ __align__\(32\) ([\w ]+) \w+((?:\[\d+\])+);", kernel.text)
     static = sum(
         BYTES[kind] * math.prod(map(int, re.findall(r"\d+", sizes))) for kind, sizes in arrays

@@ -1,4 +1,4 @@
-"""The rule of each architecture and type: which arithmetic, and refusals."""
+"""The rule of each architecture and type: its arithmetic, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How kernels are loaded and launched: once, on any stream, and what failures say."""
+"""Kernels are loaded once and launched on any stream; failures have messages."""
 
 from __future__ import annotations
 

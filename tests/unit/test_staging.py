@@ -1,4 +1,4 @@
-"""What products share: copies of warps, accumulators in short chains, and stages."""
+"""Common parts of products: copies of warps, accumulators in short chains, and stages."""
 
 from __future__ import annotations
 

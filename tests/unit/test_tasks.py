@@ -1,4 +1,4 @@
-"""What each task takes on a tile, and which algorithm is best."""
+"""The cost of each task on a tile, and its best algorithm."""
 
 from __future__ import annotations
 

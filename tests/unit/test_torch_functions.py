@@ -101,7 +101,7 @@ def test_second_derivatives() -> None:
     x = torch.randn(3, 4, **FLOAT64)
     assert torch.autograd.gradgradcheck(lambda x: tct.cumsum(x, 1) ** 2, (x,))
     assert torch.autograd.gradgradcheck(tct.matmul, (x, torch.randn(4, 2, **FLOAT64)))
-    # What was broadcast is summed.
+    # Gradients of broadcast axes are summed.
     stack, one = torch.randn(2, 3, 4, **FLOAT64), torch.randn(4, 2, **FLOAT64)
     assert torch.autograd.gradcheck(tct.matmul, (stack, one))
     assert torch.autograd.gradcheck(tct.matvec, (stack, torch.randn(4, **FLOAT64)))

@@ -1,4 +1,4 @@
-"""Traces: what is kept of a run equals what the interpreter shows, within bounds."""
+"""Traces: the kept steps of a run equal the interpreter's, within bounds."""
 
 from __future__ import annotations
 

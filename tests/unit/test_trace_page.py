@@ -1,4 +1,4 @@
-"""The page of a trace: what is embedded is what the interpreter and `explain` say; it works."""
+"""The page of a trace: it embeds the output of the interpreter and `explain`; it works."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_it_steps(browser: Browser, kept: Trace, page: str, tmp_path: Path) -> N
     assert [url.split(":")[0] for url in browser.requests()] == ["file"]
     assert browser.errors() == []
 
-    # What is seen is what was traced.
+    # The page shows the traced steps.
     browser.click("[data-path='5.2']")
     frame = kept[5]
     texts = browser.value(
