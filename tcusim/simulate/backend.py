@@ -56,7 +56,8 @@ class NumpyBackend:
                     )
                 scalars = plan.scalars(launch)
                 watcher = _Watcher(launch.program, scalars, progress, watch)
-            return run_numpy(launch.program, given, arch=arch or "hopper", watch=watcher, **options)
+            named = "hopper" if arch is None else arch
+            return run_numpy(launch.program, given, arch=named, watch=watcher, **options)
 
         return plan.run(inputs, out, launched)
 
