@@ -352,7 +352,7 @@ def scan_tn_block(
     """Scan segments of T*N elements, one segment a block, T = m*k (Algorithm 7, corrected).
 
     In a chunk of W tiles each of W warps scans one. The first warp scans the totals of the tiles,
-    beginning with S, the sum of all earlier chunks, and each warp adds what precedes its tile.
+    beginning with S, the sum of all earlier chunks, and each warp adds the prefix of its tile.
     """
     out = b.output("out", b.options.result, Extent(LENGTH))
     chunks, beyond = share_of_block(b, segment_size)

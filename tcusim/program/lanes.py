@@ -39,8 +39,8 @@ LANES = 32
 # the narrowest: the lanes of a warp then read and write without gaps, each bank of shared memory
 # once.
 VECTOR_BYTES = 16
-# What a lane holds in registers of a rectangle, so that its loads are in flight together: 32 of the
-# 128 registers that a thread has where 16 warps share a multiprocessor.
+# Bytes of a rectangle in a lane's registers, so that its loads are in flight together: 32 of the
+# 128 registers of a thread with 16 warps per multiprocessor.
 HELD_BYTES = 128
 MOST_HELD = 16
 # Loops of up to this many iterations are unrolled, so that their loads are in flight together.
@@ -51,8 +51,7 @@ FEW_GROUPS = 2
 GUARDED = 4
 # Elements of rows that a lane holds at a time, so that its loads are in flight together.
 ROWS_HELD = 32
-# Elements of a row that a lane holds, if there are so many: what it adds up by itself takes no
-# shuffle.
+# Elements of a row that a lane holds, if there are so many: its own additions take no shuffle.
 NEIGHBOURS = 4
 # The widest narrow rows; their elements are all in registers.
 WIDEST_NARROW = 32
@@ -70,10 +69,10 @@ LEAST_SHIFTED = 768
 
 
 class Where(StrEnum):
-    """What is known of the places of a rectangle's vectors, in the words of tcusim.cuh."""
+    """The known alignment of a rectangle's vectors, in the terms of tcusim.cuh."""
 
     ALIGNED = "Aligned"  # at multiples of one access
-    ANYWHERE = "Anywhere"  # it depends on what a user passes
+    ANYWHERE = "Anywhere"  # it depends on the user's arrays
     REPEATED = "Repeated"  # all elements of a vector are one element of memory
     GATHERED = "Gathered"  # where a range begins, each row's elsewhere
     SHIFTED = "Shifted"  # at single elements: read from the aligned vectors around them
@@ -89,7 +88,7 @@ class Alignment:
 
     @staticmethod
     def of(view: View, nbytes: int) -> Alignment:
-        """Return the condition that a rectangle begins so, without what is a multiple anyway."""
+        """Return the condition that a rectangle begins so, less terms that are always multiples."""
         itemsize, offset = format_of(view.buffer.dtype).itemsize, view.offset
         terms = tuple(term for term in offset.terms if term[1] * itemsize % nbytes)
         return Alignment(
@@ -103,9 +102,9 @@ class Transfer:
 
     vector: elements that a lane moves at once. down: whether they are neighbours in a column; else
     in a row. held: vectors that a lane has in registers at a time. where: for each rectangle, those
-    written first. guard: what the warp tests: if all hold, every vector is in bounds and aligned,
-    and goes without another test; of ranges, that all are well inside their array. A few vectors of
-    one element are tested singly.
+    written first. guard: the conditions that the warp tests: if all hold, every vector is in bounds
+    and aligned, and needs no further test; of ranges, that all are well inside their array. A few
+    vectors of one element are tested singly.
     """
 
     rows: int
@@ -123,7 +122,7 @@ class Transfer:
 
     @property
     def iterations(self) -> int:
-        """How often a lane takes a vector."""
+        """Number of vectors of a lane."""
         return -(-self.vectors // LANES)
 
 
@@ -134,7 +133,7 @@ def transfer_of(
     tiled: frozenset[str] = frozenset(),
     known: frozenset[str] | None = None,
 ) -> Transfer:
-    """Return how a step moves rectangles of one extent.
+    """Return the transfer of a step's rectangles of one extent.
 
     tiled: buffers of the grid whose arrays are aligned, since WMMA moves tiles of them. known:
     `known_steps(program)`, if the caller has it.
@@ -169,7 +168,7 @@ def varying(views: Sequence[View]) -> tuple[View, ...]:
 
 
 def _never_whole(view: View) -> bool:
-    """Return whether some of a rectangle of shared memory is out of bounds, whatever happens.
+    """Return whether some of a rectangle of shared memory is always out of bounds.
 
     Its vectors would always be tested; single elements are, too, but all of them side by side.
     """
@@ -211,7 +210,7 @@ def _where(known: frozenset[str], view: View, transfer: Transfer, tiled: frozens
         return Where.GATHERED
     if transfer.vector > 1 and _shifted(view, transfer.vector, transfer.down, known):
         return Where.SHIFTED
-    # None of its places depends on what a user passes.
+    # Its addresses do not depend on the user's arrays.
     of_buffer = view.buffer.space is not Space.GLOBAL or view.buffer.name in tiled
     aligned = of_buffer and view.offset.symbols <= known
     return Where.ALIGNED if aligned else Where.ANYWHERE
@@ -220,7 +219,7 @@ def _where(known: frozenset[str], view: View, transfer: Transfer, tiled: frozens
 def _guard(
     transfer: Transfer, where: Sequence[Where], views: Sequence[View]
 ) -> tuple[Bound | Alignment | Ranges, ...]:
-    """Return when all vectors are in bounds and aligned.
+    """Return the conditions for all vectors to be in bounds and aligned.
 
     Bounds are affine, so those of a rectangle hold if they do at its worst corner.
     """
@@ -248,7 +247,7 @@ def _guard(
 
 
 def is_all_or_none(transfer: Transfer, view: View) -> bool:
-    """Return whether each vector is in bounds as a whole or not at all, whatever the sizes are."""
+    """Return whether each vector is in bounds as a whole or not at all, for all sizes."""
     along = "row" if transfer.down else "col"
     for excess in (bound.excess for bound in view.bounds):
         rest = [factor for name, factor in excess.terms if name != along]
@@ -286,8 +285,8 @@ def known_steps(program: Program) -> frozenset[str]:
 def _in_vectors(view: View, size: int, down: bool, known: frozenset[str]) -> bool:
     """Return whether neighbours lie side by side, and vectors at multiples of one access.
 
-    What only the launch tells does not count: it may be a multiple, and is the same for all lanes,
-    which then see what they can move at a time. But where lanes, or blocks, are known to differ,
+    Values known only at launch do not count: they may be multiples, and are equal for all lanes,
+    which then test the size of their accesses. But where lanes, or blocks, are known to differ,
     smaller vectors without gaps between the lanes are better than large ones piece by piece.
     """
     inner, stride = ("row", view.row_stride) if down else ("col", view.col_stride)
@@ -333,8 +332,8 @@ def begins_at_elements(view: View, known: frozenset[str], *, down: bool = False)
 def _shifted(view: View, size: int, down: bool, known: frozenset[str]) -> bool:
     """Return whether vectors of an input that lie anywhere are to be put together of aligned ones.
 
-    It is done for elements of less than a word that could only be read one by one. What the first
-    vector holds before the array lies in the same 16 bytes, of which memory has all or nothing.
+    It is done for elements of less than a word that could only be read one by one. The part of the
+    first vector before the array is in the same 16 bytes, which are mapped as a whole.
     """
     itemsize = format_of(view.buffer.dtype).itemsize
     if view.buffer.role is not BufferRole.INPUT or itemsize >= LEAST_GATHERED:
@@ -345,7 +344,7 @@ def _shifted(view: View, size: int, down: bool, known: frozenset[str]) -> bool:
 
 
 def _inside_array(view: View, vector: int) -> Bound:
-    """Return when the aligned vectors around a rectangle's vectors do not end behind its array."""
+    """Return the bound that keeps the aligned vectors around a rectangle's vectors in its array."""
     last = {"row": Index.of(view.rows - 1), "col": Index.of(view.cols - 1)}
     return Bound(view.address.substitute(last) + (vector - 1), view.buffer.size.index)
 
@@ -363,7 +362,7 @@ def end_with_array(program: Program, view: View) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """How lanes share out the rows of a Prefix.
+    """The division of a Prefix's rows among lanes.
 
     how: their vectors of the source. to: those of the result, if it is as large. each: neighbours
     that a lane holds of a piece of a row. lanes: of a row, a power of 2. pieces: of a long row,
@@ -405,19 +404,19 @@ class Rows:
 
     @property
     def guard(self) -> list[Bound | Alignment | Ranges]:
-        """What must hold so that all vectors are in bounds and aligned."""
+        """The conditions for all vectors to be in bounds and aligned."""
         return list(dict.fromkeys([*self.to.guard, *self.how.guard]))
 
 
 def rows_of(
     program: Program, step: Prefix, tiled: frozenset[str], known: frozenset[str] | None
 ) -> Rows:
-    """Return how lanes share out a step's rows, in vectors where memory allows them."""
+    """Return the division of a step's rows among lanes, in vectors if memory allows them."""
     how, to = _vectors(program, step, tiled, known)
     size = 1 << (how.cols - 1).bit_length()
     neighbours = max(how.vector, to.vector, NEIGHBOURS)
     lanes = min(LANES, max(1, size // neighbours))
-    # Lanes read what lies together. For prefixes it is better that they hold what does.
+    # Lanes read contiguous elements together. For prefixes it is better that each holds a run.
     pieces = max(1, size // (lanes * neighbours)) if step.sums_alone else 1
     each = size // (lanes * pieces)
     at_once = LANES // lanes
@@ -430,7 +429,7 @@ def rows_of(
 def _vectors(
     program: Program, step: Prefix, tiled: frozenset[str], known: frozenset[str] | None
 ) -> tuple[Transfer, Transfer]:
-    """Return how the elements are read, and how the results are written.
+    """Return the transfers of the elements and of the results.
 
     Results of the elements' size go where these are read; others in vectors of their own.
     """
@@ -446,7 +445,7 @@ def _vectors(
 
 
 def _along_rows(how: Transfer) -> Transfer:
-    """Return how lanes move a rectangle along its rows, one by one if memory lies otherwise."""
+    """Return the transfer of a rectangle along its rows, one by one for any other layout."""
     if not how.down:
         return how
     return Transfer(how.rows, how.cols, 1, down=False, where=(Where.ANYWHERE,) * 2)
