@@ -99,6 +99,13 @@ def require_flags(**given: object) -> None:
             raise InputError(f"{parameter} must be True or False, got {value!r}")
 
 
+def told(value: object) -> str:
+    """Return a value as messages show it: Python refuses to write an integer of many digits."""
+    if isinstance(value, int) and abs(value) >= 2**128:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value)
+
+
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
     """Return the name that a misspelled one is most like; "" if it is like none.
 

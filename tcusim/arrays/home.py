@@ -25,7 +25,7 @@ from tcusim.arrays.libraries import (
     require_plain,
 )
 from tcusim.backends import DeviceBackend
-from tcusim.errors import InputError
+from tcusim.errors import InputError, told
 
 __all__ = [
     "HOST",
@@ -137,10 +137,9 @@ def require_range(values: Any, result: str) -> None:
     least, most = int(array.min()), int(array.max())
     value = least if least < ends.min else most
     if not ends.min <= value <= ends.max:
-        told = value if abs(value) < 2**128 else f"an integer of {value.bit_length()} bits"
         raise InputError(
-            f"initial holds {told}, and the type of the result, {result}, integers from {ends.min} "
-            f"to {ends.max}. Give an initial within that range, or a wider dtype"
+            f"initial holds {told(value)}, and the type of the result, {result}, integers from "
+            f"{ends.min} to {ends.max}. Give an initial within that range, or a wider dtype"
         )
 
 
@@ -158,7 +157,7 @@ def addend_of(
         if not is_integer:
             raise no_integers(name, np.asarray(c).dtype, result)
         if type(c) is int and not -(2**63) <= c < 2**64:
-            raise InputError(f"{name} = {c} does not fit an integer of 64 bits")
+            raise InputError(f"{name} = {told(c)} does not fit an integer of 64 bits")
         array = np.asarray(c % 2**64, np.uint64) if type(c) is int else as_numpy(name, c)
         array = array.astype(np.uint64).astype(result)
     else:

@@ -20,9 +20,10 @@ from tcusim.arrays.dtypes import Bits
 from tcusim.arrays.problem import Shape
 from tcusim.arrays.report import Report
 from tcusim.backends import Edge, Progress, get_backend, native_arch
-from tcusim.errors import InputError, require_flags, require_names, unknown_name
+from tcusim.errors import InputError, require_flags, require_names, told, unknown_name
 
 __all__ = [
+    "MOST_ELEMENTS",
     "OPERATIONS",
     "Call",
     "Layout",
@@ -43,7 +44,7 @@ OPERATIONS: Final[Mapping[str, str]] = {
 # The keywords of a specification that are names, or None.
 _NAMES: Final = ("backend", "arch", "acc", "algorithm", "bits", "strategy")
 # More elements than any memory holds; positions are 64-bit integers, and so are their sums.
-_MOST_ELEMENTS: Final = 2**48
+MOST_ELEMENTS: Final = 2**48
 
 
 class Spec(NamedTuple):
@@ -116,14 +117,14 @@ class Spec(NamedTuple):
         axis = self.axis
         if not self.is_segmented and axis is None:
             return tuple(range(ndim))
-        if self.operation != "sum" and not isinstance(axis, (int, np.integer)):
+        if self.operation != "sum" and not _is_integer(axis):
             raise InputError(f"axis must be one integer, got {axis!r}")
         several = axis if isinstance(axis, tuple) else (axis,)
         # As in NumPy, a scalar has an axis of one element, but not in a tuple.
         is_scalar = ndim == 0 and not self.is_segmented and not isinstance(axis, tuple)
         extent = 1 if is_scalar else ndim
         for one in several:
-            if not isinstance(one, (int, np.integer)):
+            if not _is_integer(one):
                 raise InputError(f"axis must be an integer, or several for a sum, got {one!r}")
             if not -extent <= one < extent:
                 raise InputError(f"axis {one!r} is out of range for an array of {ndim} dimensions")
@@ -390,12 +391,17 @@ def size_of(segment_size: Any, length: int) -> int:
     return size
 
 
+def _is_integer(value: Any) -> bool:
+    """Return whether a value is an integer; True, which is 1, was meant for another argument."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
 def count_of(name: str, value: Any) -> int:
     """Return a size as an integer; refuse other types, less than 1, and beyond any memory."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+    if not _is_integer(value):
         raise InputError(f"{name} must be an integer, got {value!r}")
     if value < 1:
-        raise InputError(f"{name} must be at least 1, got {value}")
-    if value > _MOST_ELEMENTS:
-        raise InputError(f"{name} must be at most 2**48, got {value}")
+        raise InputError(f"{name} must be at least 1, got {told(int(value))}")
+    if value > MOST_ELEMENTS:
+        raise InputError(f"{name} must be at most 2**48, got {told(int(value))}")
     return int(value)

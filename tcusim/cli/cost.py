@@ -9,6 +9,7 @@ import click
 
 import tcusim
 from tcusim.algorithms.registry import algorithm_of
+from tcusim.arrays.spec import MOST_ELEMENTS
 from tcusim.cli import files
 from tcusim.cli.options import (
     ARRAY_TYPES,
@@ -55,15 +56,21 @@ class _Length(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number."""
         text = str(value)
+        base, _, power = text.partition("**")
         try:
-            base, _, power = text.partition("**")
-            number = int(base) ** int(power) if power else float(text)
-            whole = int(number)
-        except (ValueError, OverflowError):
+            # A power of integers can take longer than anybody waits.
+            number = float(int(base)) ** int(power) if power else float(text)
+        except OverflowError:
+            number = math.inf
+        except (ValueError, ZeroDivisionError):
+            number = math.nan
+        if math.isnan(number):
             self.fail(f"{text!r} is no number; write 1048576, 1e6 or 2**20", param, ctx)
-        if number != whole or number < 1:
+        if number > MOST_ELEMENTS:
+            self.fail(f"{text} is more than 2**48, the most elements", param, ctx)
+        if number != int(number) or number < 1:
             self.fail(f"{text} is not a whole number above zero", param, ctx)
-        return whole
+        return int(number)
 
 
 @click.command(

@@ -62,6 +62,9 @@ def layout_command(
     """
     if lane is not None and element is not None:
         raise click.UsageError("--lane and --element exclude each other")
+    if (lane is not None or element is not None) and (html or svg) and not as_json:
+        named = "lane" if lane is not None else "element"
+        raise click.UsageError(f"--{named} is for text and --json; a picture has every lane")
     with in_words_of_the_command():
         found = tcusim.layout(**options)
     for path, write in ((html, found.to_html), (svg, found.to_svg)):

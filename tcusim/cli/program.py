@@ -72,6 +72,8 @@ def emit_command(algorithm: str, **options: Any) -> None:
     into it; the kernel's arguments are the inputs, the outputs and the length.
     """
     arch, output = options["arch"], options["output"]
+    if options["standalone"] and options["compiled"]:
+        raise click.UsageError("--standalone is of the text; --compile prints none")
     sm = _sm_of(arch or _FIRST_TENSOR_CORE)
     emitter = find_emitter()
     if emitter is None:

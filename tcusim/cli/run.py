@@ -157,6 +157,8 @@ def _check(operation: str, given: Mapping[str, Any]) -> None:
         )
     if not segmented and named:
         raise click.UsageError(f"{operation} has no segments; did you mean segmented-{operation}?")
+    if given["num_segments"] is not None and given["segment_ids"] is None:
+        raise click.UsageError("--num-segments goes with --segment-ids; leave it out")
     for name in _ORDER:
         if given[name] is not None and given[name] is not False and not scan:
             option = name.replace("_", "-")

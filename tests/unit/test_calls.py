@@ -567,3 +567,18 @@ def test_masked_arrays(name: str) -> None:
         tcusim.plan(name, length=4)(masked)
     with pytest.raises(InputError, match=r"c is a masked array"):
         tcusim.matmul(halves(2, 2), halves(2, 2), np.ma.masked_array(halves(2)))
+
+
+@pytest.mark.parametrize("axis", [True, np.True_])
+def test_a_bool_is_no_axis(axis: Any) -> None:
+    x = np.ones((2, 2), np.float16)
+    with pytest.raises(InputError, match="axis must be an integer"):
+        tcusim.sum(x, axis=axis)
+    with pytest.raises(InputError, match="axis must be an integer"):
+        tcusim.sum(x, axis=(0, axis))
+    for call in (tcusim.cumsum, tcusim.cumulative_sum):
+        with pytest.raises(InputError, match="axis must be one integer"):
+            call(x, axis=axis)
+    for by_segments in (tcusim.segmented_sum, tcusim.segmented_cumsum):
+        with pytest.raises(InputError, match="axis must be one integer"):
+            by_segments(x, 2, axis=axis)

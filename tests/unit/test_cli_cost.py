@@ -56,6 +56,13 @@ def test_the_command_sweeps_segments(tmp_path: Path) -> None:
         (("segmented-sum", "--length", "10"), "segmented-sum needs --segment-size N"),
         (("matmul", "--rows", "4"), "matmul needs --inner N"),
         (("sum", "--length", "many"), "'many' is no number; write 1048576, 1e6 or 2**20"),
+        (("sum", "--length", "nan"), "'nan' is no number"),
+        (("sum", "--length", "0**-1"), "'0**-1' is no number"),
+        *(
+            ((*what, "--length", size), f"{size} is more than 2**48, the most elements")
+            for what in (("sum",), ("reduction_tn", "--segment-size", "1024"))
+            for size in ("2**9999999", "9**999999999", "1e300", "inf", "1e999", "2**49")
+        ),
         (("sum", "--length", "1.5"), "1.5 is not a whole number above zero"),
         (("sum", "--length", "10", "--sweep"), "--sweep is of segmented-sum"),
         (("sum", "--length", "10", "--html", "x.html"), "--html goes with --sweep, whose"),

@@ -53,6 +53,8 @@ def test_files(tmp_path: Path) -> None:
         (("m16n8k16", "--element", "3"), "--element must be a row and a column"),
         (("m16n8k16", "--element", "3,70"), "col must be an integer within 0..15, got 70"),
         (("m16n8k16", "--element", "3,7", "--lane", "1"), "exclude each other"),
+        (("m16n8k16", "--lane", "1", "--html", "-"), "--lane is for text and --json"),
+        (("m16n8k16", "--element", "3,7", "--svg", "-"), "--element is for text and --json"),
         (("m16n8k16", "--operand", "e"), "operand"),
         (("m16n8k16", "--arch", "volta"), "sm_80 is the first"),
     ],

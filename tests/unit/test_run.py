@@ -191,10 +191,6 @@ def test_an_overflow_of_the_result_is_reported(folder: Path) -> None:
             "--segment-ids must be a flat "
             "array of 256 integers, one for each element of the axis; got shape (4,)",
         ),
-        (
-            ["segmented-sum", "a.npy", "--segment-size", "2", "--num-segments", "3"],
-            "--num-segments goes with --segment-ids; leave it out",
-        ),
         (["segmented-sum", "a.npy", "--offsets", "far.txt"], "must be less than 2**63, got 1e+30"),
         (["sum", "wide.csv", "--input-type", "f16"], "1e+06 cannot become f16"),
         (["sum", "wide.csv", "--tile", "32x8x16"], "--input-type f16 or f32 casts them"),
@@ -246,6 +242,11 @@ def test_the_output_is_checked_before_anything_is_computed(
         (["sum", "a.npy", "--acc", "f61"], "unknown accumulator 'f61'"),
         (["segmented-sum", "a.npy"], "needs --segment-size N, --offsets FILE or --segment-i"),
         (["sum", "a.npy", "--segment-size", "4"], "did you mean segmented-sum?"),
+        *(
+            ([*words, "a.npy", "--num-segments", number], "--num-segments goes with --segment-ids")
+            for words in (["sum"], ["cumsum"], ["segmented-sum", "--segment-size", "2"])
+            for number in "03"
+        ),
         (["sum", "a.npy", "--exclusive"], "--exclusive is for scans"),
         (["sum", "a.npy", "--reverse"], "--reverse is for scans"),
         (["sum", "a.npy", "--initial", "0"], "--initial is for scans"),
