@@ -277,10 +277,17 @@ class _Moments:
         self.sums = terms.sum(axis=1)
         self.mean = step.length * float(drawn.mean()) if drawn.size else float(self.sums.mean())
         self.variance = step.length * float(drawn.var()) if drawn.size else float(self.sums.var())
-        # The place of the last bit of each term, ascending: half of the terms have more.
-        self.last = np.sort(_last_bits(terms.ravel()))
-        self.drawn = drawn
         self._apart, self._variance = self.sums - self.sums.mean(), float(self.sums.var())
+        # The error that each step makes before c joins, and the spread of what its sum leaves open.
+        self.before = np.zeros_like(self.sums)
+        self.spread_before = 0.0
+        if _keeps_negatives(step):
+            self.before = step.take(np.zeros_like(self.sums), terms) - self.sums
+            self.spread_before = float((self.before - self._slope(self.before) * self.sums).std())
+        # The place of the last bit of each term, ascending: half of the terms have more.
+        added = (self.sums + self.before) if _keeps_negatives(step) else terms.ravel()
+        self.last = np.sort(_last_bits(added))
+        self.drawn = drawn
         # What is summed before c comes is the same beside each c.
         self._partial = step.partial(terms) if step.c_after else None
         self._variance_drawn = float(drawn.var()) if drawn.size else 0.0
@@ -294,7 +301,7 @@ class _Moments:
         """Return bias, slope and spread for each c, the sum of so many terms.
 
         slope: the error for each unit by which the step's terms exceed their mean. spread: the
-        standard deviation of what is left.
+        standard deviation of what is left, without that of `spread_before`.
         """
         # Several ask about the same sums.
         before, count, found = self._latest
@@ -342,14 +349,18 @@ class _Moments:
         beside = self._cut_beside(exponent)
         if beside is not None:
             return beside
-        slope = 0.0
-        if self._variance:
-            slope = float(np.mean((errors - errors.mean()) * self._apart)) / self._variance
-        rest = errors - slope * self.sums
+        slope = self._slope(errors)
         bias = self._bias_beside(exponent, last)
         if bias is None:
-            bias = float(rest.mean()) + slope * self.mean
-        return bias, slope, float(rest.std())
+            bias = float((errors - slope * self.sums).mean()) + slope * self.mean
+        joining = errors - self.before
+        return bias, slope, float((joining - self._slope(joining) * self.sums).std())
+
+    def _slope(self, errors: Float64) -> float:
+        """Return the regression of errors on the sums of the steps' terms."""
+        if not self._variance:
+            return 0.0
+        return float(np.mean((errors - errors.mean()) * self._apart)) / self._variance
 
     def _cut_beside(self, exponent: int) -> tuple[float, float, float] | None:
         """Return the moments where c has the largest exponent and the alignment alone errs.
@@ -580,7 +591,7 @@ def _stride(
     # The next power of two terms, in steps: there some families return to zero.
     turn = 2 ** math.floor(math.log2(steps * length) + 1) / length
     cuts = np.zeros_like(exact)
-    shared = _SHARED if _only_cuts(step) else 0.0
+    shared = _SHARED if _only_cuts(step) and not _keeps_negatives(step) else 0.0
     low_bits = _LowBits(moments, computed)
     while steps * length < LONGEST:
         stride = min(max(1.0, steps // _STRIDE), turn - steps)
@@ -596,6 +607,7 @@ def _stride(
             noise[0] = -cuts * part.taken / left + math.sqrt(staying) * noise[0]
             cuts = cuts + noise[0]
             drift = _moved(part, family, moments, computed, moved, steps * length)
+            drift += moments.spread_before * noise[0]
             if part.followed:
                 near = _near(computed, part, moments, steps * length)
                 drift += _spread(moments, near, steps * length) * (
@@ -653,6 +665,11 @@ def _parts(
 def _only_cuts(step: Step) -> bool:
     """Return whether errors are those of the alignment alone, and none of the rounding."""
     return step.fraction_bits is not None and step.fraction_bits <= step.output_bits
+
+
+def _keeps_negatives(step: Step) -> bool:
+    """Return whether a term and its negative stay opposite until c joins, in whichever steps."""
+    return step.c_after and step.length == 1
 
 
 def _rounds_nothing(step: Step) -> bool:
