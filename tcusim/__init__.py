@@ -21,6 +21,7 @@ from tcusim.arrays.functions import (
 )
 from tcusim.arrays.plan_functions import Plan, ProductPlan, plan, plan_product
 from tcusim.backends import register_backend, run
+from tcusim.call_options import Options, options
 from tcusim.errors import (
     AgreementError,
     BackendUnavailable,
@@ -77,6 +78,7 @@ __all__ = [
     "InputError",
     "Layout",
     "MmaShape",
+    "Options",
     "Plan",
     "ProductPlan",
     "Program",
@@ -107,6 +109,7 @@ __all__ = [
     "matmul",
     "matvec",
     "mma",
+    "options",
     "partials",
     "plan",
     "plan_product",

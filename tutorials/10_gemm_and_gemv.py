@@ -210,7 +210,7 @@ by_program = tcusim.run(
     {"a": left.ravel(), "b": right.ravel()},
     arch="h200",
 )["out"].reshape(16, 32)
-in_chains = tcusim.matmul(left, right, dtype=np.float32, arch="h200")
+in_chains = tcusim.matmul(left, right, dtype=np.float32, options={"arch": "h200"})
 for name, result in (("one chain", chain), ("gemm_naive", by_program), ("matmul", in_chains)):
     errors[name] = np.abs(result - exact).max()
     same = np.count_nonzero(result == chain)
@@ -260,7 +260,7 @@ column = np.full((2048, 1), 1 / 16, np.float16)
 start = np.full((1, 1), 2048, np.float16)
 totals = {}
 for acc in ("f16", "f32"):
-    product = tcusim.matmul(ones, column, start, acc=acc, algorithm="gemm")
+    product = tcusim.matmul(ones, column, start, options={"acc": acc, "algorithm": "gemm"})
     totals[acc] = float(product.item())
     print(f"2048 + 2048/16, with {acc} accumulators: {totals[acc]:.0f}")
 

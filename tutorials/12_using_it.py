@@ -58,8 +58,8 @@ def layer_norm(x: np.ndarray) -> np.ndarray:
 
 
 of_halves, of_squares = Report(), Report()
-tcusim.sum(x, axis=1, report=of_halves)
-tcusim.sum(x.astype(np.float32) ** 2, axis=1, report=of_squares)
+tcusim.sum(x, axis=1, options={"report": of_halves})
+tcusim.sum(x.astype(np.float32) ** 2, axis=1, options={"report": of_squares})
 print(f"Sums of the rows take {of_halves.mma} mma, and sums of their squares {of_squares.mma}.")
 assert of_halves.mma > of_squares.mma == 0
 

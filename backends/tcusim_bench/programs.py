@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tcusim.algorithms import Level, algorithm_of, build
 from tcusim.algorithms.rows import ACCUMULATION_LENGTH
-from tcusim.arrays.dtypes import Bits, types_on_device
+from tcusim.arrays.dtypes import types_on_device
 from tcusim.arrays.planner import choose
 from tcusim.arrays.problem import (
     AnyProblem,
@@ -24,6 +24,7 @@ from tcusim.arrays.problem import (
 )
 from tcusim.arrays.sizes import longest_scanned
 from tcusim.arrays.tuning import tuning_of
+from tcusim.call_options import Bits
 from tcusim.errors import InputError, TcusimError
 from tcusim.machine import Values, format_of
 from tcusim.program.launches import LaunchPlan, Memory, PlanBuilder

@@ -83,16 +83,17 @@ def simulator(log2_length: int = 24, archs: Sequence[str] = ARCHES) -> Report:
 
 
 def _measured(x: Any, arch: str) -> Iterator[tuple[str, float, str]]:
+    options = tcusim.Options(arch=arch)
     for size in _SUMS:
         whole = size or x.size
         starts = np.arange(0, x.size, whole)
         usual = _seconds(np.add.reduceat, x, starts, dtype=np.float32)
-        ours = _seconds(tcusim.segmented_sum, x, whole, dtype=np.float32, arch=arch)
+        ours = _seconds(tcusim.segmented_sum, x, whole, dtype=np.float32, options=options)
         yield _name("sums", size), ours / usual, "times np.add.reduceat"
     usual = _seconds(np.cumsum, x, dtype=np.float32)
     for size in _SCANS:
         whole = size or x.size
-        ours = _seconds(tcusim.segmented_cumsum, x, whole, arch=arch)
+        ours = _seconds(tcusim.segmented_cumsum, x, whole, options=options)
         yield _name("scans", size), ours / usual, "times np.cumsum"
     rule = rule_for(arch, "f16", "f32")
     rng = np.random.default_rng(1)

@@ -64,7 +64,7 @@ def _lanes_of(operand: str) -> str:
 def hierarchy() -> str:
     """Draw a real launch from its grid down to a lane."""
     length = 2**20
-    plan = tcusim.plan("cumsum", length=length, arch="h200")
+    plan = tcusim.plan("cumsum", length=length, options={"arch": "h200"})
     (launch,) = plan.launch_plan.launches
     program = launch.program
     blocks = program.grid(plan.launch_plan.scalars(launch))

@@ -18,7 +18,9 @@ def strategies() -> str:
     """Draw what the planner takes for an array of 2^26 numbers, by the size of its segments."""
     chosen = {
         operation: [
-            tcusim.plan(operation, length=2**26, segment_size=2**power, arch="h200").strategy
+            tcusim.plan(
+                operation, length=2**26, segment_size=2**power, options={"arch": "h200"}
+            ).strategy
             for power in _POWERS
         ]
         for operation in _OPERATIONS

@@ -39,7 +39,6 @@ from tcusim.machine.shapes import shape_of
 
 __all__ = [
     "FLOATS",
-    "Bits",
     "Method",
     "TypeRule",
     "dtype_of",
@@ -64,8 +63,6 @@ FLOATS = ("float16", "float32", "float64", "bfloat16")
 # bf16 parts, which few values exceed; as scaled f16 parts; or, of all types, as digits of their
 # fixed point, whose exact sums are rounded once.
 Method: TypeAlias = Literal["as it is", "digits", "bf16 parts", "f16 parts", "fixed point"]
-# What the bits of a result follow from: a segment and the arithmetic, or the true value alone.
-Bits: TypeAlias = Literal["segment", "exact"]
 
 
 @dataclass(frozen=True, slots=True)

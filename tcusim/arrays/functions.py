@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from tcusim.arrays.calls import run
-from tcusim.arrays.dtypes import Bits
 from tcusim.arrays.libraries import (
     Array,
     HostArray,
@@ -33,10 +32,9 @@ from tcusim.arrays.libraries import (
     only_where,
 )
 from tcusim.arrays.offsets import sorted_by_ids
-from tcusim.arrays.problem import Shape
 from tcusim.arrays.report import Report
 from tcusim.arrays.spec import Call, Spec
-from tcusim.backends import Progress
+from tcusim.call_options import AnyOptions, options_of
 from tcusim.errors import InputError, require_flags
 
 __all__ = [
@@ -50,8 +48,6 @@ __all__ = [
     "sum",
 ]
 
-# The accumulator of float16 input.
-Accumulator: TypeAlias = Literal["f32", "f16"]
 Axes: TypeAlias = int | tuple[int, ...] | None
 
 
@@ -60,29 +56,16 @@ class Keywords(TypedDict, total=False):
 
     dtype: DTypeLike | None
     out: Any
-    backend: str | None
-    tile: Shape | None
-    arch: str | None
-    acc: Accumulator
-    algorithm: str | None
-    report: Report | None
-    progress: Progress | None
-    stream: Any
+    options: AnyOptions
 
 
-class SumKeywords(Keywords, total=False):
-    """Those of sums and scans."""
-
-    bits: Bits
-
-
-class TotalKeywords(SumKeywords, total=False):
+class TotalKeywords(Keywords, total=False):
     """Those of sums."""
 
     where: Any
 
 
-class CumsumKeywords(SumKeywords, total=False):
+class CumsumKeywords(Keywords, total=False):
     """Those of scans."""
 
     exclusive: bool
@@ -91,7 +74,7 @@ class CumsumKeywords(SumKeywords, total=False):
     initial: Any
 
 
-class SegmentKeywords(SumKeywords, total=False):
+class SegmentKeywords(Keywords, total=False):
     """Those of functions on segments."""
 
     axis: int
@@ -142,15 +125,7 @@ def sum(
     *,
     keepdims: bool = False,
     where: Any = None,
-    backend: str | None = None,
-    tile: Shape | None = None,
-    arch: str | None = None,
-    acc: Accumulator = "f32",
-    algorithm: str | None = None,
-    bits: Bits = "segment",
-    report: Report | None = None,
-    progress: Progress | None = None,
-    stream: Any = None,
+    options: AnyOptions = None,
 ) -> Any:
     """Sum an array on tensor cores, as `numpy.sum` does.
 
@@ -180,37 +155,9 @@ def sum(
     where : array_like of bool, optional
         Which elements to sum, broadcast to the shape of `a`; the others count as 0. Not in GPU
         memory.
-    backend : str, optional
-        Who runs the programs. Default: "numpy", the simulator; for an array in GPU memory "cupy" or
-        "pycuda" if it is of that library, else "cuda" or what is available.
-    tile : str, tuple or MmaShape, optional
-        The tile, M-N-K order; default "16x16x16" ("8x8x4" for products of float64).
-    arch : str, optional
-        Whose arithmetic: an architecture, or the name of a GPU. Default: the GPU that
-        the backend runs on, and "hopper" on the simulator.
-    acc : {"f32", "f16"}
-        Accumulator of float16 input. "f16" is the paper's, and rounds after every product: long
-        sums stop growing (see "Precision" in the documentation).
-    algorithm : str, optional
-        Name of the algorithm; by default one is chosen by sizes, types and architecture, as
-        `tcusim.plan` shows. A name of the paper's, such as "reduction_256n", is run as printed,
-        partial sums rounded to the operand type included. Those for short segments ("_kn") have one
-        warp for each tile of segments: a long segment takes the simulator seconds.
-    bits : {"segment", "exact"}
-        What the bits of a result follow from. "segment": the elements of its segment, the types,
-        the tile and the architecture, in a fixed order of rounded additions. "exact": the true
-        value alone, rounded once to the result's type: one set of bits on every GPU, in any order
-        and any split, and prefixes of numbers that are not negative never fall. A NumPy array
-        has a digit for each 7 bits between the largest element and the last bit of the smallest.
-        In GPU memory: float16 in segments of up to 2**30 elements, and int8. A sum that is zero is
-        +0.0. Refused with acc="f16" and a paper's algorithm, which round.
-    report : Report, optional
-        Filled with the programs and counts of the call.
-    progress : callable, optional
-        Called with (steps done, steps in all) of the launch that is running.
-    stream : optional
-        For arrays in GPU memory, the stream to launch on: any library's, or a handle. By default
-        their library's current one.
+    options : Options or mapping, optional
+        How to compute and who watches, as `tcusim.Options` tells: `backend`, `tile`, `arch`, `acc`,
+        `algorithm`, `bits`, `report`, `progress` and `stream`.
 
     Returns
     -------
@@ -229,11 +176,9 @@ def sum(
     """
     if where is not None:
         a = only_where(a, where)
-    spec = Spec(
-        "sum", axis, None, dtype, keepdims,
-        backend=backend, tile=tile, arch=arch, acc=acc, algorithm=algorithm, bits=bits,
-    )  # fmt: skip
-    return run(spec, (a,), Call(out, stream, report, progress))
+    own = options_of(options, "sum", "strategy")
+    spec = Spec("sum", axis, None, dtype, keepdims, False, False, False, False, *own.planned)
+    return run(spec, (a,), Call(out, own.stream, own.report, own.progress))
 
 
 @overload
@@ -250,15 +195,7 @@ def cumsum(
     include_initial: bool = False,
     reverse: bool = False,
     initial: Any = None,
-    backend: str | None = None,
-    tile: Shape | None = None,
-    arch: str | None = None,
-    acc: Accumulator = "f32",
-    algorithm: str | None = None,
-    bits: Bits = "segment",
-    report: Report | None = None,
-    progress: Progress | None = None,
-    stream: Any = None,
+    options: AnyOptions = None,
 ) -> Any:
     """Scan an array on tensor cores, as `numpy.cumsum` does.
 
@@ -281,7 +218,7 @@ def cumsum(
         bits of the whole: see the notes.
     out : array, optional
         As in `sum`, but it may be `a` itself, which is then scanned in place.
-    a, dtype, backend, tile, arch, acc, algorithm, bits, report, progress, stream
+    a, dtype, options
         As in `sum`.
 
     Returns
@@ -310,11 +247,12 @@ def cumsum(
     >>> tcusim.cumsum(np.ones(4, np.float16), include_initial=True)
     array([0., 1., 2., 3., 4.], dtype=float16)
     """
+    own = options_of(options, "cumsum", "strategy")
     spec = Spec(
         "cumsum", axis, None, dtype, False, exclusive, reverse, include_initial,
-        initial is not None, backend, tile, arch, acc, algorithm, bits,
+        initial is not None, *own.planned,
     )  # fmt: skip
-    return run(spec, (a,), Call(out, stream, report, progress, initial=initial))
+    return run(spec, (a,), Call(out, own.stream, own.report, own.progress, initial=initial))
 
 
 @overload
@@ -382,15 +320,7 @@ def segmented_sum(
     axis: int = -1,
     dtype: DTypeLike | None = None,
     out: Any = None,
-    backend: str | None = None,
-    tile: Shape | None = None,
-    arch: str | None = None,
-    acc: Accumulator = "f32",
-    algorithm: str | None = None,
-    bits: Bits = "segment",
-    report: Report | None = None,
-    progress: Progress | None = None,
-    stream: Any = None,
+    options: AnyOptions = None,
 ) -> Any:
     """Sum every segment of an axis on tensor cores.
 
@@ -425,7 +355,7 @@ def segmented_sum(
         their order, which is that of the additions. Not in GPU memory.
     axis : int
         The axis that is made of segments.
-    a, dtype, out, backend, tile, arch, acc, algorithm, bits, report, progress, stream
+    a, dtype, out, options
         As in `sum`.
 
     Returns
@@ -455,11 +385,13 @@ def segmented_sum(
     require_flags(sort=sort)
     if sort:
         a, segment_ids, *_ = sorted_by_ids(a, segment_ids, axis)
+    own = options_of(options, "segmented_sum", "strategy")
     spec = Spec(
-        "segmented_sum", axis, segment_size, dtype,
-        backend=backend, tile=tile, arch=arch, acc=acc, algorithm=algorithm, bits=bits,
-    )  # fmt: skip
-    call = Call(out, stream, report, progress, offsets, check_offsets, segment_ids, num_segments)
+        "segmented_sum", axis, segment_size, dtype, False, False, False, False, False, *own.planned
+    )
+    call = Call(
+        out, own.stream, own.report, own.progress, offsets, check_offsets, segment_ids, num_segments
+    )
     sums = run(spec, (a,), call)
     return like_array(given, sums) if sort and out is None and is_foreign(given) else sums
 
@@ -488,15 +420,7 @@ def segmented_cumsum(
     initial: Any = None,
     dtype: DTypeLike | None = None,
     out: Any = None,
-    backend: str | None = None,
-    tile: Shape | None = None,
-    arch: str | None = None,
-    acc: Accumulator = "f32",
-    algorithm: str | None = None,
-    bits: Bits = "segment",
-    report: Report | None = None,
-    progress: Progress | None = None,
-    stream: Any = None,
+    options: AnyOptions = None,
 ) -> Any:
     """Scan every segment of an axis on tensor cores: prefix sums that begin anew in each.
 
@@ -515,7 +439,7 @@ def segmented_cumsum(
         As in `segmented_sum`. With `sort`, results lie where their elements do.
     out : array, optional
         As in `sum`, but it may be `a` itself, which is then scanned in place.
-    a, dtype, backend, tile, arch, acc, algorithm, bits, report, progress, stream
+    a, dtype, options
         As in `sum`.
 
     Returns
@@ -544,13 +468,15 @@ def segmented_cumsum(
             "include_initial goes with segments that lie side by side, and sort with others; leave "
             "one of them out"
         )
+    own = options_of(options, "segmented_cumsum", "strategy")
     spec = Spec(
         "segmented_cumsum", axis, segment_size, dtype, False, exclusive, reverse, include_initial,
-        initial is not None, backend, tile, arch, acc, algorithm, bits,
+        initial is not None, *own.planned,
     )  # fmt: skip
     call = Call(
-        out, stream, report, progress, offsets, check_offsets, segment_ids, num_segments, initial
-    )
+        out, own.stream, own.report, own.progress, offsets, check_offsets, segment_ids,
+        num_segments, initial,
+    )  # fmt: skip
     if in_order is None:
         return run(spec, (a,), call)
     call = call._replace(out=None, segment_ids=in_order.ids)
@@ -568,14 +494,7 @@ def matmul(
     *,
     out: Any = None,
     dtype: DTypeLike | None = None,
-    backend: str | None = None,
-    tile: Shape | None = None,
-    arch: str | None = None,
-    acc: Accumulator = "f32",
-    algorithm: str | None = None,
-    report: Report | None = None,
-    progress: Progress | None = None,
-    stream: Any = None,
+    options: AnyOptions = None,
 ) -> Any:
     """Multiply matrices on tensor cores, as `numpy.matmul` does: a @ b, or a @ b + c.
 
@@ -597,15 +516,9 @@ def matmul(
         Type of accumulation and result, as in NumPy: float64 computes in float64. Default: the
         common type of a, b and c; of integers, which are exact, NumPy's wide integer as in
         `tcusim.sum` (`numpy.matmul` would wrap around in int8).
-    tile : str, tuple or MmaShape, optional
-        The tile, M-N-K order; default "16x16x16" ("8x8x4" for products of float64).
-    acc : {"f32", "f16"}
-        Accumulator of float16 input; "f16" is the paper's HGEMM with its rounding, in one chain.
-    algorithm : str, optional
-        "gemm", "gemm_naive", or for a vector "gemv" or "gemv_reduction"; by default the first that
-        suits, staged in shared memory.
-    backend, arch, report, progress, stream
-        As in `tcusim.sum`.
+    options : Options or mapping, optional
+        As in `tcusim.sum`, without `bits`. An `algorithm` is "gemm", "gemm_naive", or for a vector
+        "gemv" or "gemv_reduction"; by default the first that suits, staged in shared memory.
 
     Returns
     -------
@@ -630,10 +543,7 @@ def matmul(
     array([[ 5., 14.],
            [14., 50.]], dtype=float16)
     """
-    spec = Spec(
-        "matmul", dtype=dtype, backend=backend, tile=tile, arch=arch, acc=acc, algorithm=algorithm
-    )
-    return run(spec, (a, b, c), Call(out, stream, report, progress))
+    return run(*_product("matmul", (a, b, c), out, dtype, options))
 
 
 @overload
@@ -647,14 +557,7 @@ def matvec(
     *,
     out: Any = None,
     dtype: DTypeLike | None = None,
-    backend: str | None = None,
-    tile: Shape | None = None,
-    arch: str | None = None,
-    acc: Accumulator = "f32",
-    algorithm: str | None = None,
-    report: Report | None = None,
-    progress: Progress | None = None,
-    stream: Any = None,
+    options: AnyOptions = None,
 ) -> Any:
     """Multiply matrices by vectors on tensor cores, as `numpy.matvec` does: a @ x, or a @ x + c.
 
@@ -666,10 +569,11 @@ def matvec(
         Vectors: their last axis. The other axes of both are broadcast.
     c : array_like, shape (..., M), optional
         Added to the products: of the result's shape, or broadcast to it.
-    algorithm : str, optional
-        "gemv_reduction" (the default), which reads the matrix once at the speed of memory, or
-        "gemv", a product of matrices with a padded vector, as in the paper.
-    out, dtype, backend, tile, arch, acc, report, progress, stream
+    options : Options or mapping, optional
+        As in `matmul`. An `algorithm` is "gemv_reduction" (the default), which reads the matrix
+        once at the speed of memory, or "gemv", a product of matrices with a padded vector, as in
+        the paper.
+    out, dtype
         As in `matmul`.
 
     Returns
@@ -692,7 +596,16 @@ def matvec(
     >>> tcusim.matvec(np.eye(3, dtype=np.float16), [1, 2, 3])
     array([1., 2., 3.])
     """
+    return run(*_product("matvec", (a, x, c), out, dtype, options))
+
+
+def _product(
+    operation: str, arrays: tuple[Any, ...], out: Any, dtype: DTypeLike | None, options: AnyOptions
+) -> tuple[Spec, tuple[Any, ...], Call]:
+    """Return what `run` takes for a product."""
+    own = options_of(options, operation, "bits", "strategy")
+    backend, tile, arch, acc, algorithm, _ = own.planned
     spec = Spec(
-        "matvec", dtype=dtype, backend=backend, tile=tile, arch=arch, acc=acc, algorithm=algorithm
+        operation, dtype=dtype, backend=backend, tile=tile, arch=arch, acc=acc, algorithm=algorithm
     )
-    return run(spec, (a, x, c), Call(out, stream, report, progress))
+    return spec, arrays, Call(out, own.stream, own.report, own.progress)

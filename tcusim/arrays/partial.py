@@ -17,8 +17,9 @@ from tcusim.algorithms.rows import CHUNK_PANELS, GROUP_CHUNKS, PANEL_ROWS, ROW_T
 from tcusim.arrays.dtypes import FLOATS, numpy_type, real_type_of, types_on_host
 from tcusim.arrays.functions import segmented_sum
 from tcusim.arrays.libraries import as_numpy, like_array
-from tcusim.arrays.problem import Shape, tile_for
+from tcusim.arrays.problem import tile_for
 from tcusim.arrays.spec import Spec
+from tcusim.call_options import AnyOptions, Options, alone, options_of, others
 from tcusim.errors import InputError, require_flags, require_names
 from tcusim.machine import arch_of
 from tcusim.machine.formats import array_name_of
@@ -42,8 +43,7 @@ def cut_size(
     dtype: DTypeLike,
     operation: Operation = "sum",
     *,
-    tile: Shape | None = None,
-    arch: str = _DEFAULT_ARCH,
+    options: AnyOptions = None,
 ) -> int:
     """Return the number of elements at whose multiples an axis may be cut into pieces.
 
@@ -53,8 +53,8 @@ def cut_size(
         Of the elements.
     operation : {"sum", "cumsum"}
         What is done with them: a scan is cut at groups, which are longer.
-    tile, arch
-        As in `tcusim.sum`.
+    options : Options or mapping, optional
+        `tile` and `arch`, as `tcusim.Options` tells.
 
     Returns
     -------
@@ -73,18 +73,20 @@ def cut_size(
     >>> tcusim.cut_size("float16"), tcusim.cut_size("float16", "cumsum")
     (8192, 4194304)
     """
-    require_names(arch=arch)
+    own = options_of(options, "cut_size", *others("tile", "arch"))
     if not isinstance(operation, str) or operation not in ("sum", "cumsum"):
         raise InputError(f"operation must be 'sum' or 'cumsum', got {operation!r}")
-    return _tile_columns(dtype, tile, arch) * (
+    return _tile_columns(dtype, own) * (
         ROW_TILES * PANEL_ROWS * CHUNK_PANELS * (GROUP_CHUNKS if operation == "cumsum" else 1)
     )
 
 
-def _tile_columns(dtype: DTypeLike, tile: Shape | None, arch: str) -> int:
+def _tile_columns(dtype: DTypeLike, own: Options) -> int:
     """Return the elements that a tile has of a row of the grid: its k."""
+    require_names(arch=own.arch)
+    arch = _DEFAULT_ARCH if own.arch is None else own.arch
     rule = types_on_host(real_type_of(dtype), None, "f32", arch_of(arch).name)
-    return tile_for(rule.types, tile).k
+    return tile_for(rule.types, own.tile).k
 
 
 def sums_type(dtype: DTypeLike) -> np.dtype[Any]:
@@ -115,9 +117,7 @@ def partials(
     axis: int = -1,
     operation: Operation = "sum",
     reverse: bool = False,
-    tile: Shape | None = None,
-    arch: str | None = None,
-    backend: str | None = None,
+    options: AnyOptions = None,
 ) -> Any:
     """Return the partial sums of a piece: one for each cut.
 
@@ -133,8 +133,8 @@ def partials(
     reverse : bool
         For a scan from the end, which takes the two tiles of each row of the grid in turn from the
         last on.
-    tile, arch, backend
-        As in `tcusim.sum`.
+    options : Options or mapping, optional
+        `tile`, `arch` and `backend`, as `tcusim.Options` tells.
 
     Returns
     -------
@@ -156,21 +156,23 @@ def partials(
     >>> tcusim.combine(sums) == tcusim.sum(x, dtype=np.float32)
     np.True_
     """
-    require_names(arch=arch, backend=backend)
+    given_options = options_of(options, "partials", *others("tile", "arch", "backend"))
+    own = Options(given_options.backend, given_options.tile, given_options.arch)
+    require_names(arch=own.arch, backend=own.backend)
     require_flags(reverse=reverse)
     a = _array("a", a, axis)
     dtype = a.dtype
-    cut = cut_size(dtype, operation, tile=tile, arch=arch or _DEFAULT_ARCH)
+    of_grid = alone(Options(tile=own.tile, arch=own.arch))
+    cut = cut_size(dtype, operation, options=of_grid)
     length = a.shape[axis]
     if length == 0:
         raise InputError("a piece without elements has no partial sums; leave it out")
-    more: Any = {"tile": tile, "arch": arch, "backend": backend}
     given: Any = a
     if reverse:
-        given = _swapped(a, axis, _tile_columns(dtype, tile, arch or _DEFAULT_ARCH))
+        given = _swapped(a, axis, _tile_columns(dtype, own))
         length = given.shape[axis]
     wide = sums_type(dtype)
-    return segmented_sum(given, min(cut, length), axis=axis, dtype=wide, **more)
+    return segmented_sum(given, min(cut, length), axis=axis, dtype=wide, options=alone(own))
 
 
 def _swapped(a: Any, axis: int, k: int) -> Any:

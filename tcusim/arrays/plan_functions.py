@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypedDict, Unpack, overload
 
 from tcusim.arrays.calls import run
-from tcusim.arrays.dtypes import Bits, real_type_of, types_on_host
+from tcusim.arrays.dtypes import real_type_of, types_on_host
 from tcusim.arrays.libraries import Array, HostArray, Kind
 from tcusim.arrays.plans import (
     Planned,
@@ -16,7 +16,7 @@ from tcusim.arrays.plans import (
     product_problem,
     segment_problem,
 )
-from tcusim.arrays.problem import ProductProblem, Shape, require_unnamed
+from tcusim.arrays.problem import ProductProblem, require_unnamed
 from tcusim.arrays.spec import (
     OPERATIONS,
     Call,
@@ -25,6 +25,7 @@ from tcusim.arrays.spec import (
     arch_of_run,
     count_of,
 )
+from tcusim.call_options import AnyOptions, options_of
 from tcusim.errors import InputError, require_flags, require_names, unknown_name
 from tcusim.machine.formats import array_name_of
 
@@ -173,17 +174,11 @@ def plan(
     longest: int | None = None,
     dtype: Any = "float16",
     result: Any = None,
-    backend: str | None = None,
-    tile: Shape | None = None,
-    arch: str | None = None,
-    acc: str = "f32",
-    algorithm: str | None = None,
-    bits: Bits = "segment",
-    strategy: str | None = None,
     exclusive: bool = False,
     include_initial: bool = False,
     reverse: bool = False,
     initial: bool = False,
+    options: AnyOptions = None,
 ) -> Plan:
     """Plan a sum or a scan of arrays of one length and type, to be called many times.
 
@@ -208,18 +203,13 @@ def plan(
     result : dtype, optional
         What `dtype` is in `tcusim.sum`: the type of the computation and of the result. By default
         that of the array; of integers NumPy's wide one.
-    backend : str, optional
-        Who runs it. By default that of the array: the simulator for NumPy arrays.
-    tile, arch, acc, algorithm, bits
-        As in `tcusim.sum`.
-    strategy : str, optional
-        How to compute, by name, where several ways are open: "panels", "single_pass", or of
-        segments by offsets "row_per_segment" or "rows". All that apply have the same bits. By
-        default the first; the plan says which that is, and why.
     exclusive, include_initial, reverse : bool
         Of a scan, as in `tcusim.segmented_cumsum`. With an initial zero the result is flat.
     initial : bool
         Of a scan: whether calls give the values that precede the segments' first elements.
+    options : Options or mapping, optional
+        How to compute, as `tcusim.Options` tells: `backend`, by default that of the array of each
+        call, `tile`, `arch`, `acc`, `algorithm`, `bits` and `strategy`.
 
     Returns
     -------
@@ -255,9 +245,11 @@ def plan(
     for name, wanted in (order | {"initial": initial}).items():
         if wanted and OPERATIONS[operation] != "scan":
             raise InputError(f"{name} is for scans, and {operation!r} is none")
+    own = options_of(options, "plan", "report", "progress", "stream")
+    backend, tile, arch, acc, algorithm, bits = own.planned
     spec = Spec(
         operation, 0, size, result, False, exclusive, reverse, include_initial, initial,
-        backend, tile, arch, acc, algorithm, bits, strategy,
+        *own.planned, own.strategy,
     )  # fmt: skip
     spec.require_names()
     used = arch_of_run(arch, backend)
@@ -267,14 +259,14 @@ def plan(
     layout = spec.layout((length,), by_offsets="segments" in sizes)
     if initial:
         require_unnamed(algorithm, "initial=")
-    own = "segments" not in sizes and lies_by_offsets(spec, layout, rule)
-    segments = layout.segments if own else sizes.get("segments")
-    longest = layout.segment_size if own else sizes.get("longest")
+    is_cut = "segments" not in sizes and lies_by_offsets(spec, layout, rule)
+    segments = layout.segments if is_cut else sizes.get("segments")
+    longest = layout.segment_size if is_cut else sizes.get("longest")
     layout = replace(layout, by_offsets=segments)
     problem = segment_problem(spec, layout, rule, used, longest)
     made = plan_for(
         spec._replace(
-            segment_size=layout.segment_size if own else None,
+            segment_size=layout.segment_size if is_cut else None,
             dtype=rule.named(named_result),
             tile=None,
         ),
@@ -314,12 +306,7 @@ def plan_product(
     dtype: Any = "float16",
     result: Any = None,
     add_c: bool = False,
-    backend: str | None = None,
-    tile: Shape | None = None,
-    arch: str | None = None,
-    acc: str = "f32",
-    algorithm: str | None = None,
-    strategy: str | None = None,
+    options: AnyOptions = None,
 ) -> ProductPlan:
     """Plan a product of arrays of given sizes and type, to be called many times.
 
@@ -338,10 +325,8 @@ def plan_product(
         default that of the factors; of integers NumPy's wide one, int32 in GPU memory.
     add_c : bool
         Add an array of the result's shape and type, given in each call.
-    backend, tile, arch, acc, algorithm
-        As in `tcusim.matmul`.
-    strategy : str, optional
-        The name of the planner's strategy to follow; by default the first that applies.
+    options : Options or mapping, optional
+        As in `plan`, without `bits`.
 
     Returns
     -------
@@ -372,9 +357,11 @@ def plan_product(
         cols=None if cols is None else count_of("cols", cols),
         result=(),
     )
+    own = options_of(options, "plan_product", "bits", "report", "progress", "stream")
+    backend, tile, arch, acc, algorithm, _ = own.planned
     spec = Spec(
         operation, backend=backend, tile=tile, arch=arch, acc=acc, algorithm=algorithm,
-        strategy=strategy,
+        strategy=own.strategy,
     )  # fmt: skip
     spec.require_names()
     used = arch_of_run(arch, backend)

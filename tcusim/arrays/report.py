@@ -13,7 +13,7 @@ __all__ = ["Report"]
 
 @dataclass(slots=True)
 class Report:
-    """The launches of a call: pass a report as `report=`, and read it afterwards.
+    """The launches of a call: pass a report among the `options`, and read it afterwards.
 
     Attributes
     ----------

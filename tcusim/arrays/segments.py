@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from tcusim.arrays.dtypes import FLOATS, Bits, numpy_type
-from tcusim.arrays.functions import Accumulator, segmented_sum
+from tcusim.arrays.dtypes import FLOATS, numpy_type
+from tcusim.arrays.functions import segmented_sum
 from tcusim.arrays.home import HOST, put_into, warn_of_overflow
 from tcusim.arrays.libraries import (
     Array,
@@ -24,8 +24,8 @@ from tcusim.arrays.libraries import (
     name_of_kind,
 )
 from tcusim.arrays.offsets import offsets_of, sorted_by_ids
-from tcusim.arrays.problem import Shape
 from tcusim.arrays.spec import Call, Spec
+from tcusim.call_options import AnyOptions, alone, options_of
 from tcusim.errors import InputError, Unsupported, require_flags
 from tcusim.machine.formats import array_name_of
 
@@ -43,11 +43,7 @@ def segmented_mean(
     axis: int = -1,
     dtype: DTypeLike | None = None,
     out: Any = None,
-    backend: str | None = None,
-    tile: Shape | None = None,
-    arch: str | None = None,
-    acc: Accumulator = "f32",
-    bits: Bits = "segment",
+    options: AnyOptions = None,
 ) -> Any:
     """Return the mean of every segment of an axis: its sum, divided by its number of elements.
 
@@ -60,8 +56,8 @@ def segmented_mean(
         float64 for integers.
     segment_size, offsets, segment_ids, num_segments, sort, axis, out
         As in `tcusim.segmented_sum`.
-    backend, tile, arch, acc, bits
-        As there.
+    options : Options or mapping, optional
+        As there, for the sums.
 
     Returns
     -------
@@ -80,6 +76,7 @@ def segmented_mean(
     >>> tcusim.segmented_mean(np.arange(6, dtype=np.float16), offsets=[0, 2, 2, 6])
     array([0.5, nan, 3.5], dtype=float16)
     """
+    own = options_of(options, "segmented_mean", "strategy")
     values, edges, by = _laid(
         "segmented_mean", a, segment_size, axis, (offsets, segment_ids, num_segments), sort=sort
     )
@@ -91,8 +88,7 @@ def segmented_mean(
         raise InputError(f"dtype of a mean must be one of {', '.join(FLOATS)}, got {result}")
     is_wide = is_integer or np.dtype(np.float64) in (values.dtype, result)
     wide = np.dtype(np.float64 if is_wide else np.float32)
-    more: dict[str, Any] = {"backend": backend, "tile": tile, "arch": arch, "acc": acc}
-    sums: Any = segmented_sum(values, **by, axis=axis, dtype=wide, bits=bits, **more)
+    sums: Any = segmented_sum(values, **by, axis=axis, dtype=wide, options=alone(own))
     lengths = np.diff(edges).astype(wide)
     shape = [1] * sums.ndim
     shape[axis] = lengths.size

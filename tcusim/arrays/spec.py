@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.algorithms.order import Order
-from tcusim.arrays.dtypes import Bits
 from tcusim.arrays.problem import Shape
 from tcusim.arrays.report import Report
 from tcusim.backends import Edge, Progress, get_backend, native_arch
+from tcusim.call_options import Bits
 from tcusim.errors import InputError, require_flags, require_names, told, unknown_name
 
 __all__ = [

@@ -160,7 +160,7 @@ def _target(what: str, options: dict[str, Any]) -> Any:
         return build(what, options)
     asked = {name: options.get(f"build_{name}") for name in _OF_OPERATIONS}
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    given["arch"] = options["arch"]
+    given = {"options": {**given, "arch": options["arch"]}}
     for key, name in (("dtype", "input_type"), ("result", "result_type")):
         if options[name] is not None:
             given[key] = format_of(options[name]).array_name

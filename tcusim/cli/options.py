@@ -425,6 +425,10 @@ def _spoken(text: str) -> str:
 _SPOKEN_BY_FUNCTIONS: Final = frozenset(
     name
     for function in (tcusim.sum, tcusim.cumsum, tcusim.segmented_sum, tcusim.segmented_cumsum)
-    for name, parameter in inspect.signature(function).parameters.items()
-    if name not in ("a", "out", "report", "progress", "stream", "check_offsets", "keepdims")
+    for name in (*inspect.signature(function).parameters, *tcusim.Options.__dataclass_fields__)
+    if name
+    not in (
+        *("a", "out", "check_offsets", "keepdims"),
+        *("options", "report", "progress", "stream", "strategy"),
+    )
 )

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 import tcusim
 from tcusim import errors
-from tcusim.arrays.dtypes import Bits
 from tcusim.arrays.functions import Report
+from tcusim.call_options import Bits
 from tcusim.cli import files
 from tcusim.cli.options import (
     ARRAY_TYPES,
@@ -59,13 +59,13 @@ class _Task:
     ids: Array | None
     given: Mapping[str, Any]
 
-    def run(self, **keywords: Any) -> Array:
-        """Compute on tensor cores."""
+    def run(self, **watching: Any) -> Array:
+        """Compute on tensor cores. watching: the options report and progress."""
         given = self.given
-        names = ["tile", "arch", "acc", "algorithm", "bits", "backend", "axis"]
-        if self.operation.endswith("cumsum"):
-            names += _ORDER
-        keywords |= {name: given[name] for name in names} | {"dtype": _dtype(given["dtype"])}
+        names = ["axis", *(_ORDER if self.operation.endswith("cumsum") else ())]
+        keywords = {name: given[name] for name in names} | {"dtype": _dtype(given["dtype"])}
+        asked = ("tile", "arch", "acc", "algorithm", "bits", "backend")
+        keywords["options"] = {name: given[name] for name in asked} | watching
         if self.operation.startswith("segmented"):
             keywords |= {"segment_size": given["segment_size"], "offsets": self.offsets}
             keywords |= {"segment_ids": self.ids, "num_segments": given["num_segments"]}

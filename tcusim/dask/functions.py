@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 import tcusim
-from tcusim.arrays.dtypes import Bits, numpy_type
+from tcusim.arrays.dtypes import numpy_type
 from tcusim.arrays.fixed_point import FixedPoint, places_of, terms_of
 from tcusim.arrays.home import first_terms
 from tcusim.arrays.libraries import as_numpy, require_real
@@ -27,8 +27,8 @@ from tcusim.arrays.partial import (
     sums_type,
     type_of_work,
 )
-from tcusim.arrays.problem import Shape
 from tcusim.arrays.spec import Call, size_of
+from tcusim.call_options import DEFAULTS, AnyOptions, Bits, Options, alone, options_of, others
 from tcusim.errors import InputError, Unsupported, require_flags, unknown_name
 from tcusim.machine.formats import array_name_of
 
@@ -38,7 +38,6 @@ DaskArray: TypeAlias = Any
 # dask's functions have no types.
 _DA: Any = da
 
-_DEFAULT_ARCH: Final = "hopper"
 _FLOATS: Final = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -48,9 +47,7 @@ def sum(
     axis: int | tuple[int, ...] | None = None,
     dtype: DTypeLike | None = None,
     keepdims: bool = False,
-    bits: Bits = "segment",
-    tile: Shape | None = None,
-    arch: str | None = None,
+    options: AnyOptions = None,
 ) -> DaskArray:
     """Sum a dask array, with the bits of `tcusim.sum` for every way to cut it into chunks.
 
@@ -66,10 +63,8 @@ def sum(
         Type of the result; by default that of `a`, or NumPy's wide integer.
     keepdims : bool
         Keep the axes, with length 1.
-    bits : {"segment", "exact"}
-        As in `tcusim.sum`; "exact" is for NumPy chunks.
-    tile, arch
-        As in `tcusim.sum`.
+    options : Options or mapping, optional
+        `tile`, `arch` and `bits`, as `tcusim.Options` tells; "exact" bits are for NumPy chunks.
 
     Returns
     -------
@@ -91,18 +86,18 @@ def sum(
     """
     _require(a)
     result = _result_type(a, dtype)
-    more: dict[str, Any] = {"tile": tile, "arch": arch}
+    own = _options("sum", options)
     if axis is None or isinstance(axis, tuple):
         axes = tuple(range(a.ndim)) if axis is None else tuple(_axis(a, one) for one in axis)
         if len(set(axes)) != len(axes):
             raise InputError(f"axis {axis} names an axis twice")
         others = tuple(place for place in range(a.ndim) if place not in axes)
         flat = a.transpose((*others, *axes)).reshape((*(a.shape[place] for place in others), -1))
-        whole = sum(flat, axis=-1, dtype=result, bits=bits, **more)
+        whole = sum(flat, axis=-1, dtype=result, options=own)
         kept = tuple(1 if place in axes else size for place, size in enumerate(a.shape))
         return whole.reshape(kept) if keepdims else whole
     axis = _axis(a, axis)
-    is_exact = _is_exact(a, result, bits)
+    is_exact = _is_exact(a, result, own)
     if 0 in a.shape:
         shape = tuple(1 if place == axis else size for place, size in enumerate(a.shape))
         zeros = da.zeros(shape, dtype=result)
@@ -110,7 +105,7 @@ def sum(
     if is_exact:
         return _exact_sum(a, axis, result, keepdims=keepdims)
     a = _worked(a, result)
-    totals = _partials(_cut(a, axis, "sum", tile, arch), axis, "sum", tile, arch)
+    totals = _partials(_cut(a, axis, "sum", own), axis, "sum", own)
     totals = totals.rechunk({axis: -1})
     # Sums of integers are integers until all are added up.
     wide = totals.dtype if totals.dtype.kind in "iu" else result
@@ -130,9 +125,7 @@ def cumsum(
     exclusive: bool = False,
     reverse: bool = False,
     initial: Any = None,
-    bits: Bits = "segment",
-    tile: Shape | None = None,
-    arch: str | None = None,
+    options: AnyOptions = None,
 ) -> DaskArray:
     """Scan a dask array, with the bits of `tcusim.cumsum` for every way to cut it into chunks.
 
@@ -145,7 +138,7 @@ def cumsum(
         As in `tcusim.cumsum`.
     initial : number or array_like, optional
         As there, in the computer's memory.
-    a, dtype, bits, tile, arch
+    a, dtype, options
         As in `sum`.
 
     Returns
@@ -168,8 +161,9 @@ def cumsum(
     if axis is None:
         a, axis = a.reshape(-1), 0
     result, axis = _result_type(a, dtype), _axis(a, axis)
-    order = {"exclusive": exclusive, "reverse": reverse}
-    is_exact = _is_exact(a, result, bits)
+    own = _options("cumsum", options)
+    order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
+    is_exact = _is_exact(a, result, own)
     shape = (*a.shape[:axis], *a.shape[axis + 1 :])
     if 0 in a.shape:
         return a.astype(result)
@@ -178,18 +172,17 @@ def cumsum(
         return _exact_scan(a, axis, result, order, before)
     if a.dtype.kind in "biu" and result.kind not in "biu":
         # Integers until all is added up: what precedes a group would be rounded to the result.
-        more: dict[str, Any] = {**order, "tile": tile, "arch": arch}
-        sums = cumsum(a, axis, **more).astype(np.float64)
+        sums = cumsum(a, axis, **order, options=_of_grid(own)).astype(np.float64)
         value = first_terms(initial, shape, result, result)
         if value is not None:
             sums = sums + np.expand_dims(value.astype(np.float64), axis)
         return sums.astype(result)
     a = _worked(a, result)
-    scan = partial(_scanned, axis=axis, dtype=result, tile=tile, arch=arch, **order)
-    cut = _cut(a, axis, "cumsum", tile, arch)
+    scan = partial(_scanned, axis=axis, dtype=result, options=own, **order)
+    cut = _cut(a, axis, "cumsum", own)
     if cut.numblocks[axis] == 1 and initial is None:
         return cut.map_blocks(scan, dtype=result)
-    groups = _partials(cut, axis, "cumsum", tile, arch, reverse=reverse)
+    groups = _partials(cut, axis, "cumsum", own, reverse=reverse)
     counts, first = groups.chunks[axis], 0
     if initial is not None:
         # As if it were the sum of a group before the first one.
@@ -217,9 +210,7 @@ def segmented_sum(
     sort: bool = False,
     axis: int = -1,
     dtype: DTypeLike | None = None,
-    bits: Bits = "segment",
-    tile: Shape | None = None,
-    arch: str | None = None,
+    options: AnyOptions = None,
 ) -> DaskArray:
     """Sum every segment of an axis of a dask array.
 
@@ -236,7 +227,7 @@ def segmented_sum(
     axis : int
         The axis that is made of segments. Its chunks are cut anew to whole segments, each of which
         must fit into memory.
-    a, dtype, bits, tile, arch
+    a, dtype, options
         As in `sum`.
 
     Returns
@@ -256,7 +247,7 @@ def segmented_sum(
     >>> tcusim.dask.segmented_sum(x, offsets=[0, 1, 1, 8]).compute()
     array([ 0.,  0., 28.], dtype=float16)
     """
-    more: dict[str, Any] = {"tile": tile, "arch": arch, "bits": bits}
+    more: dict[str, Any] = {"options": _options("segmented_sum", options)}
     given = _laid(a, axis, segment_size, (offsets, segment_ids, num_segments), sort=sort)
     return _by_segments(tcusim.segmented_sum, given, dtype, more)
 
@@ -271,12 +262,10 @@ def segmented_cumsum(
     sort: bool = False,
     axis: int = -1,
     dtype: DTypeLike | None = None,
-    bits: Bits = "segment",
     exclusive: bool = False,
     reverse: bool = False,
     initial: Any = None,
-    tile: Shape | None = None,
-    arch: str | None = None,
+    options: AnyOptions = None,
 ) -> DaskArray:
     """Scan every segment of an axis of a dask array.
 
@@ -286,7 +275,7 @@ def segmented_cumsum(
         As in `tcusim.segmented_cumsum`.
     initial : number or array_like, optional
         As there, in the computer's memory.
-    a, segment_size, offsets, segment_ids, num_segments, sort, axis, dtype, bits, tile, arch
+    a, segment_size, offsets, segment_ids, num_segments, sort, axis, dtype, options
         As in `segmented_sum`. With `sort`, results lie where their elements do.
 
     Returns
@@ -305,7 +294,8 @@ def segmented_cumsum(
     >>> tcusim.dask.segmented_cumsum(da.ones(5, chunks=2), 3).compute()
     array([1., 2., 3., 1., 2.])
     """
-    more = {"exclusive": exclusive, "reverse": reverse, "tile": tile, "arch": arch, "bits": bits}
+    own = _options("segmented_cumsum", options)
+    more = {"exclusive": exclusive, "reverse": reverse, "options": own}
     given = _laid(a, axis, segment_size, (offsets, segment_ids, num_segments), sort=sort)
     scans = _by_segments(tcusim.segmented_cumsum, given, dtype, more, initial)
     if given.order is None:
@@ -370,11 +360,18 @@ def _laid(
     return _Laid(a, axis, borders, order)
 
 
-def _is_exact(a: DaskArray, result: np.dtype[Any], bits: Bits) -> bool:
+def _options(function: str, given: AnyOptions) -> Options:
+    """Return the options of a call, which are those of all its chunks, whenever they run."""
+    own = options_of(given, f"tcusim.dask.{function}", *others("tile", "arch", "bits"))
+    return alone(Options(tile=own.tile, arch=own.arch, bits=own.bits))
+
+
+def _is_exact(a: DaskArray, result: np.dtype[Any], own: Options) -> bool:
     """Return whether sums are to be rounded once; those of integers are not rounded anyway.
 
     Nor are those of 64 bits modulo 2**64, if the result is a float.
     """
+    bits = own.planned[-1]
     if bits not in get_args(Bits):
         raise unknown_name("bits", bits, get_args(Bits))
     if result.kind in "biu" or (bits == "segment" and not are_modular(a.dtype, result)):
@@ -404,11 +401,13 @@ def _axis(a: DaskArray, axis: int) -> int:
 # --- Chunks ---------------------------------------------------------------------------------------
 
 
-def _cut(
-    a: DaskArray, axis: int, operation: Operation, tile: Shape | None, arch: str | None
-) -> DaskArray:
+def _of_grid(own: Options) -> Options:
+    return alone(Options(tile=own.tile, arch=own.arch))
+
+
+def _cut(a: DaskArray, axis: int, operation: Operation, own: Options) -> DaskArray:
     """Return the array with chunks that begin on the grid, of about the sizes that they have."""
-    cut = cut_size(a.dtype, operation, tile=tile, arch=arch or _DEFAULT_ARCH)
+    cut = cut_size(a.dtype, operation, options=_of_grid(own))
     ends = np.cumsum(a.chunks[axis])
     return _rechunked(a, axis, [int(end + cut // 2) // cut * cut for end in ends[:-1]])
 
@@ -428,16 +427,15 @@ def _partials(
     a: DaskArray,
     axis: int,
     operation: Operation,
-    tile: Shape | None,
-    arch: str | None,
+    own: Options,
     *,
     reverse: bool = False,
 ) -> DaskArray:
     """Return the partial sums of all chunks."""
-    cut = cut_size(a.dtype, operation, tile=tile, arch=arch or _DEFAULT_ARCH)
+    cut = cut_size(a.dtype, operation, options=_of_grid(own))
     counts = tuple(-(-size // cut) for size in a.chunks[axis])
     return a.map_blocks(
-        partial(partials, axis=axis, operation=operation, reverse=reverse, tile=tile, arch=arch),
+        partial(partials, axis=axis, operation=operation, reverse=reverse, options=_of_grid(own)),
         dtype=sums_type(a.dtype),
         chunks=_with_chunks(a, axis, counts),
         meta=a._meta.astype(sums_type(a.dtype)),
@@ -516,7 +514,7 @@ def _digits_summed(block: Any, axis: int) -> Any:
     shape = tuple(1 if place == axis else size for place, size in enumerate(block.shape))
     sums = np.zeros((*shape, len(places)), np.int64)
     stacked = np.stack([digit.reshape(block.shape) for digit in digits.values()])
-    totals = tcusim.sum(stacked, axis % block.ndim + 1, keepdims=True)
+    totals = tcusim.sum(stacked, axis % block.ndim + 1, keepdims=True, options=DEFAULTS)
     sums[..., [places.index(place) for place in digits]] = np.moveaxis(totals, 0, -1)
     return sums
 
@@ -551,8 +549,8 @@ def _exactly_scanned(
     if order["reverse"]:
         values.reverse()
     whole = np.concatenate(values, axis=axis)
-    exact: Any = {"bits": "exact", **order}
-    scans = tcusim.cumsum(whole, axis=axis, dtype=result, **exact)
+    exact = alone(Options(bits="exact"))
+    scans: Any = tcusim.cumsum(whole, axis=axis, dtype=result, options=exact, **order)
     first = 0 if order["reverse"] else terms.shape[axis]
     if order["reverse"] == order["exclusive"]:
         first += count - 1

@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 
 from tcusim.arrays.dtypes import FLOATS, TypeRule, types_on_host
 from tcusim.arrays.home import first_terms, no_integers
+from tcusim.call_options import AnyOptions, Bits, options_of, others
 from tcusim.errors import InputError, require_flags
 from tcusim.jax.primitives import How, computed
 from tcusim.machine import arch_of
@@ -23,7 +24,6 @@ from tcusim.machine.formats import format_of
 __all__ = ["cumsum", "matmul", "matvec", "segment_cumsum", "segment_sum", "sum"]
 
 Array: TypeAlias = jax.Array
-Bits: TypeAlias = Literal["segment", "exact"]
 
 
 def _axes(a: Array, axis: Any) -> list[int]:
@@ -45,6 +45,13 @@ def _axes(a: Array, axis: Any) -> list[int]:
     if len(set(places)) < len(places):
         raise InputError(f"axis names one axis twice: {axis!r}")
     return places
+
+
+def _options(function: str, given: AnyOptions) -> tuple[str | None, Bits]:
+    """Return whose bits a call has, and what they follow from: part of what is traced."""
+    taken = ("arch", "bits") if function in ("sum", "cumsum") else ("arch",)
+    own = options_of(given, f"tcusim.jax.{function}", *others(*taken))
+    return own.arch, own.planned[-1]
 
 
 def _rule(
@@ -104,8 +111,7 @@ def sum(
     dtype: Any = None,
     *,
     keepdims: bool = False,
-    bits: Bits = "segment",
-    arch: str | None = None,
+    options: AnyOptions = None,
 ) -> Array:
     """Sum an array on tensor cores, as `jax.numpy.sum` does.
 
@@ -120,11 +126,10 @@ def sum(
         for unsigned integers. Integers are summed modulo 2 to the power of its bits.
     keepdims : bool
         Keep the axes, with length 1.
-    bits : {"segment", "exact"}
-        ``"exact"`` rounds the true sum once, on the host: one set of bits on every GPU.
-    arch : str, optional
-        Whose bits: by default those of the GPU on which it runs, on the CPU those of Hopper. The
-        bits of another GPU are computed on the host.
+    options : Options or mapping, optional
+        `arch` and `bits`, as `tcusim.Options` tells. By default it has the bits of the GPU on which
+        it runs, on the CPU those of Hopper; those of another GPU, and exact ones, are computed on
+        the host. Options are part of what is traced: those of `tcusim.options` are read then.
 
     Returns
     -------
@@ -143,6 +148,7 @@ def sum(
     10.0
     """
     values = jnp.asarray(a)
+    arch, bits = _options("sum", options)
     rule = _rule(values, dtype, arch, bits=bits)
     require_flags(keepdims=keepdims)
     axes = tuple(_axes(values, axis))
@@ -165,8 +171,7 @@ def cumsum(
     exclusive: bool = False,
     reverse: bool = False,
     initial: ArrayLike | None = None,
-    bits: Bits = "segment",
-    arch: str | None = None,
+    options: AnyOptions = None,
 ) -> Array:
     """Scan an array along an axis on tensor cores, as `jax.numpy.cumsum` does.
 
@@ -182,7 +187,7 @@ def cumsum(
         exact sums are rounded, as float64 if JAX has it. Integer sums take integers alone.
     dtype : dtype, optional
         Type of the result; by default that of `a`, or JAX's wide integer for bool.
-    a, bits, arch
+    a, options
         As in `sum`.
 
     Returns
@@ -202,6 +207,7 @@ def cumsum(
     [3.0, 2.0, 1.0]
     """
     values = jnp.asarray(a)
+    arch, bits = _options("cumsum", options)
     rule = _rule(values, dtype, arch, keeps=True, bits=bits)
     require_flags(exclusive=exclusive, reverse=reverse)
     if isinstance(axis, Sequence):
@@ -258,7 +264,7 @@ def segment_sum(
     mode: Any = None,
     *,
     dtype: Any = None,
-    arch: str | None = None,
+    options: AnyOptions = None,
 ) -> Array:
     """Sum segments of the first axis on tensor cores, as `jax.ops.segment_sum` does.
 
@@ -281,8 +287,8 @@ def segment_sum(
         None or ``"drop"``, which are the same.
     dtype : dtype, optional
         Type of the result; by default that of `data`, or JAX's wide integer for bool.
-    arch
-        As in `sum`.
+    options : Options or mapping, optional
+        `arch`, as in `sum`.
 
     Returns
     -------
@@ -304,6 +310,7 @@ def segment_sum(
     if mode is not None and _mode(mode) != _DROP:
         raise InputError(f"mode must be None or 'drop', got {mode!r}")
     values, ids = _with_ids(data, segment_ids)
+    arch, _ = _options("segment_sum", options)
     rule = _rule(values, dtype, arch, keeps=True)
     require_flags(indices_are_sorted=indices_are_sorted)
     if num_segments is None:
@@ -378,7 +385,7 @@ def segment_cumsum(
     exclusive: bool = False,
     reverse: bool = False,
     dtype: Any = None,
-    arch: str | None = None,
+    options: AnyOptions = None,
 ) -> Array:
     """Scan the segments of the first axis on tensor cores: prefix sums that begin anew in each.
 
@@ -393,7 +400,7 @@ def segment_cumsum(
         segment keep their order.
     exclusive, reverse : bool
         As in `tcusim.segmented_cumsum`.
-    dtype, arch
+    dtype, options
         As in `segment_sum`.
 
     Returns
@@ -413,6 +420,7 @@ def segment_cumsum(
     [1.0, 1.0, 2.0, 2.0, 3.0]
     """
     values, ids = _with_ids(data, segment_ids)
+    arch, _ = _options("segment_cumsum", options)
     rule = _rule(values, dtype, arch, keeps=True)
     require_flags(indices_are_sorted=indices_are_sorted, exclusive=exclusive, reverse=reverse)
     if not ids.size:
@@ -436,15 +444,17 @@ def _scans(values: Array, ids: Array, is_sorted: bool, how: How) -> Array:
     return scans[jnp.argsort(order)]
 
 
-def matmul(a: ArrayLike, b: ArrayLike, *, dtype: Any = None, arch: str | None = None) -> Array:
+def matmul(a: ArrayLike, b: ArrayLike, *, dtype: Any = None, options: AnyOptions = None) -> Array:
     """Multiply matrices on tensor cores, as `jax.numpy.matmul` does.
 
     Parameters
     ----------
     a, b : array, shape (..., m, k) and (..., k, n)
         Of one float type, or of integers; axes in front are broadcast.
-    dtype, arch
+    dtype
         As in `sum`.
+    options : Options or mapping, optional
+        `arch`, as in `sum`.
 
     Returns
     -------
@@ -469,6 +479,7 @@ def matmul(a: ArrayLike, b: ArrayLike, *, dtype: Any = None, arch: str | None = 
             f"{right.shape}"
         )
     _require_broadcast(left.shape[:-2], right.shape[:-2])
+    arch, _ = _options("matmul", options)
     how = How("matmul", _product_type(left, right, dtype, arch), arch)
     rank = max(left.ndim, right.ndim)
     # Axes that vmap adds in front of both must find each other.
@@ -497,15 +508,17 @@ def _require_broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> None:
         ) from None
 
 
-def matvec(a: ArrayLike, x: ArrayLike, *, dtype: Any = None, arch: str | None = None) -> Array:
+def matvec(a: ArrayLike, x: ArrayLike, *, dtype: Any = None, options: AnyOptions = None) -> Array:
     """Multiply matrices by vectors on tensor cores, as `jax.numpy.matvec` does.
 
     Parameters
     ----------
     a, x : array, shape (..., m, k) and (..., k)
         Of one float type, or of integers; axes in front are broadcast.
-    dtype, arch
+    dtype
         As in `sum`.
+    options : Options or mapping, optional
+        `arch`, as in `sum`.
 
     Returns
     -------
@@ -530,6 +543,7 @@ def matvec(a: ArrayLike, x: ArrayLike, *, dtype: Any = None, arch: str | None = 
             f"{right.shape}"
         )
     _require_broadcast(left.shape[:-2], right.shape[:-1])
+    arch, _ = _options("matvec", options)
     how = How("matvec", _product_type(left, right, dtype, arch), arch)
     rank = max(left.ndim, right.ndim + 1)
     left = jnp.expand_dims(left, tuple(range(rank - left.ndim)))

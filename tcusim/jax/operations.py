@@ -21,6 +21,7 @@ import numpy as np
 import tcusim
 from tcusim.arrays.dtypes import TypeRule, types_on_device
 from tcusim.backends import get_backend, native_arch
+from tcusim.call_options import Options, alone, others
 from tcusim.errors import TcusimError, Unsupported
 from tcusim.jax.environment import usual_arithmetic
 from tcusim.jax.ffi import Handler, XlaArray, register
@@ -64,6 +65,13 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "matmul": tcusim.matmul,
     "matvec": tcusim.matvec,
 }
+
+
+def computed_by(name: str, arrays: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """Compute a function; the options among its keywords are those that were traced, and alone."""
+    own = {key: value for key, value in keywords.items() if key in others()}
+    more = {key: value for key, value in keywords.items() if key not in own}
+    return _FUNCTIONS[name](*arrays, options=alone(Options(**own)), **more)
 
 
 def called(
@@ -124,7 +132,7 @@ def _compute(text: str, arguments: Sequence[XlaArray], results: Sequence[XlaArra
     """Compute what a text tells, of arrays in the computer's memory."""
     name, keywords = _parsed(text)
     (out,) = results
-    out.on_host()[...] = _FUNCTIONS[name](*(one.on_host() for one in arguments), **keywords)
+    out.on_host()[...] = computed_by(name, [one.on_host() for one in arguments], keywords)
 
 
 def _called_back(
@@ -134,7 +142,7 @@ def _called_back(
 
     def compute(*values: Any) -> Any:
         with usual_arithmetic():
-            found = _FUNCTIONS[name](*map(np.asarray, values), **keywords)
+            found = computed_by(name, [np.asarray(value) for value in values], keywords)
             return np.asarray(found, result.dtype)
 
     return jax.pure_callback(compute, result, *arrays, vmap_method="broadcast_all")
@@ -149,7 +157,8 @@ def _refused(
         types = ", ".join(value.dtype.name for value in values)
         raise Unsupported(
             f"tcusim.jax: {name} of {types}: the GPUs are of several architectures, "
-            f"{', '.join(there)}, which do not compute this alike. Name one of them: arch="
+            f"{', '.join(there)}, which do not compute this alike. "
+            "Name one of them: options={'arch': ...}"
         )
 
     return jax.pure_callback(compute, result, *arrays, vmap_method="broadcast_all")
@@ -176,7 +185,8 @@ def _launch(text: str, arguments: Sequence[XlaArray], results: Sequence[XlaArray
     """Queue what a text tells on the stream of the arrays."""
     name, keywords = _parsed(text)
     (out,) = results
-    _FUNCTIONS[name](*arguments, out=out, stream=out.stream, backend=_BACKEND, **keywords)
+    watched = {"out": out, "stream": out.stream, "backend": _BACKEND}
+    computed_by(name, arguments, {**keywords, **watched})
 
 
 @functools.lru_cache(maxsize=512)

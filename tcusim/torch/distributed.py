@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 import tcusim
 from tcusim.arrays.partial import Operation, cut_size
+from tcusim.call_options import DEFAULTS
 from tcusim.errors import InputError
 from tcusim.machine.formats import array_name_of
 from tcusim.torch import functions
@@ -32,7 +33,7 @@ from tcusim.torch.pieces import (
     without_empty,
 )
 from tcusim.torch.segments import segment_sum as sum_of_segments
-from tcusim.torch.simulation import arch_for
+from tcusim.torch.simulation import own_arch
 
 __all__ = ["cumsum", "segment_sum", "shard_sizes", "sum"]
 
@@ -68,7 +69,7 @@ def shard_sizes(
     """
     if not is_integer(length) or length < 0:
         raise InputError(f"length must be an integer from 0 on, got {length!r}")
-    cut = cut_size(array_name_of(dtype), operation)
+    cut = cut_size(array_name_of(dtype), operation, options=DEFAULTS)
     world, pieces = dist.get_world_size(group), -(-length // cut)
     share, more = divmod(pieces, world)
     ends, sizes = 0, []
@@ -220,7 +221,7 @@ def segment_sum(
     if values.shape[0]:
         sums = tcusim.segmented_sum(
             values, segment_ids=places - segments[rank], num_segments=count, axis=0,
-            dtype=array_name_of(wanted), arch=arch_for(own),
+            dtype=array_name_of(wanted), options=own_arch(own),
         )  # fmt: skip
     return gathered(sums, segments, group)
 

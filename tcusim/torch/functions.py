@@ -12,11 +12,19 @@ from functools import partial
 from typing import Any, TypeAlias, get_args
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import assume_constant_result, is_compiling
 
 import tcusim
-from tcusim.arrays.dtypes import Bits
 from tcusim.arrays.home import no_integers, require_range
+from tcusim.call_options import (
+    AnyOptions,
+    Bits,
+    Options,
+    alone,
+    options_of,
+    others,
+    own_options,
+)
 from tcusim.errors import InputError, require_flags, unknown_name
 from tcusim.machine.convert import require_elements
 from tcusim.machine.formats import array_name_of
@@ -42,6 +50,7 @@ from tcusim.torch.repeated import launched
 from tcusim.torch.simulation import arch_for
 
 __all__ = [
+    "bits_of",
     "cumsum",
     "dims_of",
     "everywhere",
@@ -130,6 +139,21 @@ def require_memory(name: str, tensor: Tensor) -> None:
     """
     if type(tensor).__name__ == "MaskedTensor" or (not tensor.is_cuda and is_simple(tensor)):
         require_elements(name, tensor)
+
+
+@assume_constant_result  # type: ignore[untyped-decorator] # torch has no types for it
+def _surrounding_bits() -> str:
+    """Return the bits of the options around a call, which are read while it is traced."""
+    bits: str = options_of(None, "").planned[-1]
+    return bits
+
+
+def bits_of(options: AnyOptions, function: str) -> Any:
+    """Return what the bits of a call follow from: as its options say, or those around it."""
+    if options is None:
+        return _surrounding_bits()
+    own = own_options(options, f"tcusim.torch.{function}", *others("bits"))
+    return _surrounding_bits() if own.bits is None else own.bits
 
 
 def require_options(bits: Any, **flags: Any) -> None:
@@ -237,8 +261,8 @@ def sum(
     keepdim: bool = False,
     *,
     dtype: Any = None,
-    bits: Bits = "segment",
     out: Tensor | None = None,
+    options: AnyOptions = None,
 ) -> Tensor:
     """Sum a tensor on tensor cores, as `torch.sum` does.
 
@@ -255,10 +279,13 @@ def sum(
     dtype : torch.dtype, optional
         Type of the result; by default that of `input`, int64 for integers, and under autocast
         float32 for half precision. Sums are added in float32 or wider in any case.
-    bits : {"segment", "exact"}
-        ``"exact"`` rounds the true sum once: one set of bits on every GPU.
     out : Tensor, optional
         Where to put the result.
+    options : Options or mapping, optional
+        `bits`, as `tcusim.Options` tells: ``{"bits": "exact"}`` rounds the true sum once, to one
+        set of bits on every GPU. They are part of what `torch.compile` and `torch.export` trace:
+        those of `tcusim.options` are read then. Whose bits a tensor on the CPU has, `simulated`
+        says.
 
     Returns
     -------
@@ -276,7 +303,7 @@ def sum(
     >>> tct.sum(torch.arange(6, dtype=torch.float16).reshape(2, 3), dim=1)
     tensor([ 3., 12.], dtype=torch.float16)
     """
-    axes = dims_of(dim)
+    axes, bits = dims_of(dim), bits_of(options, "sum")
     if is_simple(input):
         wanted = _of_autocast(input, dtype)
         result = launched(sum_kernel, input, axes, keepdim, wanted, bits)
@@ -285,8 +312,8 @@ def sum(
     require_options(bits, keepdim=keepdim)
     if is_nested(input):
         if axes is None:
-            return put(sum(elements(input), dtype=dtype, bits=bits), out)
-        call = partial(sum, keepdim=keepdim, dtype=dtype, bits=bits)
+            return put(sum(elements(input), dtype=dtype, options={"bits": bits}), out)
+        call = partial(sum, keepdim=keepdim, dtype=dtype, options={"bits": bits})
         return put(along(input, dim, keepdim, call), out)
     # torch's own check of an operator's integers says nothing of axes.
     axes = None if axes is None else tuple(axes_of(axes, input.dim()))
@@ -301,8 +328,8 @@ def cumsum(
     exclusive: bool = False,
     reverse: bool = False,
     initial: float | Tensor | None = None,
-    bits: Bits = "segment",
     out: Tensor | None = None,
+    options: AnyOptions = None,
 ) -> Tensor:
     """Scan a tensor along an axis on tensor cores, as `torch.cumsum` does.
 
@@ -319,7 +346,7 @@ def cumsum(
         number, or a tensor that is broadcast to the shape of `input` without the axis.
     out : Tensor, optional
         Where to put the result; it may be `input` itself.
-    input, dtype, bits
+    input, dtype, options
         As in `sum`.
 
     Returns
@@ -340,6 +367,7 @@ def cumsum(
     """
     if not is_integer(dim):
         raise InputError(f"dim must be one integer, the axis, got {dim!r}")
+    bits = bits_of(options, "cumsum")
     simple = is_simple(input) and initial is None
     if simple and out is None:
         wanted = _of_autocast(input, dtype)
@@ -348,14 +376,15 @@ def cumsum(
     if simple:
         return tcusim.cumsum(
             input.detach(), axis=dim, dtype=array_name_of(wanted), out=out,
-            exclusive=exclusive, reverse=reverse, bits=bits, arch=arch_for(input),
+            exclusive=exclusive, reverse=reverse,
+            options=alone(Options(arch=arch_for(input), bits=bits)),
         )  # fmt: skip
     require_options(bits, exclusive=exclusive, reverse=reverse)
     if is_nested(input):
 
         def scan(values: Tensor, axes: tuple[int, ...]) -> Tensor:
-            more = {"dtype": dtype, "exclusive": exclusive, "reverse": reverse, "bits": bits}
-            return cumsum(values, axes[0], initial=initial, **more)
+            more: Any = {"dtype": dtype, "exclusive": exclusive, "reverse": reverse}
+            return cumsum(values, axes[0], initial=initial, options={"bits": bits}, **more)
 
         return put(along(input, dim, True, scan), out)
     dim = axis_of(dim, input.dim())

@@ -17,10 +17,11 @@ from torch.autograd import forward_ad
 
 import tcusim
 from tcusim.arrays.home import beyond_range, require_range
+from tcusim.call_options import Options, alone
 from tcusim.errors import InputError, require_flags
 from tcusim.machine.convert import require_elements
 from tcusim.machine.formats import array_name_of
-from tcusim.torch.simulation import arch_for
+from tcusim.torch.simulation import arch_for, own_arch
 
 __all__ = [
     "LIBRARY",
@@ -230,6 +231,10 @@ def _length(input: Any, offsets: Any, size: int, dim: int) -> int:
 # have been computed transposed.
 
 
+def _alone(input: Any, bits: Any) -> Options:
+    return alone(Options(arch=arch_for(input), bits=bits))
+
+
 def sum_kernel(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> Any:
     """Compute the operator `sum`. dtype: as `sum` of `tcusim.torch` takes it, too."""
     require_summable("input", input)
@@ -239,8 +244,7 @@ def sum_kernel(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> An
         axis=None if dim is None else tuple(axes_of(dim, input.dim())),
         keepdims=keepdim,
         dtype=array_name_of(result_type(dtype, input.dtype)),
-        bits=bits,
-        arch=arch_for(input),
+        options=_alone(input, bits),
     )
     return result.contiguous()
 
@@ -306,8 +310,7 @@ def cumsum_kernel(
         reverse=reverse,
         initial=_before(initial, input, dtype, bits, rows),
         dtype=array_name_of(dtype),
-        bits=bits,
-        arch=arch_for(input),
+        options=_alone(input, bits),
     )
     return result.reshape(input.shape).contiguous()
 
@@ -325,8 +328,7 @@ def segment_sum_kernel(
         check_offsets=check,
         axis=dim,
         dtype=array_name_of(dtype),
-        bits=bits,
-        arch=arch_for(input),
+        options=_alone(input, bits),
     )
     return result.contiguous()
 
@@ -358,8 +360,7 @@ def segment_cumsum_kernel(
         reverse=reverse,
         initial=_before(initial, input, dtype, bits, sums),
         dtype=array_name_of(dtype),
-        bits=bits,
-        arch=arch_for(input),
+        options=_alone(input, bits),
     )
     return result.contiguous()
 
@@ -379,12 +380,16 @@ def _segment_spread_kernel(input: Any, offsets: Any, size: int, dim: int, length
 
 def matmul_kernel(a: Any, b: Any, dtype: Any) -> Any:
     """Compute the operator `matmul`."""
-    return tcusim.matmul(plain(a, "a"), plain(b, "b"), dtype=array_name_of(dtype), arch=arch_for(a))
+    return tcusim.matmul(
+        plain(a, "a"), plain(b, "b"), dtype=array_name_of(dtype), options=own_arch(a)
+    )
 
 
 def matvec_kernel(a: Any, x: Any, dtype: Any) -> Any:
     """Compute the operator `matvec`."""
-    return tcusim.matvec(plain(a, "a"), plain(x, "x"), dtype=array_name_of(dtype), arch=arch_for(a))
+    return tcusim.matvec(
+        plain(a, "a"), plain(x, "x"), dtype=array_name_of(dtype), options=own_arch(a)
+    )
 
 
 def sqrt_kernel(input: Any) -> Any:

@@ -29,8 +29,9 @@ from tcusim.arrays.partial import (
     partials,
     type_of_work,
 )
+from tcusim.call_options import DEFAULTS
 from tcusim.machine.formats import array_name_of
-from tcusim.torch.simulation import arch_for
+from tcusim.torch.simulation import own_arch
 
 __all__ = [
     "cumsum_of_pieces",
@@ -69,7 +70,7 @@ def without_empty(begins: Sequence[int | None], end: int) -> list[int]:
 
 def cut_of(tensor: Tensor, operation: Operation) -> int:
     """Return `tcusim.cut_size` for a tensor's type, which is the same on all GPUs."""
-    return cut_size(array_name_of(tensor.dtype), operation)
+    return cut_size(array_name_of(tensor.dtype), operation, options=DEFAULTS)
 
 
 # --- What moves -----------------------------------------------------------------------------------
@@ -135,7 +136,7 @@ def sum_of_pieces(own: Tensor, edges: Edges, group: Any, dtype: Any) -> Tensor:
         return own.new_zeros(own.shape[1:], dtype=dtype)
     if _are_modular(own, dtype):
         whole = _whole(own, edges, group)
-        return tcusim.sum(whole, axis=0, dtype=array_name_of(dtype), arch=arch_for(own))
+        return tcusim.sum(whole, axis=0, dtype=array_name_of(dtype), options=own_arch(own))
     own = _worked(own, dtype)
     cut = cut_of(own, "sum")
     want = _on_grid(edges, cut)
@@ -143,7 +144,7 @@ def sum_of_pieces(own: Tensor, edges: Edges, group: Any, dtype: Any) -> Tensor:
     name = array_name_of(dtype)
     if sums.dtype == torch.float32:
         # The tree of `combine` in one launch: no partial sum is -0, which would count as 0.
-        return tcusim.sum(sums, axis=0, dtype=name, arch=arch_for(own))
+        return tcusim.sum(sums, axis=0, dtype=name, options=own_arch(own))
     if not sums.dtype.is_floating_point:
         return combine(sums, axis=0).to(dtype)
     return combine(sums, axis=0, dtype=name)
@@ -158,9 +159,9 @@ def cumsum_of_pieces(
     rank = dist.get_rank(group)
     order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
     if _are_modular(own, dtype):
-        name, arch = array_name_of(dtype), arch_for(own)
+        name, here = array_name_of(dtype), own_arch(own)
         whole = _whole(own, edges, group)
-        scans = tcusim.cumsum(whole, axis=0, dtype=name, arch=arch, **order)
+        scans = tcusim.cumsum(whole, axis=0, dtype=name, options=here, **order)
         return scans[edges[rank] : edges[rank + 1]]
     if dtype.is_floating_point and not own.dtype.is_floating_point:
         sums = cumsum_of_pieces(
@@ -182,7 +183,7 @@ def cumsum_of_pieces(
         place = -(-want[rank + 1] // cut) - 1 if reverse else want[rank] // cut
         result = tcusim.cumsum(
             piece, axis=0, dtype=array_name_of(dtype), initial=before[place],
-            arch=arch_for(piece), **order,
+            options=own_arch(piece), **order,
         )  # fmt: skip
     return moved(result, want, edges, group)
 
@@ -214,7 +215,7 @@ def _partials(
     counts = [-(-(end - begin) // cut) for begin, end in pairwise(edges)]
     # A rank without elements takes one zero, for the type of its partial sums.
     given = piece if piece.shape[0] else piece.new_zeros((1, *piece.shape[1:]))
-    ours = partials(given, axis=0, operation=operation, reverse=reverse, arch=arch_for(piece))
+    ours = partials(given, axis=0, operation=operation, reverse=reverse, options=own_arch(piece))
     if ours.dtype == torch.uint64:
         # In which torch does not add; the bits of the sums are the same.
         ours = ours.view(torch.int64)

@@ -9,12 +9,13 @@ from typing import Any, TypeAlias
 
 import torch
 
-from tcusim.arrays.dtypes import Bits
 from tcusim.arrays.offsets import edges_of, require_number
 from tcusim.arrays.spec import size_of
+from tcusim.call_options import AnyOptions
 from tcusim.errors import InputError, require_flags
 from tcusim.torch.functions import (
     Tensor,
+    bits_of,
     everywhere,
     is_simple,
     is_traced,
@@ -56,8 +57,8 @@ def segment_sum(
     dim: int = -1,
     check_offsets: bool = True,
     dtype: Any = None,
-    bits: Bits = "segment",
     out: Tensor | None = None,
+    options: AnyOptions = None,
 ) -> Tensor:
     """Sum every segment of an axis on tensor cores.
 
@@ -85,7 +86,7 @@ def segment_sum(
         Whether offsets, lengths or ids on a GPU are checked, for which the call waits; compiled
         code checks them when it runs. Without it, wrong ones give wrong results, but no access
         outside the tensors.
-    dtype, bits, out
+    dtype, out, options
         As in `sum`.
 
     Returns
@@ -111,6 +112,7 @@ def segment_sum(
     given = _segments(
         input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
     )
+    bits = bits_of(options, "segment_sum")
     require_options(bits)
     arguments = given.size, given.dim, check_offsets, sum_type(given.input, dtype), bits
     return put(_computed("segment_sum", segment_sum_kernel, given, *arguments), out)
@@ -131,8 +133,8 @@ def segment_cumsum(
     reverse: bool = False,
     initial: float | Tensor | None = None,
     dtype: Any = None,
-    bits: Bits = "segment",
     out: Tensor | None = None,
+    options: AnyOptions = None,
 ) -> Tensor:
     """Scan every segment of an axis on tensor cores: prefix sums that begin anew in each.
 
@@ -145,7 +147,7 @@ def segment_cumsum(
         is broadcast to the shape of `segment_sum`.
     input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
         As in `segment_sum`.
-    dtype, bits, out
+    dtype, out, options
         As in `sum`.
 
     Returns
@@ -168,6 +170,7 @@ def segment_cumsum(
     given = _segments(
         input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
     )
+    bits = bits_of(options, "segment_cumsum")
     require_options(bits, exclusive=exclusive, reverse=reverse)
     wanted = sum_type(given.input, dtype)
     arguments = given.size, given.dim, check_offsets, exclusive, reverse, wanted, bits

@@ -9,9 +9,10 @@ from typing import Any, Final, TypeVar
 
 import torch
 
+from tcusim.call_options import Options, alone
 from tcusim.machine import arch_of
 
-__all__ = ["arch_for", "predict", "simulated"]
+__all__ = ["arch_for", "own_arch", "predict", "simulated"]
 
 _Result = TypeVar("_Result")
 
@@ -80,3 +81,8 @@ def predict(function: Callable[..., _Result], *arguments: Any, arch: str = "hopp
 def arch_for(tensor: Any) -> str | None:
     """Return whose bits a computation on this tensor has; None for those of its GPU."""
     return None if tensor.is_cuda else _ARCH.get()
+
+
+def own_arch(tensor: Any) -> Options:
+    """Return the options of a computation within tcusim on this tensor: whose bits, and no more."""
+    return alone(Options(arch=arch_for(tensor)))

@@ -92,7 +92,7 @@ def _on_tile(subject: Subject, tile: MmaShape) -> OnArrays:
     for name, function, expected in itertools.chain(_calls(dtype, tile.k, ones), _plans(dtype)):
         cases += 1
         try:
-            found = function(**options)
+            found = function(options=options)
         except TcusimError as error:
             failed.append(f"{name}: {error}")
             continue

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import tcusim
+from asked import asked
 from tcusim.backends import why_unavailable
 
 # Cases of a run, and the longest array of them.
@@ -52,7 +53,7 @@ def test_some_lengths_and_segments() -> None:
         results: list[Any] = [
             np.asarray(
                 getattr(tcusim, case.function)(
-                    x, *sizes, arch="hopper", backend=backend, **dict(case.keywords)
+                    x, *sizes, **asked(arch="hopper", backend=backend, **dict(case.keywords))
                 )
             )
             for backend in ("numpy", "host")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from asked import asked
 from launch_plans import Types, launch_plan
 from tcusim import plan
 from tcusim.algorithms.order import Order
@@ -27,9 +28,8 @@ def test_a_plan_of_several_launches_on_the_host(arch: str, reverse: bool) -> Non
             length=x.size,
             segments=offsets.size - 1,
             result="float32",
-            arch=arch,
             reverse=reverse,
-            backend=name,
+            options={"arch": arch, "backend": name},
         )
         for name in (None, "host")
     )
@@ -50,7 +50,7 @@ def test_float16_summed_exactly_in_float64_on_the_host(kind: str, size: int) -> 
     options: dict[str, Any] = (
         {"length": x.size} if kind == "cumsum" else {"length": x.size, "segments": 4}
     )
-    exact = plan(kind, dtype="float16", bits="exact", **options)
+    exact = plan(kind, dtype="float16", **asked(bits="exact", **options))
     launches = launch_plan(
         "scan" if kind == "cumsum" else "reduction",
         x.size,

@@ -74,10 +74,11 @@ def test_matmul_on_a_backend(host: Backend) -> None:
     rng = np.random.default_rng(1)
     a, b = (rng.standard_normal((40, 40)).astype(np.float32) for _ in range(2))
     report = Report()
-    result = tcusim.matmul(a, b, backend="host", arch="ampere", report=report)
-    assert np.array_equal(result, tcusim.matmul(a, b, arch="ampere"))
+    result = tcusim.matmul(a, b, options={"backend": "host", "arch": "ampere", "report": report})
+    assert np.array_equal(result, tcusim.matmul(a, b, options={"arch": "ampere"}))
     assert report.mma == 9 * 16 * 4
     x = a[0]
     assert np.array_equal(
-        tcusim.matvec(a, x, backend="host", arch="ampere"), tcusim.matvec(a, x, arch="ampere")
+        tcusim.matvec(a, x, options={"backend": "host", "arch": "ampere"}),
+        tcusim.matvec(a, x, options={"arch": "ampere"}),
     )

@@ -68,7 +68,8 @@ def test_architectures_that_do_not_differ_fail(
     right = tcusim.segmented_cumsum
 
     def same(*arguments: Any, **keywords: Any) -> Any:
-        return right(*arguments, **{**keywords, "arch": "hopper"})
+        own = {**keywords["options"], "arch": "hopper"}
+        return right(*arguments, **{**keywords, "options": own})
 
     monkeypatch.setattr(tcusim, "segmented_cumsum", same)
     assert demo.main() == 1

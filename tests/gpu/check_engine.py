@@ -188,7 +188,7 @@ def one_case(backend: str, library: Library, case: Case, expected: Any) -> None:
     name, arrays, keywords = case
     given = [library.there(a) for a in arrays]
     for _ in range(2):
-        result = getattr(tcusim, name)(*given, backend=backend, **keywords)
+        result = getattr(tcusim, name)(*given, options={"backend": backend}, **keywords)
         require(library.is_own(result), True)
         require_bits(library.back(result), expected)
 
@@ -199,7 +199,7 @@ def check_bits(pairs: list[tuple[str, Library]], arch: str) -> None:
 
     for name, arrays, keywords in cases():
         dtype = arrays[0].dtype.name
-        expected = np.asarray(getattr(tcusim, name)(*arrays, arch=arch, **keywords))
+        expected = np.asarray(getattr(tcusim, name)(*arrays, options={"arch": arch}, **keywords))
         if dtype == "int8" and name.startswith("mat"):
             # On a GPU, products are int32; NumPy's are as wide as NumPy makes them.
             expected = expected.astype(np.int32)
@@ -275,9 +275,9 @@ def check_plans(pairs: list[tuple[str, Library]], arch: str) -> None:
     import tcusim
 
     x = numbers("float16", 70_000)
-    expected = np.asarray(tcusim.cumsum(x, arch=arch))
+    expected = np.asarray(tcusim.cumsum(x, options={"arch": arch}))
     for backend, library in pairs:
-        plan = tcusim.plan("cumsum", length=x.size, backend=backend)
+        plan = tcusim.plan("cumsum", length=x.size, options={"backend": backend})
         for run in (again, in_place, threads, refused):
             if (run, library.name) not in ((in_place, "jax"), (threads, "pycuda")):
                 check(
@@ -296,7 +296,7 @@ def check_read_only(backends: list[str], cupy: Library) -> None:
     interface["data"] = (interface["data"][0], True)
     frozen = SimpleNamespace(__cuda_array_interface__=interface)
     for backend in backends:
-        plan = tcusim.plan("cumsum", length=1024, backend=backend)
+        plan = tcusim.plan("cumsum", length=1024, options={"backend": backend})
         write = functools.partial(plan, x, out=frozen)
         check(f"{backend} read-only", functools.partial(require_refused, "read-only", write))
 
@@ -307,9 +307,9 @@ def check_torch(backends: list[str], torch: Library, arch: str) -> None:
 
     lib = torch.module
     x = numbers("float16", 70_000)
-    expected = np.asarray(tcusim.cumsum(x, arch=arch))
+    expected = np.asarray(tcusim.cumsum(x, options={"arch": arch}))
     for backend in backends:
-        plan = tcusim.plan("cumsum", length=x.size, backend=backend)
+        plan = tcusim.plan("cumsum", length=x.size, options={"backend": backend})
 
         def gradient(plan: Any = plan) -> None:
             a = torch.there(x).requires_grad_()
@@ -346,7 +346,7 @@ def check_torch(backends: list[str], torch: Library, arch: str) -> None:
                 out.zero_()
                 captured.replay()
                 lib.cuda.synchronize()
-                require_bits(torch.back(out), tcusim.cumsum(value, arch=arch))
+                require_bits(torch.back(out), tcusim.cumsum(value, options={"arch": arch}))
 
         check(f"{backend} torch gradient", gradient)
         check(f"{backend} torch streams", streams)
@@ -360,9 +360,9 @@ def check_cupy_streams(backends: list[str], cupy: Library, arch: str) -> None:
 
     lib = cupy.module
     x = numbers("float16", 70_000)
-    expected = np.asarray(tcusim.cumsum(x, arch=arch))
+    expected = np.asarray(tcusim.cumsum(x, options={"arch": arch}))
     for backend in backends:
-        plan = tcusim.plan("cumsum", length=x.size, backend=backend)
+        plan = tcusim.plan("cumsum", length=x.size, options={"backend": backend})
 
         def streams(plan: Any = plan) -> None:
             for _ in range(3):
@@ -422,14 +422,14 @@ x = cupy.ones(65536, cupy.float16)
 cupy.cuda.Device().synchronize()
 operation, backend = sys.argv[1:]
 segments = {"segment_size": 64} if operation.startswith("segmented") else {}
-plan = tcusim.plan(operation, length=65536, backend=backend, **segments)
+plan = tcusim.plan(operation, length=65536, options={"backend": backend}, **segments)
 times = []
 for _ in range(3):
     started = time.perf_counter()
     plan(x)
     cupy.cuda.Device().synchronize()
     times.append(1e3 * (time.perf_counter() - started))
-other = tcusim.plan("sum", length=65536, backend=backend)
+other = tcusim.plan("sum", length=65536, options={"backend": backend})
 started = time.perf_counter()
 other(x)
 cupy.cuda.Device().synchronize()
@@ -497,12 +497,14 @@ def ours(backend: str, library: Library, x: NDArray[Any]) -> Calls:
     for operation in ("sum", "cumsum", "segmented_sum"):
         size = 64 if operation.startswith("segmented") else None
         results = {"sum": (), "cumsum": x.shape}.get(operation, (x.size // 64,))
-        plan = tcusim.plan(operation, length=x.size, segment_size=size, backend=backend)
+        plan = tcusim.plan(
+            operation, length=x.size, segment_size=size, options={"backend": backend}
+        )
         function = getattr(tcusim, operation)
         given = (a,) if size is None else (a, size)
         label = f"{backend} {library.name} {operation}:"
         yield f"{label} plan(x)", functools.partial(plan, a)
-        yield f"{label} function", functools.partial(function, *given, backend=backend)
+        yield f"{label} function", functools.partial(function, *given, options={"backend": backend})
         if library.name != "jax":
             out = library.there(np.zeros(results, np.float16))
             session = getattr(launcher, "prepare")(plan.launch_plan)  # noqa: B009

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import on_gpu
 import tcusim
+from asked import asked
 from launch_plans import forget_plans
 from on_gpu import Library, arch, library_of, numbers, require_bits
 from tcusim.errors import InputError
@@ -42,7 +43,7 @@ def library(request: pytest.FixtureRequest) -> Library:
 
 
 def simulated(name: str, x: NDArray[Any], *sizes: int, **options: Any) -> Any:
-    return getattr(tcusim, name)(x, *sizes, arch=arch(), **options)
+    return getattr(tcusim, name)(x, *sizes, **asked(arch=arch(), **options))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -51,7 +52,7 @@ def test_whole_arrays(library: Library, dtype: str, length: int) -> None:
     x = numbers(dtype, length)
     a = library.there(x)
     for name in ("sum", "cumsum"):
-        result = getattr(tcusim, name)(a, backend=library.backend)
+        result = getattr(tcusim, name)(a, options={"backend": library.backend})
         assert library.is_own(result)
         require_bits(library.back(result), simulated(name, x))
 
@@ -61,11 +62,11 @@ def test_whole_arrays(library: Library, dtype: str, length: int) -> None:
 def test_segments(library: Library, dtype: str, size: int) -> None:
     x = numbers(dtype, 70_001)
     a = library.there(x)
-    result = tcusim.segmented_sum(a, size, backend=library.backend)
+    result = tcusim.segmented_sum(a, size, options={"backend": library.backend})
     require_bits(library.back(result), simulated("segmented_sum", x, size))
     for exclusive in (False, True):
         options: dict[str, Any] = {"exclusive": exclusive, "reverse": not exclusive}
-        scan = tcusim.segmented_cumsum(a, size, backend=library.backend, **options)
+        scan = tcusim.segmented_cumsum(a, size, **asked(backend=library.backend, **options))
         require_bits(library.back(scan), simulated("segmented_cumsum", x, size, **options))
 
 
@@ -78,12 +79,12 @@ def test_axes(library: Library, axis: int | None) -> None:
             tcusim.sum(a, axis=axis)
         return
     for name in ("sum", "cumsum"):
-        result = getattr(tcusim, name)(a, axis=axis, backend=library.backend)
+        result = getattr(tcusim, name)(a, axis=axis, options={"backend": library.backend})
         require_bits(library.back(result), simulated(name, x, axis=axis))
     if axis is not None:
-        result = tcusim.segmented_sum(a, 2, axis=axis, backend=library.backend)
+        result = tcusim.segmented_sum(a, 2, axis=axis, options={"backend": library.backend})
         require_bits(library.back(result), simulated("segmented_sum", x, 2, axis=axis))
-    keep = tcusim.sum(a, axis=axis, keepdims=True, backend=library.backend)
+    keep = tcusim.sum(a, axis=axis, keepdims=True, options={"backend": library.backend})
     require_bits(library.back(keep), simulated("sum", x, axis=axis, keepdims=True))
 
 
@@ -94,7 +95,7 @@ def test_results_of_other_types(library: Library, given: str, dtype: str) -> Non
     numbers(dtype)
     if library.name == "pycuda" and given != dtype and "float64" in (given, dtype):
         pytest.skip("PyCUDA's arrays are not cast")
-    result = tcusim.cumsum(library.there(x), dtype=dtype, backend=library.backend)
+    result = tcusim.cumsum(library.there(x), dtype=dtype, options={"backend": library.backend})
     require_bits(library.back(result), simulated("cumsum", x, dtype=dtype))
 
 
@@ -105,7 +106,9 @@ def test_in_place(library: Library, dtype: str, size: int, reverse: bool) -> Non
     x = numbers(dtype, 100_003)
     expected = simulated("segmented_cumsum", x, size, reverse=reverse)
     a = library.there(x)
-    result = tcusim.segmented_cumsum(a, size, reverse=reverse, out=a, backend=library.backend)
+    result = tcusim.segmented_cumsum(
+        a, size, reverse=reverse, out=a, options={"backend": library.backend}
+    )
     assert result is a
     require_bits(library.back(a), expected)
 
@@ -122,12 +125,12 @@ def test_scans_with_an_initial_zero(
     options: dict[str, Any] = {"axis": -1, "reverse": reverse, "include_initial": True}
     expected = simulated("cumsum", x, **options)
     a = library.there(x)
-    result = tcusim.cumsum(a, backend=library.backend, **options)
+    result = tcusim.cumsum(a, **asked(backend=library.backend, **options))
     assert library.is_own(result)
     require_bits(library.back(result), expected)
     poison = np.full(expected.shape, np.nan if dtype != "int8" else -1, expected.dtype)
     out = library.there(poison)
-    assert tcusim.cumsum(a, out=out, backend=library.backend, **options) is out
+    assert tcusim.cumsum(a, out=out, **asked(backend=library.backend, **options)) is out
     require_bits(library.back(out), expected)
 
 
@@ -139,7 +142,7 @@ def test_an_initial_zero_along_any_axis(library: Library, axis: int | None) -> N
     for reverse, dtype in ((False, None), (True, "float32")):
         options: dict[str, Any] = {"axis": axis, "reverse": reverse, "dtype": dtype}
         options["include_initial"] = True
-        result = tcusim.cumsum(library.there(x), backend=library.backend, **options)
+        result = tcusim.cumsum(library.there(x), **asked(backend=library.backend, **options))
         require_bits(library.back(result), simulated("cumsum", x, **options))
 
 
@@ -148,12 +151,12 @@ def test_an_out_with_an_initial_zero_that_does_not_go(library: Library) -> None:
     options: dict[str, Any] = {"include_initial": True, "backend": library.backend}
     for out in (both[:513], both[1:514], both[511:1024]):
         with pytest.raises(InputError, match="out overlaps a in memory"):
-            tcusim.cumsum(both[:512], out=out, **options)
+            tcusim.cumsum(both[:512], out=out, **asked(**options))
     with pytest.raises(InputError, match=r"out must be an array of float16, shape \(513,\); got"):
-        tcusim.cumsum(both[:512], out=both[512:1024], **options)
+        tcusim.cumsum(both[:512], out=both[512:1024], **asked(**options))
     # A result that begins anywhere, and whose neighbours stay as they are.
     before = library.back(both)
-    tcusim.cumsum(both[:512], out=both[513:1026], **options)
+    tcusim.cumsum(both[:512], out=both[513:1026], **asked(**options))
     after = library.back(both)
     require_bits(after[513:1026], simulated("cumsum", before[:512], include_initial=True))
     require_bits(after[:513], before[:513])
@@ -173,13 +176,13 @@ def test_an_initial_zero_on_other_streams(library: Library) -> None:
     for _ in range(10):
         # The result is read on the stream that was named, without waiting for anything else.
         with torch.cuda.stream(current):
-            result = tcusim.cumsum(a, stream=given, **options)
+            result = tcusim.cumsum(a, **asked(stream=given, **options))
         with torch.cuda.stream(given):
             copy = result.clone()
         given.synchronize()
         require_bits(library.back(copy), expected)
         with torch.cuda.stream(current):
-            result = tcusim.cumsum(a, **options) + 0
+            result = tcusim.cumsum(a, **asked(**options)) + 0
         current.synchronize()
         require_bits(library.back(result), expected)
 
@@ -187,13 +190,15 @@ def test_an_initial_zero_on_other_streams(library: Library) -> None:
 def test_out(library: Library) -> None:
     x = numbers("float16", 7, 500)
     a, out = library.there(x), library.there(np.zeros(7, np.float32))
-    assert tcusim.sum(a, axis=1, dtype="float32", out=out, backend=library.backend) is out
+    assert (
+        tcusim.sum(a, axis=1, dtype="float32", out=out, options={"backend": library.backend}) is out
+    )
     require_bits(library.back(out), simulated("sum", x, axis=1, dtype="float32"))
     with pytest.raises(InputError, match=r"out must be an array of float16, shape \(7,\); got"):
-        tcusim.sum(a, axis=1, out=out, backend=library.backend)
+        tcusim.sum(a, axis=1, out=out, options={"backend": library.backend})
     both = library.there(numbers("float16", 1000))
     with pytest.raises(InputError, match="out overlaps a in memory"):
-        tcusim.cumsum(both[:512], out=both[256:768], backend=library.backend)
+        tcusim.cumsum(both[:512], out=both[256:768], options={"backend": library.backend})
 
 
 def test_arrays_that_do_not_lie_in_order(library: Library) -> None:
@@ -208,7 +213,7 @@ def test_arrays_that_do_not_lie_in_order(library: Library) -> None:
         lambda y: y[3, 1:],
     )
     for view in views:
-        result = tcusim.cumsum(view(a), axis=-1, backend=library.backend)
+        result = tcusim.cumsum(view(a), axis=-1, options={"backend": library.backend})
         require_bits(library.back(result), simulated("cumsum", view(x), axis=-1))
 
 
@@ -217,9 +222,9 @@ def test_nothing(library: Library) -> None:
     for axis in (1,) if library.name == "pycuda" else (0, 1):
         shape = (3, 0) if axis else (0, 3)
         a = library.there(np.zeros(shape, np.float16))
-        total = tcusim.sum(a, axis=axis, backend=library.backend)
+        total = tcusim.sum(a, axis=axis, options={"backend": library.backend})
         require_bits(library.back(total), np.zeros(3, "f2"))
-        scan = tcusim.cumsum(a, axis=axis, backend=library.backend)
+        scan = tcusim.cumsum(a, axis=axis, options={"backend": library.backend})
         assert tuple(scan.shape) == shape
 
 
@@ -231,11 +236,11 @@ def test_bfloat16_of_torch(library: Library) -> None:
     x = np.random.default_rng(0).standard_normal(5000).astype(np.float32)
     a = torch.from_numpy(x).cuda().to(torch.bfloat16)
     narrow = x.astype(ml_dtypes.bfloat16)
-    result = tcusim.cumsum(a, backend=library.backend)
+    result = tcusim.cumsum(a, options={"backend": library.backend})
     assert result.dtype == torch.bfloat16
     bits = result.view(torch.int16).cpu().numpy().view(np.uint16)
     np.testing.assert_array_equal(bits, simulated("cumsum", narrow).view(np.uint16))
-    wide = tcusim.sum(a, dtype=torch.float32, backend=library.backend)
+    wide = tcusim.sum(a, dtype=torch.float32, options={"backend": library.backend})
     assert float(wide) == float(simulated("sum", narrow, dtype="float32"))
 
 
@@ -262,7 +267,9 @@ def test_a_plan_on_streams_of_several_threads(library: Library) -> None:
     if library.name != "torch":
         pytest.skip("torch makes streams for every launcher")
     torch = importlib.import_module("torch")
-    plan = tcusim.plan("cumsum", length=200_000, result="float32", backend=library.backend)
+    plan = tcusim.plan(
+        "cumsum", length=200_000, result="float32", options={"backend": library.backend}
+    )
     data = [np.roll(numbers("float16", 200_000), shift) for shift in range(4)]
     expected = [simulated("cumsum", x, dtype="float32") for x in data]
 
@@ -284,4 +291,4 @@ def test_a_plan_for_another_gpu_is_refused(library: Library) -> None:
     other = "volta" if arch() != "volta" else "ampere"
     a = library.there(numbers("float16", 100))
     with pytest.raises(InputError, match=f"arch='{other}', but GPU {on_gpu.GPU or 0} is an "):
-        tcusim.sum(a, arch=other, backend=library.backend)
+        tcusim.sum(a, options={"arch": other, "backend": library.backend})

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from asked import asked
 from tcusim_cuda import CUDA, CUPY, arch_name, device_sm
 
 pytestmark = pytest.mark.gpu(min_sm=70)
@@ -60,7 +61,7 @@ def simulated(name: str, x: Array, **options: Any) -> bytes:
     arch = arch_name(device_sm())
     if arch is None:
         pytest.skip(f"no unit has the numerics of sm_{device_sm()}")
-    return bits(getattr(tcusim, name)(x, arch=arch, **options))
+    return bits(getattr(tcusim, name)(x, **asked(arch=arch, **options)))
 
 
 def expected(x: Array, order: dict[str, Any]) -> tuple[bytes, bytes]:
@@ -162,7 +163,7 @@ def test_all_strategies_have_the_same_bits(there: Any) -> None:
     for operation in ("segmented_sum", "segmented_cumsum"):
         given: dict[str, Any] = {"length": x.size, "segment_size": size}
         results = [
-            back(tcusim.plan(operation, strategy=name, **given)(a))
+            back(tcusim.plan(operation, **asked(strategy=name, **given))(a))
             for name in ("panels", "single_pass")
         ]
         assert bits(results[0]) == bits(results[1])
@@ -197,10 +198,12 @@ def test_exact_bits_are_those_of_numpy_arrays(
         # On Volta, whose float16 products have nothing in common with float64.
         given: dict[str, Any] = {"bits": "exact", "dtype": result, "arch": "volta"}
         own: dict[str, Any] = {"bits": "exact", "dtype": result}
-        assert bits(back(tcusim.sum(a, axis=1, **own))) == bits(tcusim.sum(x, axis=1, **given))
-        scan = tcusim.cumsum(x, axis=1, **given, **order)
-        assert bits(back(tcusim.cumsum(a, axis=1, **own, **order))) == bits(scan)
+        assert bits(back(tcusim.sum(a, axis=1, **asked(**own)))) == bits(
+            tcusim.sum(x, axis=1, **asked(**given))
+        )
+        scan = tcusim.cumsum(x, axis=1, **asked(**given), **order)
+        assert bits(back(tcusim.cumsum(a, axis=1, **asked(**own), **order))) == bits(scan)
     edges = [0, 9, 9, length // 2, length]
-    sums = tcusim.segmented_sum(x[1], offsets=edges, bits="exact", dtype="float32")
-    found = tcusim.segmented_sum(a[1], offsets=edges, bits="exact", dtype="float32")
+    sums = tcusim.segmented_sum(x[1], offsets=edges, options={"bits": "exact"}, dtype="float32")
+    found = tcusim.segmented_sum(a[1], offsets=edges, options={"bits": "exact"}, dtype="float32")
     assert bits(back(found)) == bits(sums)

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from asked import asked
 from tcusim.backends import native_arch, why_unavailable
 from tcusim_cuda import CUDA, CUPY, PYCUDA
 from tcusim_cuda.launch import Launcher
@@ -84,8 +85,8 @@ def array(dtype: str, shape: Any, rng: np.random.Generator) -> NDArray[Any]:
 def assert_agree(backend: Launcher, function: str, *given: Any, **keywords: Any) -> None:
     """Call a function on the simulator, as this GPU computes, and on the backend; compare bits."""
     call = getattr(tcusim, function)
-    expected = np.asarray(call(*given, arch=native_arch(backend), **keywords))
-    result = np.asarray(call(*given, backend=backend.name, **keywords))
+    expected = np.asarray(call(*given, **asked(arch=native_arch(backend), **keywords)))
+    result = np.asarray(call(*given, **asked(backend=backend.name, **keywords)))
     assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
     assert result.tobytes() == expected.tobytes()
 

@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from asked import asked
 from on_gpu import Library, arch, library_of, numbers, require_bits
 
 pytestmark = pytest.mark.gpu(min_sm=70)
@@ -23,11 +24,11 @@ LENGTH = 300_001
 # Segments of one size, of which a warp has several or many a warp; a whole array, of which blocks
 # share status words that nobody clears between launches; and several launches with memory between.
 CALLS: dict[str, Callable[..., Any]] = {
-    "segmented_sum 16": lambda a, **o: tcusim.segmented_sum(a, 16, **o),
-    "segmented_cumsum 1000": lambda a, **o: tcusim.segmented_cumsum(a, 1000, **o),
-    "sum": lambda a, **o: tcusim.sum(a, **o),
-    "cumsum": lambda a, **o: tcusim.cumsum(a, **o),
-    "exact cumsum": lambda a, **o: tcusim.cumsum(a, bits="exact", **o),
+    "segmented_sum 16": lambda a, **o: tcusim.segmented_sum(a, 16, **asked(**o)),
+    "segmented_cumsum 1000": lambda a, **o: tcusim.segmented_cumsum(a, 1000, **asked(**o)),
+    "sum": lambda a, **o: tcusim.sum(a, **asked(**o)),
+    "cumsum": lambda a, **o: tcusim.cumsum(a, **asked(**o)),
+    "exact cumsum": lambda a, **o: tcusim.cumsum(a, **asked(bits="exact", **o)),
 }
 
 
@@ -110,7 +111,9 @@ def test_a_call_in_a_graph(library: Library, name: str) -> None:
 
 def test_twenty_calls_in_a_graph(library: Library) -> None:
     """One plan on several arrays: each call goes on from the status words that others left."""
-    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", backend=library.backend)
+    plan = tcusim.plan(
+        "cumsum", length=LENGTH, dtype="float16", options={"backend": library.backend}
+    )
     arrays = [library.there(data(0)) for _ in range(4)]
     outs = [plan(a) for a in arrays]
 
@@ -124,13 +127,15 @@ def test_twenty_calls_in_a_graph(library: Library) -> None:
         overwrite(library, a, data(seed))
     replay()
     for seed, out in enumerate(outs):
-        require_bits(library.back(out), tcusim.cumsum(data(seed), arch=arch()))
+        require_bits(library.back(out), tcusim.cumsum(data(seed), options={"arch": arch()}))
 
 
 @pytest.mark.parametrize("operation", ["sum", "cumsum"])
 def test_a_graph_between_calls_on_its_stream(library: Library, operation: str) -> None:
     """One plan in both: each goes on from the status words that the other left."""
-    plan = tcusim.plan(operation, length=LENGTH, dtype="float16", backend=library.backend)
+    plan = tcusim.plan(
+        operation, length=LENGTH, dtype="float16", options={"backend": library.backend}
+    )
     a, b = library.there(data(0)), library.there(data(1))
     out, other = plan(a), plan(b)
     replay = captured(library, lambda: plan(a, out=out))
@@ -139,17 +144,19 @@ def test_a_graph_between_calls_on_its_stream(library: Library, operation: str) -
         overwrite(library, b, data(seed + 3))
         replay(lambda: plan(b, out=other))
         for result, used in ((out, seed), (other, seed + 3)):
-            expected = getattr(tcusim, operation)(data(used), arch=arch())
+            expected = getattr(tcusim, operation)(data(used), options={"arch": arch()})
             require_bits(library.back(result), expected)
 
 
 def test_a_graph_beside_calls_on_another_stream(library: Library) -> None:
     """One plan in both: each stream has memory of its own between launches."""
-    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", backend=library.backend)
+    plan = tcusim.plan(
+        "cumsum", length=LENGTH, dtype="float16", options={"backend": library.backend}
+    )
     a, b = library.there(data(0)), library.there(data(1))
     out = plan(a)
     replay = captured(library, lambda: plan(a, out=out))
-    expected = [tcusim.cumsum(data(seed), arch=arch()) for seed in (0, 1)]
+    expected = [tcusim.cumsum(data(seed), options={"arch": arch()}) for seed in (0, 1)]
     for _ in range(20):
         other = plan(b)
         replay()

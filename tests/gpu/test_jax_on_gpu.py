@@ -12,6 +12,7 @@ import pytest
 
 import on_gpu
 import tcusim
+from asked import asked
 from on_gpu import arch, imported, require_bits
 from tcusim.arrays.dtypes import numpy_type
 
@@ -21,23 +22,23 @@ OFFSETS = (0, 3, 3, 500, 4096)
 IDS = np.repeat(np.arange(4), np.diff(OFFSETS))
 # Of rows (B, 4096): with tcusim.jax, and with tcusim.
 CALLS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
-    "sum": (lambda t, x: t.sum(x, 1), lambda x, k: tcusim.sum(x, axis=1, **k)),
-    "sum of all": (lambda t, x: t.sum(x), lambda x, k: tcusim.sum(x, **k)),
+    "sum": (lambda t, x: t.sum(x, 1), lambda x, k: tcusim.sum(x, axis=1, **asked(**k))),
+    "sum of all": (lambda t, x: t.sum(x), lambda x, k: tcusim.sum(x, **asked(**k))),
     "cumsum": (
         lambda t, x: t.cumsum(x, 1, reverse=True),
-        lambda x, k: tcusim.cumsum(x, axis=1, reverse=True, **k),
+        lambda x, k: tcusim.cumsum(x, axis=1, reverse=True, **asked(**k)),
     ),
     "cumsum down": (
         lambda t, x: t.cumsum(x, 0, exclusive=True),
-        lambda x, k: tcusim.cumsum(x, axis=0, exclusive=True, **k),
+        lambda x, k: tcusim.cumsum(x, axis=0, exclusive=True, **asked(**k)),
     ),
     "segment_sum": (
         lambda t, x: t.segment_sum(x.T, IDS, 4, indices_are_sorted=True),
-        lambda x, k: tcusim.segmented_sum(x, offsets=OFFSETS, axis=1, **k).T,
+        lambda x, k: tcusim.segmented_sum(x, offsets=OFFSETS, axis=1, **asked(**k)).T,
     ),
     "matmul": (
         lambda t, x: t.matmul(x[:, :500], x[:24, :500].T),
-        lambda x, k: tcusim.matmul(x[:, :500], x[:24, :500].T, **k),
+        lambda x, k: tcusim.matmul(x[:, :500], x[:24, :500].T, **asked(**k)),
     ),
 }
 DTYPES = ("float16", "bfloat16", "float32")
@@ -128,9 +129,9 @@ def test_a_loop_within_a_function(jax: Any, tj: Any) -> None:
     for seed in (50, 51, 52):
         x = rows("float32", seed, 3000)
         total, scans = loop(jax.device_put(x))
-        same(scans, tcusim.cumsum(x + np.float32(1), axis=1, arch=arch()))
+        same(scans, tcusim.cumsum(x + np.float32(1), axis=1, options={"arch": arch()}))
         expected = np.float32(0)
-        for one in tcusim.sum(x * np.float32(2), axis=1, arch=arch()):
+        for one in tcusim.sum(x * np.float32(2), axis=1, options={"arch": arch()}):
             expected = np.float32(expected + one)
         same(total, expected)
 
@@ -139,8 +140,8 @@ def test_many_calls_between_operations_of_xla(jax: Any, tj: Any) -> None:
     """What XLA computes before and after is ordered with the launches."""
     x = rows("float32", 300, 4096)
     function = jax.jit(lambda a: tj.cumsum(a * 2, 1) - tj.sum(a + 1, 1)[:, None])
-    expected = tcusim.cumsum(x * np.float32(2), axis=1, arch=arch())
-    expected = expected - tcusim.sum(x + np.float32(1), axis=1, arch=arch())[:, None]
+    expected = tcusim.cumsum(x * np.float32(2), axis=1, options={"arch": arch()})
+    expected = expected - tcusim.sum(x + np.float32(1), axis=1, options={"arch": arch()})[:, None]
     results = []
     for _ in range(30):
         there = jax.device_put(x)
@@ -156,7 +157,7 @@ def test_several_threads(jax: Any, tj: Any) -> None:
     with ThreadPoolExecutor(6) as pool:
         results = list(pool.map(lambda x: function(jax.device_put(x)), arrays))
     for x, result in zip(arrays, results, strict=True):
-        same(result, tcusim.cumsum(x, axis=1, arch=arch()))
+        same(result, tcusim.cumsum(x, axis=1, options={"arch": arch()}))
 
 
 def test_an_error_is_one_of_jax(jax: Any, tj: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,13 +170,16 @@ def test_an_error_is_one_of_jax(jax: Any, tj: Any, monkeypatch: pytest.MonkeyPat
         patch.setattr(operations, "_parsed", lambda text: nothing["what"])
         with pytest.raises(Exception, match=r"tcusim\.jax: KeyError: 'what'"):
             jax.block_until_ready(function(jax.device_put(x)))
-    same(function(jax.device_put(x)), tcusim.sum(x, axis=1, arch=arch()))
+    same(function(jax.device_put(x)), tcusim.sum(x, axis=1, options={"arch": arch()}))
 
 
 def test_what_this_gpu_computes_otherwise(jax: Any, tj: Any) -> None:
     x = rows("float16", 3, 500)
     there = jax.device_put(x)
-    same(tj.sum(there, 1, arch="volta"), tcusim.sum(x, axis=1, arch="volta"))
+    same(
+        tj.sum(there, 1, options={"arch": "volta"}),
+        tcusim.sum(x, axis=1, options={"arch": "volta"}),
+    )
     numbers = np.arange(50, dtype=np.int16)
     assert tj.sum(jax.device_put(numbers)).tolist() == 1225
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from asked import asked
 from on_gpu import Library, arch, library_of, numbers, require_bits
 from tcusim.arrays.offsets import _facts_of as facts_of
 from tcusim.backends import get_backend
@@ -49,27 +51,31 @@ def test_offsets(library: Library, dtype: str, giant: int) -> None:
     x = numbers(dtype, int(edges[-1]))
     a, offsets = library.there(x), library.there(edges)
     simulated: dict[str, Any] = {"offsets": edges, "arch": arch()}
-    total = tcusim.segmented_sum(a, offsets=offsets, backend=library.backend)
-    library.require_bits(total, tcusim.segmented_sum(x, **simulated))
+    total = tcusim.segmented_sum(a, offsets=offsets, options={"backend": library.backend})
+    library.require_bits(total, tcusim.segmented_sum(x, **asked(**simulated)))
     for exclusive in (False, True):
         order: dict[str, Any] = {"exclusive": exclusive, "reverse": not exclusive}
-        scan = tcusim.segmented_cumsum(a, offsets=edges, backend=library.backend, **order)
-        library.require_bits(scan, tcusim.segmented_cumsum(x, **simulated, **order))
+        scan = tcusim.segmented_cumsum(
+            a, offsets=edges, options={"backend": library.backend}, **order
+        )
+        library.require_bits(scan, tcusim.segmented_cumsum(x, **asked(**simulated), **order))
 
 
 def test_offsets_of_int32_and_of_several_rows(library: Library) -> None:
     edges = drawn(1, 3000)
     x = numbers("float16", 3, int(edges[-1]))
-    expected = tcusim.segmented_sum(x, offsets=edges, arch=arch())
+    expected = tcusim.segmented_sum(x, offsets=edges, options={"arch": arch()})
     a, narrow = library.there(x), library.there(edges.astype(np.int32))
-    library.require_bits(tcusim.segmented_sum(a, offsets=narrow, backend=library.backend), expected)
+    library.require_bits(
+        tcusim.segmented_sum(a, offsets=narrow, options={"backend": library.backend}), expected
+    )
     row = library.there(x[0])
     if library.name == "pycuda":
         with pytest.raises(InputError, match="GPUArray of int32, which tcusim cannot copy as it n"):
-            tcusim.segmented_sum(row, offsets=narrow, backend=library.backend)
+            tcusim.segmented_sum(row, offsets=narrow, options={"backend": library.backend})
         return
     library.require_bits(
-        tcusim.segmented_sum(row, offsets=narrow, backend=library.backend), expected[0]
+        tcusim.segmented_sum(row, offsets=narrow, options={"backend": library.backend}), expected[0]
     )
 
 
@@ -81,10 +87,12 @@ def test_initial_values_and_ids(library: Library, dtype: str) -> None:
     values = np.arange(edges.size - 1).astype(sums)
     ids = np.repeat(np.arange(values.size), np.diff(edges))
     simulated: dict[str, Any] = {"arch": arch()}
-    expected = tcusim.segmented_cumsum(x, offsets=edges, initial=values, **simulated)
+    expected = tcusim.segmented_cumsum(x, offsets=edges, initial=values, **asked(**simulated))
     by_ids: dict[str, Any] = {"segment_ids": library.there(ids), "num_segments": values.size}
     a, initial = library.there(x), library.there(values)
-    scan = tcusim.segmented_cumsum(a, initial=initial, backend=library.backend, **by_ids)
+    scan = tcusim.segmented_cumsum(
+        a, initial=initial, options={"backend": library.backend}, **by_ids
+    )
     library.require_bits(scan, expected)
 
 
@@ -94,9 +102,9 @@ def test_int64_sums_of_int8(library: Library, length: int) -> None:
     x[::5] = 127
     a = library.there(x)
     keywords: dict[str, Any] = {"dtype": "int64", "backend": library.backend}
-    library.require_bits(tcusim.sum(a, **keywords), x.sum(dtype=np.int64))
-    library.require_bits(tcusim.cumsum(a, **keywords), x.cumsum(dtype=np.int64))
-    scan = tcusim.segmented_cumsum(a, offsets=[0, 5, length], initial=2**40, **keywords)
+    library.require_bits(tcusim.sum(a, **asked(**keywords)), x.sum(dtype=np.int64))
+    library.require_bits(tcusim.cumsum(a, **asked(**keywords)), x.cumsum(dtype=np.int64))
+    scan = tcusim.segmented_cumsum(a, offsets=[0, 5, length], initial=2**40, **asked(**keywords))
     expected = np.concatenate([x[:5].cumsum(dtype=np.int64), x[5:].cumsum(dtype=np.int64)]) + 2**40
     library.require_bits(scan, expected)
 
@@ -104,8 +112,10 @@ def test_int64_sums_of_int8(library: Library, length: int) -> None:
 @pytest.mark.parametrize("length", [20, 1000, 2**22 + 5000])
 def test_a_scan_begins_with_an_initial_value(library: Library, length: int) -> None:
     x = numbers("float16", length) / np.float16(32)
-    expected = tcusim.cumsum(x, initial=0.3, reverse=True, arch=arch())
-    scan = tcusim.cumsum(library.there(x), initial=0.3, reverse=True, backend=library.backend)
+    expected = tcusim.cumsum(x, initial=0.3, reverse=True, options={"arch": arch()})
+    scan = tcusim.cumsum(
+        library.there(x), initial=0.3, reverse=True, options={"backend": library.backend}
+    )
     library.require_bits(scan, expected)
 
 
@@ -120,9 +130,11 @@ def test_segments_of_one_size_begin_with_initial_values(
     sums = {"float64": "float64", "int8": "int64"}.get(dtype, "float32")
     a, options = library.there(x), dict[str, Any](backend=library.backend, reverse=reverse)
     for values in (np.array([100, -3], sums), np.array([-7, 9], sums)):
-        expected = tcusim.segmented_cumsum(x, size, initial=values, reverse=reverse, arch=arch())
+        expected = tcusim.segmented_cumsum(
+            x, size, initial=values, reverse=reverse, options={"arch": arch()}
+        )
         for initial in (values, library.there(values)):
-            scan = tcusim.segmented_cumsum(a, size, initial=initial, **options)
+            scan = tcusim.segmented_cumsum(a, size, initial=initial, **asked(**options))
             library.require_bits(scan, expected)
 
 
@@ -130,18 +142,21 @@ def test_unchecked_offsets_and_plans(library: Library) -> None:
     edges = drawn(2, 90_000)
     x = numbers("float16", int(edges[-1]))
     plan = tcusim.plan(
-        "segmented_cumsum", length=x.size, segments=edges.size - 1, backend=library.backend
+        "segmented_cumsum",
+        length=x.size,
+        segments=edges.size - 1,
+        options={"backend": library.backend},
     )
-    expected = tcusim.plan("segmented_cumsum", length=x.size, segments=edges.size - 1, arch=arch())(
-        x, offsets=edges
-    )
+    expected = tcusim.plan(
+        "segmented_cumsum", length=x.size, segments=edges.size - 1, options={"arch": arch()}
+    )(x, offsets=edges)
     a, offsets = library.there(x), library.there(edges)
     out = library.there(np.zeros_like(x))
     for check in (True, False):
         assert plan(a, out, offsets=offsets, check_offsets=check) is out
         library.require_bits(out, expected)
     result = tcusim.segmented_cumsum(
-        a, offsets=offsets, check_offsets=False, backend=library.backend
+        a, offsets=offsets, check_offsets=False, options={"backend": library.backend}
     )
     library.require_bits(result, expected)
 
@@ -153,13 +168,15 @@ def test_bad_offsets_are_refused_or_do_no_harm(library: Library) -> None:
     for edges in ([0, 9, 3, 5000], [1, 5000], [0, 5001], [-5, 5000]):
         bad = library.there(np.array(edges))
         with pytest.raises(InputError, match="offsets must"):
-            tcusim.segmented_sum(a, offsets=bad, backend=library.backend)
+            tcusim.segmented_sum(a, offsets=bad, options={"backend": library.backend})
     for _ in range(5):
         bad = library.there(rng.integers(-(10**12), 10**12, 100))
         for function in (tcusim.segmented_sum, tcusim.segmented_cumsum):
-            function(a, offsets=bad, check_offsets=False, backend=library.backend)
+            function(a, offsets=bad, check_offsets=False, options={"backend": library.backend})
     # An access outside the arrays would have ended the context.
-    library.require_bits(tcusim.sum(a, backend=library.backend), tcusim.sum(x, arch=arch()))
+    library.require_bits(
+        tcusim.sum(a, options={"backend": library.backend}), tcusim.sum(x, options={"arch": arch()})
+    )
 
 
 # --- Checked where they are -----------------------------------------------------------------------
@@ -189,7 +206,8 @@ def test_bad_offsets_have_the_messages_of_numpy(library: Library, name: str, dty
     a, bad = library.there(x), library.there(edges)
     expected = message_of(lambda: tcusim.segmented_sum(x, offsets=edges))
     for function in (tcusim.segmented_sum, tcusim.segmented_cumsum):
-        said = message_of(lambda f=function: f(a, offsets=bad, backend=library.backend))  # type: ignore[misc]
+        on_device: Any = {"offsets": bad, "options": {"backend": library.backend}}
+        said = message_of(partial(function, a, **on_device))
         assert said == expected
     short = tcusim.plan("segmented_sum", length=LENGTH, segments=2, longest=64)
     edges = np.array([0, 4000, LENGTH])
@@ -214,9 +232,9 @@ def test_bad_ids_have_the_messages_of_numpy(
     x, ids = numbers("float16", LENGTH), (np.arange(LENGTH) // 100).astype(dtype)
     ids[change[0]] = change[1]
     a, bad = library.there(x), library.there(ids)
-    expected = message_of(lambda: tcusim.segmented_sum(x, segment_ids=ids, **keywords))
+    expected = message_of(lambda: tcusim.segmented_sum(x, segment_ids=ids, **asked(**keywords)))
     there: dict[str, Any] = {**keywords, "segment_ids": bad, "backend": library.backend}
-    assert message_of(lambda: tcusim.segmented_sum(a, **there)) == expected
+    assert message_of(lambda: tcusim.segmented_sum(a, **asked(**there))) == expected
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
@@ -262,12 +280,14 @@ def test_no_offsets_are_copied_back(library: Library, monkeypatch: pytest.Monkey
     edges = drawn(6, 3000)
     ids = np.repeat(np.arange(edges.size - 1), np.diff(edges))
     x = numbers("float16", 3, int(edges[-1]))
-    expected = tcusim.segmented_sum(x, offsets=edges, arch=arch())
+    expected = tcusim.segmented_sum(x, offsets=edges, options={"arch": arch()})
     by_ids = {"segment_ids": library.there(ids), "num_segments": edges.size - 1}
     for given in ({"offsets": library.there(edges)}, by_ids):
         keywords: dict[str, Any] = {**given, "backend": library.backend}
-        library.require_bits(tcusim.segmented_sum(library.there(x), **keywords), expected)
-        library.require_bits(tcusim.segmented_sum(library.there(x[0]), **keywords), expected[0])
+        library.require_bits(tcusim.segmented_sum(library.there(x), **asked(**keywords)), expected)
+        library.require_bits(
+            tcusim.segmented_sum(library.there(x[0]), **asked(**keywords)), expected[0]
+        )
 
 
 def test_offsets_with_gaps_and_out_of_place(library: Library) -> None:
@@ -275,12 +295,12 @@ def test_offsets_with_gaps_and_out_of_place(library: Library) -> None:
         pytest.skip("PyCUDA's arrays are not copied into order")
     edges = drawn(7, 3000)
     x = numbers("float16", int(edges[-1]))
-    expected = tcusim.segmented_sum(x, offsets=edges, arch=arch())
+    expected = tcusim.segmented_sum(x, offsets=edges, options={"arch": arch()})
     a = library.there(x)
     spread = library.there(np.repeat(edges, 2))[::2]
     shifted = library.there(np.append(-1, edges))[1:]
     for offsets in (spread, shifted):
-        result = tcusim.segmented_sum(a, offsets=offsets, backend=library.backend)
+        result = tcusim.segmented_sum(a, offsets=offsets, options={"backend": library.backend})
         library.require_bits(result, expected)
 
 
@@ -291,7 +311,7 @@ def test_offsets_that_are_being_written(library: Library) -> None:
     torch = importlib.import_module("torch")
     edges = drawn(8, 3000)
     x = numbers("float16", int(edges[-1]))
-    expected = tcusim.segmented_sum(x, offsets=edges, arch=arch())
+    expected = tcusim.segmented_sum(x, offsets=edges, options={"arch": arch()})
     a, right = library.there(x), library.there(edges)
     with torch.cuda.stream(torch.cuda.Stream()):
         torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
@@ -299,7 +319,7 @@ def test_offsets_that_are_being_written(library: Library) -> None:
             offsets = torch.zeros_like(right)
             torch.cuda._sleep(20_000_000)
             offsets.copy_(right)
-            result = tcusim.segmented_sum(a, offsets=offsets, backend=library.backend)
+            result = tcusim.segmented_sum(a, offsets=offsets, options={"backend": library.backend})
             library.require_bits(result, expected)
 
 
@@ -313,7 +333,11 @@ def test_offsets_in_a_graph(library: Library) -> None:
     ids = library.there(np.repeat(np.arange(edges.size - 1), np.diff(edges)))
     longest, segments = int(np.diff(edges).max()), edges.size - 1
     plan = tcusim.plan(
-        "segmented_sum", length=x.size, segments=segments, longest=longest, backend=library.backend
+        "segmented_sum",
+        length=x.size,
+        segments=segments,
+        longest=longest,
+        options={"backend": library.backend},
     )
     out, side = torch.zeros(segments, dtype=torch.float16, device="cuda"), torch.cuda.Stream()
     with torch.cuda.stream(side):
@@ -347,11 +371,11 @@ def test_offsets_in_a_graph(library: Library) -> None:
 def test_outs_that_overlap(library: Library) -> None:
     a = library.there(numbers("int8", 64))
     with pytest.raises(InputError, match="out must be an array of int64"):
-        tcusim.segmented_cumsum(a, offsets=[0, 64], out=a, backend=library.backend)
+        tcusim.segmented_cumsum(a, offsets=[0, 64], out=a, options={"backend": library.backend})
     square = library.there(numbers("float16", 64, 64))
     with pytest.raises(InputError, match="out overlaps b in memory"):
         tcusim.matmul(library.there(numbers("float16", 64, 64)), square, out=square,
-                      backend=library.backend)  # fmt: skip
+                      options={"backend": library.backend})  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -361,12 +385,12 @@ def test_scans_by_offsets_in_place(library: Library, dtype: str, giant: int) -> 
     x = numbers(dtype, int(edges[-1]))
     for exclusive in (False, True):
         order: dict[str, Any] = {"exclusive": exclusive, "reverse": exclusive}
-        expected = tcusim.segmented_cumsum(x, offsets=edges, arch=arch(), **order)
+        expected = tcusim.segmented_cumsum(x, offsets=edges, options={"arch": arch()}, **order)
         # A warp that read what another has written would show in one of several runs.
         for _ in range(5):
             a = library.there(x)
             result = tcusim.segmented_cumsum(
-                a, offsets=edges, out=a, backend=library.backend, **order
+                a, offsets=edges, out=a, options={"backend": library.backend}, **order
             )
             assert result is a
             library.require_bits(a, expected)
@@ -377,10 +401,12 @@ def test_unchecked_offsets_in_place(library: Library) -> None:
     x = numbers("float16", int(edges[-1]))
     a, offsets = library.there(x), library.there(edges)
     apart = tcusim.segmented_cumsum(
-        a, offsets=offsets, check_offsets=False, backend=library.backend
+        a, offsets=offsets, check_offsets=False, options={"backend": library.backend}
     )
     expected = library.back(apart)
-    tcusim.segmented_cumsum(a, offsets=offsets, check_offsets=False, out=a, backend=library.backend)
+    tcusim.segmented_cumsum(
+        a, offsets=offsets, check_offsets=False, out=a, options={"backend": library.backend}
+    )
     library.require_bits(a, expected)
 
 
@@ -390,8 +416,8 @@ def test_a_stream(library: Library) -> None:
     torch = importlib.import_module("torch")
     x = numbers("float16", 10_000)
     a, stream = library.there(x), torch.cuda.Stream()
-    result = tcusim.cumsum(a, stream=stream, backend=library.backend)
-    library.require_bits(result, tcusim.cumsum(x, arch=arch()))
+    result = tcusim.cumsum(a, options={"stream": stream, "backend": library.backend})
+    library.require_bits(result, tcusim.cumsum(x, options={"arch": arch()}))
 
 
 # --- Products -------------------------------------------------------------------------------------
@@ -407,15 +433,15 @@ def test_products(
 ) -> None:
     a, b = numbers(dtype, *left), numbers(dtype, *right)
     wide: Any = "int32" if dtype == "int8" else None
-    expected = tcusim.matmul(a, b, dtype=wide, arch=arch())
+    expected = tcusim.matmul(a, b, dtype=wide, options={"arch": arch()})
     there = library.there(a), library.there(b)
-    library.require_bits(tcusim.matmul(*there, backend=library.backend), expected)
+    library.require_bits(tcusim.matmul(*there, options={"backend": library.backend}), expected)
     out = library.there(np.zeros_like(expected))
-    assert tcusim.matmul(*there, out=out, backend=library.backend) is out
+    assert tcusim.matmul(*there, out=out, options={"backend": library.backend}) is out
     library.require_bits(out, expected)
     c = library.there(np.ones_like(expected))
-    added = tcusim.matmul(a, b, np.ones_like(expected), dtype=wide, arch=arch())
-    library.require_bits(tcusim.matmul(*there, c, backend=library.backend), added)
+    added = tcusim.matmul(a, b, np.ones_like(expected), dtype=wide, options={"arch": arch()})
+    library.require_bits(tcusim.matmul(*there, c, options={"backend": library.backend}), added)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -431,31 +457,38 @@ def test_products_of_several_right_matrices(
     wide: Any = "int32" if dtype == "int8" else None
     there = library.there(a), library.there(b)
     for result in {wide, "float32" if dtype == "float16" else wide}:
-        expected = tcusim.matmul(a, b, dtype=result, arch=arch())
-        made = tcusim.matmul(*there, dtype=result, backend=library.backend)
+        expected = tcusim.matmul(a, b, dtype=result, options={"arch": arch()})
+        made = tcusim.matmul(*there, dtype=result, options={"backend": library.backend})
         library.require_bits(made, expected)
         poison = np.full(expected.shape, -1 if dtype == "int8" else np.nan, expected.dtype)
         out = library.there(poison)
-        assert tcusim.matmul(*there, dtype=result, out=out, backend=library.backend) is out
+        assert (
+            tcusim.matmul(*there, dtype=result, out=out, options={"backend": library.backend})
+            is out
+        )
         library.require_bits(out, expected)
         c = np.ones_like(expected)
-        added = tcusim.matmul(*there, library.there(c), dtype=result, backend=library.backend)
-        library.require_bits(added, tcusim.matmul(a, b, c, dtype=result, arch=arch()))
+        added = tcusim.matmul(
+            *there, library.there(c), dtype=result, options={"backend": library.backend}
+        )
+        library.require_bits(added, tcusim.matmul(a, b, c, dtype=result, options={"arch": arch()}))
 
 
 @pytest.mark.parametrize("right", [(3, 700), (2, 1, 700)])
 def test_stacked_vectors(library: Library, right: tuple[int, ...]) -> None:
     a, x = numbers("float16", 3, 50, 700), numbers("float16", *right) / np.float16(16)
-    product = tcusim.matvec(library.there(a), library.there(x), backend=library.backend)
-    library.require_bits(product, tcusim.matvec(a, x, arch=arch()))
+    product = tcusim.matvec(
+        library.there(a), library.there(x), options={"backend": library.backend}
+    )
+    library.require_bits(product, tcusim.matvec(a, x, options={"arch": arch()}))
 
 
 def test_a_plan_of_a_product(library: Library) -> None:
     a, x = numbers("float16", 1000, 300), numbers("float16", 300)
     plan = tcusim.plan_product(
-        "matvec", rows=1000, inner=300, result="float32", backend=library.backend
+        "matvec", rows=1000, inner=300, result="float32", options={"backend": library.backend}
     )
-    expected = tcusim.matvec(a, x, dtype="float32", arch=arch())
+    expected = tcusim.matvec(a, x, dtype="float32", options={"arch": arch()})
     there = library.there(a), library.there(x)
     for _ in range(3):
         library.require_bits(plan(*there), expected)
@@ -465,5 +498,7 @@ def test_a_transposed_matrix(library: Library) -> None:
     if library.name == "pycuda":
         pytest.skip("PyCUDA's arrays are not copied into order")
     a, b = numbers("float16", 90, 50), numbers("float16", 90, 20)
-    result = tcusim.matmul(library.there(a).T, library.there(b), backend=library.backend)
-    library.require_bits(result, tcusim.matmul(a.T, b, arch=arch()))
+    result = tcusim.matmul(
+        library.there(a).T, library.there(b), options={"backend": library.backend}
+    )
+    library.require_bits(result, tcusim.matmul(a.T, b, options={"arch": arch()}))

@@ -77,5 +77,5 @@ def test_large_products_equal_integers(size: tuple[int, int, int]) -> None:
     a = rng.integers(-1, 2, (rows, inner)).astype(np.float16)
     b = rng.integers(-1, 2, (inner, cols)).astype(np.float16)
     expected = a.astype(np.float32) @ b.astype(np.float32)
-    result = tcusim.matmul(a, b, dtype=np.float32, backend="cupy")
+    result = tcusim.matmul(a, b, dtype=np.float32, options={"backend": "cupy"})
     assert np.array_equal(result, expected)

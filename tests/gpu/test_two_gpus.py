@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import tcusim
+from asked import asked
 from on_gpu import imported, require_bits
 from tcusim.errors import InputError
 from tcusim_cuda import arch_name, device_sm
@@ -29,20 +30,22 @@ X = np.random.default_rng(3).standard_normal(LENGTH).astype(np.float16)
 A = np.random.default_rng(4).standard_normal((130, 300)).astype(np.float32)
 # Of X, and of what makes arrays: with the name of an architecture for NumPy's.
 CALLS: dict[str, Callable[..., Any]] = {
-    "sum": lambda x, there, **k: tcusim.sum(x, **k),
-    "sum to float32": lambda x, there, **k: tcusim.sum(x, dtype="float32", **k),
-    "cumsum": lambda x, there, **k: tcusim.cumsum(x, **k),
-    "exact": lambda x, there, **k: tcusim.cumsum(x, bits="exact", **k),
-    "initial": lambda x, there, **k: tcusim.cumsum(x, initial=2.0, **k),
-    "longer": lambda x, there, **k: tcusim.cumsum(x, include_initial=True, **k),
-    "segments": lambda x, there, **k: tcusim.segmented_sum(x, 100, **k),
-    "offsets": lambda x, there, **k: tcusim.segmented_sum(x, offsets=OFFSETS, **k),
-    "offsets there": lambda x, there, **k: tcusim.segmented_cumsum(x, offsets=there(OFFSETS), **k),
-    "unchecked": lambda x, there, **k: tcusim.segmented_sum(
-        x, offsets=there(OFFSETS), check_offsets=False, **k
+    "sum": lambda x, there, **k: tcusim.sum(x, **asked(**k)),
+    "sum to float32": lambda x, there, **k: tcusim.sum(x, dtype="float32", **asked(**k)),
+    "cumsum": lambda x, there, **k: tcusim.cumsum(x, **asked(**k)),
+    "exact": lambda x, there, **k: tcusim.cumsum(x, **asked(bits="exact", **k)),
+    "initial": lambda x, there, **k: tcusim.cumsum(x, initial=2.0, **asked(**k)),
+    "longer": lambda x, there, **k: tcusim.cumsum(x, include_initial=True, **asked(**k)),
+    "segments": lambda x, there, **k: tcusim.segmented_sum(x, 100, **asked(**k)),
+    "offsets": lambda x, there, **k: tcusim.segmented_sum(x, offsets=OFFSETS, **asked(**k)),
+    "offsets there": lambda x, there, **k: tcusim.segmented_cumsum(
+        x, offsets=there(OFFSETS), **asked(**k)
     ),
-    "matmul": lambda x, there, **k: tcusim.matmul(there(A), there(A.T.copy()), **k),
-    "matvec": lambda x, there, **k: tcusim.matvec(there(A), there(A[0]), **k),
+    "unchecked": lambda x, there, **k: tcusim.segmented_sum(
+        x, offsets=there(OFFSETS), check_offsets=False, **asked(**k)
+    ),
+    "matmul": lambda x, there, **k: tcusim.matmul(there(A), there(A.T.copy()), **asked(**k)),
+    "matvec": lambda x, there, **k: tcusim.matvec(there(A), there(A[0]), **asked(**k)),
 }
 
 
@@ -122,15 +125,15 @@ def test_an_array_of_cupy_that_is_copied_first() -> None:
         for axis, given, same in ((0, x, A), (1, x[:, 1:], A[:, 1:])):
             got = tcusim.sum(given, axis=axis)
             assert got.device.id == 1
-            expected = tcusim.sum(same.astype(np.float16), axis=axis, arch=arch_of(1))
+            expected = tcusim.sum(same.astype(np.float16), axis=axis, options={"arch": arch_of(1)})
             require_bits(got.get(), expected)
 
 
 def test_in_place_and_a_plan_for_both(torch: Any) -> None:
-    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", backend="cuda")
+    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", options={"backend": "cuda"})
     for device in (0, 1, 0, 1):
         x = torch.from_numpy(X).to(f"cuda:{device}")
-        expected = tcusim.cumsum(X, arch=arch_of(device))
+        expected = tcusim.cumsum(X, options={"arch": arch_of(device)})
         require_bits(plan(x).cpu().numpy(), expected)
         assert tcusim.cumsum(x, out=x) is x
         require_bits(x.cpu().numpy(), expected)
@@ -146,8 +149,8 @@ def test_what_does_not_go_together(torch: Any) -> None:
     with pytest.raises(
         InputError, match="stream is a stream of GPU 0, and the arrays are on GPU 1"
     ):
-        tcusim.sum(there, stream=torch.cuda.Stream("cuda:0"))
-    require_bits(tcusim.sum(there).cpu().numpy(), tcusim.sum(X, arch=arch_of(1)))
+        tcusim.sum(there, options={"stream": torch.cuda.Stream("cuda:0")})
+    require_bits(tcusim.sum(there).cpu().numpy(), tcusim.sum(X, options={"arch": arch_of(1)}))
 
 
 def test_threads_on_both(torch: Any) -> None:
@@ -176,7 +179,7 @@ def test_a_graph_on_the_second(torch: Any, name: str) -> None:
 
     def call(a: Any, **more: Any) -> Any:
         if name == "matmul":
-            return tcusim.matmul(a, right, **more)
+            return tcusim.matmul(a, right, **asked(**more))
         return CALLS[name](a, there, **more)
 
     first, right = (A, there(A.T.copy())) if name == "matmul" else (X, None)
@@ -216,7 +219,7 @@ def test_memory_that_goes_while_a_graph_is_captured(torch: Any, mode: str) -> No
         out.zero_()
         graph.replay()
         torch.cuda.synchronize()
-    require_bits(out.cpu().numpy(), tcusim.cumsum(X, arch=arch_of(1)))
+    require_bits(out.cpu().numpy(), tcusim.cumsum(X, options={"arch": arch_of(1)}))
 
 
 EXPANDABLE = """
@@ -230,9 +233,10 @@ for current in (0, 1):
                 for call in (tcusim.sum, tcusim.cumsum):
                     got = call(there)
                     assert got.device == there.device
-                    assert got.cpu().numpy().tobytes() == call(x, arch="ARCH").tobytes(), device
+                    expected = call(x, options={"arch": "ARCH"})
+                    assert got.cpu().numpy().tobytes() == expected.tobytes(), device
             got = tcusim.segmented_sum(there, offsets=[0, 7, 100_003])
-            expected = tcusim.segmented_sum(x, offsets=[0, 7, 100_003], arch="ARCH")
+            expected = tcusim.segmented_sum(x, offsets=[0, 7, 100_003], options={"arch": "ARCH"})
             assert got.cpu().numpy().tobytes() == expected.tobytes()
 print("right")
 """
@@ -282,9 +286,9 @@ def test_arrays_of_jax() -> None:
         found = (*found, tcusim.sum(there))
         assert before in (0, driver.current_context())
         expected = (
-            tcusim.sum(X, arch=arch),
-            tcusim.cumsum(X, arch=arch),
-            tcusim.matmul(X[one].reshape(8, 8), X[two].reshape(8, 8), arch=arch),
+            tcusim.sum(X, options={"arch": arch}),
+            tcusim.cumsum(X, options={"arch": arch}),
+            tcusim.matmul(X[one].reshape(8, 8), X[two].reshape(8, 8), options={"arch": arch}),
         )
         for got, wanted in zip(found, (*expected, expected[0]), strict=True):
             assert {one.id for one in got.devices()} == {devices[device].id}

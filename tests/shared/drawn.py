@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tcusim
+from asked import OPTIONS, asked
 from tcusim.algorithms.registry import algorithms
 from tcusim.errors import BackendUnavailable, InputError, VerifyError
 from tcusim.machine import arch_of
@@ -119,6 +120,24 @@ def snapshot(value: Any) -> Any:
     return value.tobytes() if isinstance(value, np.ndarray) and value.dtype.kind != "O" else None
 
 
+def takes_options(function: Callable[..., Any]) -> bool:
+    """Return whether a function takes options of tcusim."""
+    taken = inspect.signature(function).parameters
+    one = taken.get("options", taken.get("more"))
+    return one is not None and (one.name == "more" or one.kind is one.KEYWORD_ONLY)
+
+
+def parameters_of(function: Callable[..., Any]) -> list[str]:
+    """Return the names of a function's parameters, the options beside them."""
+    names = list(inspect.signature(function).parameters)
+    return [*names, *OPTIONS] if takes_options(function) else names
+
+
+def given_to(function: Callable[..., Any], keywords: dict[str, Any]) -> dict[str, Any]:
+    """Return drawn keywords as a function takes them: its options in one of them."""
+    return asked(**keywords) if takes_options(function) else keywords
+
+
 def check(call: DrawnCall) -> str:
     """Make a call and check all that is promised; return "returned" or "refused"."""
     arrays = [*call.args, *call.keywords.values()]
@@ -127,7 +146,7 @@ def check(call: DrawnCall) -> str:
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         try:
-            result = call.function(*call.args, **call.keywords)
+            result = call.function(*call.args, **given_to(call.function, call.keywords))
             if inspect.isgenerator(result):
                 result = list(result)
         except (InputError, BackendUnavailable, VerifyError) as error:
@@ -581,12 +600,11 @@ def _spoil(draw: st.DrawFn, call: DrawnCall) -> None:
     """Replace an argument, in a part of the calls."""
     if not pick(draw, False, (True,), 4):
         return
-    parameters = inspect.signature(call.function).parameters
-    names = [name for name in parameters if name not in ("more", "report")]
-    name = draw(st.sampled_from(names))
+    parameters = parameters_of(call.function)
+    name = draw(st.sampled_from([one for one in parameters if one not in ("more", "report")]))
     value = draw(st.sampled_from(ODD))
     call.odd.append(name)
-    place = list(parameters).index(name)
+    place = parameters.index(name)
     if place < len(call.args):
         call.args = (*call.args[:place], value, *call.args[place + 1 :])
     else:
@@ -675,7 +693,7 @@ def check_strategies(drawn: tuple[dict[str, Any], Array]) -> str:
 def _planned(keywords: dict[str, Any]) -> tuple[tcusim.Plan | None, str]:
     """Return a plan, or why there is none."""
     try:
-        return tcusim.plan(**keywords), ""
+        return tcusim.plan(**asked(**keywords)), ""
     except InputError as error:
         return None, str(error)
 
@@ -750,8 +768,9 @@ def product_calls(draw: st.DrawFn, name: str) -> DrawnCall:
 # Functions that open files, fill registries, or take minutes have tests of their own.
 # fmt: off
 APART = {
-    "accuracy_of", "explore", "probe_unit", "read_unit", "register_algorithm", "register_arch",
-    "register_backend", "register_shape", "register_unit", "validate", "validate_shape",
+    "accuracy_of", "explore", "options", "probe_unit", "read_unit", "register_algorithm",
+    "register_arch", "register_backend", "register_shape", "register_unit", "validate",
+    "validate_shape",
 }
 SEGMENT_CALLS = ("sum", "cumsum", "cumulative_sum", "segmented_sum", "segmented_cumsum")
 PER_SEGMENT = ("segmented_mean", "segmented_max", "segmented_min")
@@ -783,6 +802,14 @@ _USUAL: dict[str, Any] = {
     "warps_at_once": (1, 1024), "block_order": ("ascending", "descending", "shuffled"),
     "seed": (0, 3), "full": (False,), "sizes": (None, {}, {"length": 100}),
     "cached": (None, True, False), "orders": (None, ()),
+    "options": (None, {}, tcusim.Options(), {"arch": "ampere"}, tcusim.Options(tile="8x32x16")),
+}
+# The options that each of the other functions takes.
+OPTIONS_OF = {
+    "plan": ("backend", "tile", "arch", "acc", "algorithm", "bits", "strategy"),
+    "plan_product": ("backend", "tile", "arch", "acc", "algorithm", "strategy"),
+    "cut_size": ("tile", "arch"),
+    "partials": ("backend", "tile", "arch"),
 }
 _FLAGS = {
     "exclusive", "include_initial", "reverse", "initial", "masked", "usual", "add_c", "check",
@@ -894,7 +921,12 @@ def other_calls(draw: st.DrawFn, name: str) -> DrawnCall:
     args: list[Any] = []
     keywords: dict[str, Any] = {}
     odd: list[str] = []
-    for parameter in inspect.signature(function).parameters.values():
+    parameters = inspect.signature(function).parameters
+    of_options = [
+        inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY, default=None)
+        for one in (OPTIONS_OF.get(name, ()) if takes_options(function) else ())
+    ]
+    for parameter in (*parameters.values(), *of_options):
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
         # A record of fitted numbers, and a callable: both a matter of types.

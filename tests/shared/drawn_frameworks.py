@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import tcusim
+from asked import asked
 from drawn import BFLOAT16, FLOATS, LENGTHS, ODD, Array, pick, require_sentence, values
 from tcusim.errors import InputError
 
@@ -73,7 +74,7 @@ def twins(draw: st.DrawFn, library: str, name: str) -> Twin:
     there, call, back = _LIBRARIES[library](draw, x, name, theirs, odd)
     shown = f"tcusim.{library}.{CALLS[library][name]}(<{x.dtype} {x.shape}>, {theirs})"
     own = getattr(tcusim, name)
-    return Twin(name, lambda: own(x, **keywords), lambda: call(there), back, shown, odd)
+    return Twin(name, lambda: own(x, **asked(**keywords)), lambda: call(there), back, shown, odd)
 
 
 def _segments(draw: st.DrawFn, length: int, keywords: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tcusim
+from asked import asked
 from bindings_standin import memory
 from host_kernels import launch_plain
 from tcusim import backends
@@ -395,4 +396,4 @@ class Cupy:
 
 def prepared(gpu: StandIn, operation: str = "cumsum", **options: Any) -> Any:
     """Return a session for an array like LONG."""
-    return session_of(gpu, tcusim.plan(operation, length=LONG.size, **options))
+    return session_of(gpu, tcusim.plan(operation, length=LONG.size, **asked(**options)))

@@ -126,7 +126,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "sum of rows": lambda x: tct.sum(x, -1, True),
     "sum of columns": lambda x: tct.sum(x, 0, dtype=torch.float32),
     "sum in another order": lambda x: tct.sum(x, tuple(reversed(range(x.dim())))),
-    "exact": lambda x: tct.sum(x.detach(), bits="exact"),
+    "exact": lambda x: tct.sum(x.detach(), options={"bits": "exact"}),
     "cumsum": lambda x: tct.cumsum(x, 0, reverse=True),
     "cumsum of rows": lambda x: tct.cumsum(x, -1, exclusive=True),
     "segments": lambda x: tct.segment_sum(x, 3, dim=0),

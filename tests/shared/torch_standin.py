@@ -207,7 +207,7 @@ def _modules() -> dict[str, ModuleType]:
             "ops": SimpleNamespace(tcusim=ops, aten=MagicMock()),
             "library": MagicMock(Library=lambda name, kind: _Library(ops)),
         },
-        "torch.compiler": {"is_compiling": lambda: False},
+        "torch.compiler": {"is_compiling": lambda: False, "assume_constant_result": lambda f: f},
         "torch.autograd": {
             "forward_ad": SimpleNamespace(_current_level=-1),
             "Function": type("Function", (), {}),

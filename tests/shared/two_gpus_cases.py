@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import tcusim
+from asked import asked
 from launch_plans import forget_plans
 from tcusim.errors import InputError
 from tcusim_cuda import CUDA, runtime
@@ -135,7 +136,7 @@ def test_a_tensor_of_another_gpu_takes_the_short_way(
     modules = {"torch": torch_of((0, 0)), "cupy": cupy_of(gpus)}
     monkeypatch.setitem(sys.modules, library, modules[library])
     kind: Any = {"torch": Tensor, "cupy": CupyArray}[library]
-    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", backend="cuda")
+    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", options={"backend": "cuda"})
     session: Any = plan.session_on(CUDA)
     launched, long_ways = session._launched, [0]
 
@@ -166,20 +167,22 @@ def test_a_plan_is_for_the_gpu_of_its_array(gpus: Gpus, monkeypatch: pytest.Monk
         monkeypatch.setenv("TWO_GPUS_SM", given)
         a, b = Array(gpus, able, A), Array(gpus, able, B.T)
         # Turing has no bf16, of which a product of float32 is made.
-        same(tcusim.matmul(a, b), tcusim.matmul(A, B.T, arch="hopper"), able)
+        same(tcusim.matmul(a, b), tcusim.matmul(A, B.T, options={"arch": "hopper"}), able)
         with pytest.raises(InputError, match="turing"):
             tcusim.matmul(Array(gpus, 1 - able, A), Array(gpus, 1 - able, B.T))
         for device, arch in ((able, "hopper"), (1 - able, "turing")):
             # Float16 is added up as each of them does.
             half = A.astype(np.float16)
             x, y = Array(gpus, device, half), Array(gpus, device, half.T.copy())
-            same(tcusim.matmul(x, y), tcusim.matmul(half, half.T, arch=arch), device)
-            same(tcusim.sum(x, axis=1), tcusim.sum(half, axis=1, arch=arch), device)
+            same(tcusim.matmul(x, y), tcusim.matmul(half, half.T, options={"arch": arch}), device)
+            same(tcusim.sum(x, axis=1), tcusim.sum(half, axis=1, options={"arch": arch}), device)
             assert CUDA.native_arch(x) == arch
         assert CUDA.native_arch() == ("turing" if able else "hopper")
         with gpus.current(1):
             assert CUDA.native_arch() == ("hopper" if able else "turing")
-        named = tcusim.plan("sum", length=X.size, dtype="float16", arch="turing", backend="cuda")
+        named = tcusim.plan(
+            "sum", length=X.size, dtype="float16", options={"arch": "turing", "backend": "cuda"}
+        )
         with pytest.raises(
             InputError, match=f"arch='turing', but GPU {able} is an Stand-in {able}"
         ):
@@ -197,12 +200,12 @@ def test_calls_that_are_kept_are_for_one_gpu(
     half = (A * 1000).astype(np.float16)
     for device, arch in (0, "turing"), (1, "hopper"), (0, "turing"):
         x, y = kind(gpus, device, half), kind(gpus, device, half.T.copy())
-        got = tcusim.matmul(x, y, dtype="float32", backend="cuda")
-        same(got, tcusim.matmul(half, half.T, dtype="float32", arch=arch), device)
-    able = tcusim.matmul(kind(gpus, 1, A), kind(gpus, 1, A.T.copy()), backend="cuda")
-    same(able, tcusim.matmul(A, A.T, arch="hopper"), 1)
+        got = tcusim.matmul(x, y, dtype="float32", options={"backend": "cuda"})
+        same(got, tcusim.matmul(half, half.T, dtype="float32", options={"arch": arch}), device)
+    able = tcusim.matmul(kind(gpus, 1, A), kind(gpus, 1, A.T.copy()), options={"backend": "cuda"})
+    same(able, tcusim.matmul(A, A.T, options={"arch": "hopper"}), 1)
     with pytest.raises(InputError, match="turing"):
-        tcusim.matmul(kind(gpus, 0, A), kind(gpus, 0, A.T.copy()), backend="cuda")
+        tcusim.matmul(kind(gpus, 0, A), kind(gpus, 0, A.T.copy()), options={"backend": "cuda"})
 
 
 def test_arrays_on_two_gpus_are_refused(gpus: Gpus) -> None:
@@ -223,10 +226,10 @@ def test_a_stream_of_another_gpu_is_refused(gpus: Gpus) -> None:
         with pytest.raises(
             InputError, match="stream is a stream of GPU 0, and the arrays are on GPU 1"
         ):
-            tcusim.sum(x, stream=stream)
+            tcusim.sum(x, options={"stream": stream})
     assert gpus.launches == (0, 0)
     here = Array(gpus, 0, X)
-    made = tcusim.sum(here, stream=stream, dtype="float32")
+    made = tcusim.sum(here, options={"stream": stream}, dtype="float32")
     driver.wait(stream)
     same(made, tcusim.sum(X, dtype="float32"), 0)
 
@@ -247,7 +250,7 @@ def test_a_context_of_its_own(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_streams_are_counted_for_each_gpu(gpus: Gpus) -> None:
-    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", backend="cuda")
+    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", options={"backend": "cuda"})
     streams = []
     for device in (0, 1):
         with gpus.current(device):
@@ -296,7 +299,7 @@ def test_memory_is_freed_while_a_graph_is_captured(gpus: Gpus) -> None:
 def test_a_forked_process_is_told(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch_of((0, 0)))
     x = Tensor(gpus, 1, X)
-    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", backend="cuda")
+    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", options={"backend": "cuda"})
     session: Any = plan.session_on(CUDA)
     session.run({"in": x}, shape=X.shape)
     lane, memory = session.lane((x,), X.shape), CUDA.memory(None, 100, 0)
@@ -413,14 +416,16 @@ def test_arrays_of_xla(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
         for device, arch in ((0, "turing"), (1, "hopper")):
             module.current_stream = lambda device=device: streams[device]
             arrays = [Array(gpus, device, one) for one in (half, half.T.copy())]
-            wanted = tcusim.matmul(half, half.T, dtype="float32", arch=arch)
+            wanted = tcusim.matmul(half, half.T, dtype="float32", options={"arch": arch})
             out = Array(gpus, device, np.zeros_like(wanted))
             with gpus.current(current):
                 x, y, to = (
                     XlaArray(one.address, one.shape, one.dtype, streams[device])
                     for one in (*arrays, out)
                 )
-                tcusim.matmul(x, y, dtype="float32", out=to, stream=to.stream, backend="cuda")
+                tcusim.matmul(
+                    x, y, dtype="float32", out=to, options={"stream": to.stream, "backend": "cuda"}
+                )
             with gpus.current(device):
                 Driver.open().wait(streams[device])
             same(out, wanted, device)
@@ -433,7 +438,7 @@ def test_arrays_of_xla(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
         out = XlaArray(to.address, to.shape, to.dtype, streams[device])
         refused = pytest.raises(InputError, match="turing") if device == 0 else nullcontext()
         with refused:
-            tcusim.matmul(x, y, out=out, stream=out.stream, backend="cuda")
+            tcusim.matmul(x, y, out=out, options={"stream": out.stream, "backend": "cuda"})
 
 
 def test_what_is_copied_there_may_change_at_once(gpus: Gpus) -> None:
@@ -445,7 +450,7 @@ def test_what_is_copied_there_may_change_at_once(gpus: Gpus) -> None:
 
 
 def test_arrays_of_numpy_go_where_the_stream_is(gpus: Gpus) -> None:
-    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", backend="cuda")
+    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", options={"backend": "cuda"})
     with gpus.current(1):
         stream = int(Driver.open()._call("cuStreamCreate", 0))
     given = {plan.launch_plan.inputs[0]: X}
@@ -468,7 +473,7 @@ def test_a_gpu_launches_while_another_waits_for_its_compiler(
 
     monkeypatch.setattr(runtime, "compile_kernels", compile_kernels)
     monkeypatch.setattr(CUDA, "_loaded", {})
-    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", backend="cuda")
+    plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", options={"backend": "cuda"})
     found: list[Any] = []
     slow = threading.Thread(target=lambda: found.append(plan(Array(gpus, 1, X))))
     slow.start()
@@ -484,8 +489,8 @@ def test_a_gpu_launches_while_another_waits_for_its_compiler(
     slow.join()
     quick.join()
     assert done == 2
-    same(found[0], tcusim.cumsum(X, arch="ampere"), 0)
-    same(found[2], tcusim.cumsum(X, arch="hopper"), 1)
+    same(found[0], tcusim.cumsum(X, options={"arch": "ampere"}), 0)
+    same(found[2], tcusim.cumsum(X, options={"arch": "hopper"}), 1)
 
 
 @pytest.mark.parametrize("library", ["torch", "cupy"])
@@ -511,9 +516,9 @@ def test_calls_with_initial_values_take_the_short_way(
             expected = tcusim.cumsum(half, axis=1, dtype="float32", initial=values)
             # On the GPU it is used where it is; else it is copied there in each call.
             for initial in (values, values.tolist(), kind(gpus, device, values)):
-                same(tcusim.cumsum(a, initial=initial, **options), expected, device)
+                same(tcusim.cumsum(a, initial=initial, **asked(**options)), expected, device)
             same(
-                tcusim.cumsum(a, initial=n, **options),
+                tcusim.cumsum(a, initial=n, **asked(**options)),
                 tcusim.cumsum(half, axis=1, dtype="float32", initial=n),
                 device,
             )
@@ -521,8 +526,8 @@ def test_calls_with_initial_values_take_the_short_way(
     assert long_ways == [2]
     here, there = kind(gpus, 0, half), kind(gpus, 1, np.zeros(2, np.float32))
     with pytest.raises(InputError, match=r"GPU 0.*GPU 1"):
-        tcusim.cumsum(here, initial=there, **options)
+        tcusim.cumsum(here, initial=there, **asked(**options))
     for wrong in (np.zeros(3), kind(gpus, 0, np.zeros(3, np.float32))):
         for _ in range(2):
             with pytest.raises(InputError, match="initial"):
-                tcusim.cumsum(here, initial=wrong, **options)
+                tcusim.cumsum(here, initial=wrong, **asked(**options))

@@ -36,7 +36,7 @@ def test_the_arrays_library_chooses_the_backend(device: StandIn) -> None:
     assert (len(device.runs), len(other.runs)) == (1, 0)
     tcusim.sum(GPUArray(x))
     assert (len(device.runs), len(other.runs)) == (1, 1)
-    tcusim.sum(GPUArray(x), backend="cupy")
+    tcusim.sum(GPUArray(x), options={"backend": "cupy"})
     assert (len(device.runs), len(other.runs)) == (2, 1)
     driver = StandIn("cuda")
     tcusim.register_backend(driver)
@@ -70,7 +70,7 @@ def test_no_backend_for_gpu_arrays(only_backends: Callable[..., None]) -> None:
 @pytest.mark.parametrize("name", ["sum", "cumsum"])
 def test_the_simulator_takes_no_gpu_arrays(device: StandIn, name: str) -> None:
     with pytest.raises(InputError) as caught:
-        getattr(tcusim, name)(OnGpu(halves(3)), backend="numpy")
+        getattr(tcusim, name)(OnGpu(halves(3)), options={"backend": "numpy"})
     assert re.fullmatch(
         r"backend='numpy' computes on NumPy arrays, and this is a .*OnGpu in GPU memory\. Leave "
         r"backend out, or copy the array to a NumPy array first\.",

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tcusim
+from asked import asked
 from launch_plans import HALVES, IN_ROUNDS, drawn_tuning, launch_plan, product_plan
 from segment_oracle import Oracle
 from some import marked
@@ -57,12 +58,14 @@ def require_order(oracle: Oracle, segments: Array, **options: Any) -> None:
     places = ({"segment_size": length}, {"offsets": np.arange(count + 1) * length})
     total = [oracle.sum(x) for x in segments]
     for place in places:
-        assert bits(tcusim.segmented_sum(flat, **place, **options)) == bits(total)
+        assert bits(tcusim.segmented_sum(flat, **place, **asked(**options))) == bits(total)
     for number, order in enumerate(ORDERS):
         scan = [oracle.scan(x, **order) for x in segments]
         # Two orders by size and by offsets; the others, of short segments, by size alone.
         for place in places[: 2 if number in (0, 3) else length < 2000]:
-            assert bits(tcusim.segmented_cumsum(flat, **place, **order, **options)) == bits(scan)
+            assert bits(
+                tcusim.segmented_cumsum(flat, **place, **order, **asked(**options))
+            ) == bits(scan)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +109,8 @@ def test_several_groups_follow_the_grid() -> None:
     by_size: dict[str, Any] = {"segment_size": x.size}
     for order, place in ((ORDERS[0], by_size), (ORDERS[3], {"offsets": [0, x.size]})):
         options = {**given, **place}
-        assert bits(tcusim.segmented_sum(x, **options)) == bits(oracle.sum(x))
-        scan = tcusim.segmented_cumsum(x, **order, **options)
+        assert bits(tcusim.segmented_sum(x, **asked(**options))) == bits(oracle.sum(x))
+        scan = tcusim.segmented_cumsum(x, **order, **asked(**options))
         assert bits(scan) == bits(oracle.scan(x, **order))
 
 
@@ -119,7 +122,11 @@ def test_segments_of_several_groups_follow_the_grid(order: dict[str, Any]) -> No
     x = numbers(np.random.default_rng(8), 2 * size + 9).astype(np.float16)
     report = Report()
     scan = tcusim.segmented_cumsum(
-        x, size, arch="exact", dtype=np.float32, tile="16x16x1", report=report, **order
+        x,
+        size,
+        dtype=np.float32,
+        options={"arch": "exact", "tile": "16x16x1", "report": report},
+        **order,
     )
     assert [(one.name, one.rows) for one, _ in report.programs] == [("scan_single_pass", 2)]
     for first in range(0, x.size, size):
@@ -167,12 +174,12 @@ def with_initial(
     options |= {**order, "initial": values, "report": report}
     with np.errstate(all="ignore"):
         if lie == "rows":
-            scan = tcusim.cumsum(x, axis=1, **options)
+            scan = tcusim.cumsum(x, axis=1, **asked(**options))
         elif lie == "offsets":
             edges = np.arange(len(x) + 1) * x.shape[1]
-            scan = tcusim.segmented_cumsum(x.reshape(-1), offsets=edges, **options)
+            scan = tcusim.segmented_cumsum(x.reshape(-1), offsets=edges, **asked(**options))
         else:
-            scan = tcusim.segmented_cumsum(x.reshape(-1), x.shape[1], **options)
+            scan = tcusim.segmented_cumsum(x.reshape(-1), x.shape[1], **asked(**options))
     return scan.reshape(x.shape), [one.name for one, _ in report.programs]
 
 
@@ -193,9 +200,9 @@ def test_an_initial_value_begins_the_running_sum(
         scan, names = with_initial(x, values, lie, order, **options)
         assert bits(scan) == bits(expected)
         assert (len(names) == 1 and "ragged" not in names[0]) == (lie != "offsets") or length <= 32
-    asked: dict[str, Any] = {"result": options.get("dtype"), "acc": options.get("acc", "f32")}
-    asked |= {"dtype": dtype, "arch": oracle.arch}
-    problem = tcusim.plan("cumsum", length=length, initial=True, **asked).problem
+    chosen: dict[str, Any] = {"result": options.get("dtype"), "acc": options.get("acc", "f32")}
+    chosen |= {"dtype": dtype, "arch": oracle.arch}
+    problem = tcusim.plan("cumsum", length=length, initial=True, **asked(**chosen)).problem
     for name, warps in (("scan_panel", 1), ("scan_single_pass", 8)):
         common: dict[str, Any] = {"masked": True, "combine": "add", "carry": True, "warps": warps}
         types = {one: getattr(problem.types, one) for one in ("ab", "acc", "source", "result")}
@@ -231,7 +238,7 @@ def test_initial_values_of_segments_of_several_groups(order: dict[str, Any]) -> 
     expected = [oracle.scan(row, initial=v, **order) for row, v in zip(x, values, strict=True)]
     scan, names = with_initial(x, values, "size", order, tile="16x16x1")
     assert (bits(scan), names) == (bits(expected), ["scan_single_pass"])
-    alone = tcusim.cumsum(x[1], initial=values[1], tile="16x16x1", **order)
+    alone = tcusim.cumsum(x[1], initial=values[1], options={"tile": "16x16x1"}, **order)
     assert bits(alone) == bits(expected[1])
 
 
@@ -360,9 +367,11 @@ def require_own_bits(company: Company, arch: str, order: dict[str, Any], **optio
     total: Any = tcusim.sum if whole else tcusim.segmented_sum
     scan: Any = tcusim.cumsum if whole else tcusim.segmented_cumsum
     with np.errstate(all="ignore"):
-        assert bits(total(a, **place, **options)[at]) == bits(tcusim.sum(x, **options))
-        together = scan(a, **place, **order, **options)[elements]
-        assert bits(together) == bits(tcusim.cumsum(x, **order, **options))
+        assert bits(total(a, **place, **asked(**options))[at]) == bits(
+            tcusim.sum(x, **asked(**options))
+        )
+        together = scan(a, **place, **order, **asked(**options))[elements]
+        assert bits(together) == bits(tcusim.cumsum(x, **order, **asked(**options)))
 
 
 @examples
@@ -492,10 +501,10 @@ def test_a_row_of_a_product_and_the_other_rows(
     a[some] = kind.numbers(rng, a[some].size).reshape(-1, inner)
     options = {**dict(kind.options), "arch": data.draw(st.sampled_from(kind.archs))}
     with np.errstate(all="ignore"):
-        whole = tcusim.matmul(a, b, **options)
-        assert bits(whole[some]) == bits(tcusim.matmul(a[some], b, **options))
-        whole = tcusim.matvec(a, b[:, 0], **options)
-        assert bits(whole[some]) == bits(tcusim.matvec(a[some], b[:, 0], **options))
+        whole = tcusim.matmul(a, b, **asked(**options))
+        assert bits(whole[some]) == bits(tcusim.matmul(a[some], b, **asked(**options)))
+        whole = tcusim.matvec(a, b[:, 0], **asked(**options))
+        assert bits(whole[some]) == bits(tcusim.matvec(a[some], b[:, 0], **asked(**options)))
 
 
 @pytest.mark.parametrize(("dtype", "inner"), [("float16", 300), ("float64", 63)])

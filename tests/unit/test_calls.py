@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from asked import asked
 from launch_plans import forget_plans
 from tcusim.errors import InputError
 from tcusim.simulate.backend import NUMPY
@@ -52,11 +53,11 @@ def halves(*shape: int) -> NDArray[np.float16]:
 )
 def test_a_call_like_an_earlier_one_but_for_this_has_its_own_result(change: dict[str, Any]) -> None:
     usual: dict[str, Any] = {"a": halves(30), "segment_size": 10}
-    expected = tcusim.segmented_sum(**usual | change)
+    expected = tcusim.segmented_sum(**asked(**usual | change))
     forget_plans()
     for _ in range(2):
         tcusim.segmented_sum(**usual)
-        found = tcusim.segmented_sum(**usual | change)
+        found = tcusim.segmented_sum(**asked(**usual | change))
         assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
         assert found.tobytes() == expected.tobytes()
 
@@ -101,12 +102,14 @@ def test_calls_by_many_offsets_push_no_others_out() -> None:
     x = halves(900)
 
     def call() -> Any:
-        return tcusim.segmented_sum(x, 10, backend="nothing")
+        return tcusim.segmented_sum(x, 10, options={"backend": "nothing"})
 
     call()
     usual = len(_functions_entered(call))
     for segments in range(1, 300):
-        found = tcusim.segmented_sum(x, offsets=[*range(segments), 900], backend="nothing")
+        found = tcusim.segmented_sum(
+            x, offsets=[*range(segments), 900], options={"backend": "nothing"}
+        )
         assert found.size == segments
     assert len(_functions_entered(call)) == usual
 
@@ -135,11 +138,11 @@ def test_at_most_five_frames_lie_between_a_user_and_the_backend(
     tcusim.register_backend(Noting())
     x = halves(64).astype(dtype)
     on: dict[str, Any] = {"arch": arch, "backend": "noting"}
-    plan = tcusim.plan("sum", length=64, dtype=dtype, **on)
+    plan = tcusim.plan("sum", length=64, dtype=dtype, **asked(**on))
     calls: dict[str, Any] = {
-        "segmented_sum": lambda: tcusim.segmented_sum(x, 16, **on),
-        "cumsum": lambda: tcusim.cumsum(x, **on),
-        "matmul": lambda: tcusim.matmul(x.reshape(8, 8), x.reshape(8, 8), **on),
+        "segmented_sum": lambda: tcusim.segmented_sum(x, 16, **asked(**on)),
+        "cumsum": lambda: tcusim.cumsum(x, **asked(**on)),
+        "matmul": lambda: tcusim.matmul(x.reshape(8, 8), x.reshape(8, 8), **asked(**on)),
         "plan": lambda: plan(x),
     }
     for _ in range(2):
@@ -279,9 +282,9 @@ def device() -> Device:
 def test_a_warm_call_only_launches(device: Device) -> None:
     x = halves(4, 64)
     calls: dict[str, Any] = {
-        "sum": lambda a: tcusim.sum(a, backend="noting"),
-        "scan": lambda a: tcusim.cumsum(a, axis=1, backend="noting"),
-        "product": lambda a: tcusim.matvec(a, OnGpu(x[0].copy()), backend="noting"),
+        "sum": lambda a: tcusim.sum(a, options={"backend": "noting"}),
+        "scan": lambda a: tcusim.cumsum(a, axis=1, options={"backend": "noting"}),
+        "product": lambda a: tcusim.matvec(a, OnGpu(x[0].copy()), options={"backend": "noting"}),
     }
     plan = tcusim.plan("sum", length=256)
     calls["plan"] = lambda a: plan(a)
@@ -298,7 +301,7 @@ def test_an_array_that_lies_otherwise_is_arranged_in_every_call(device: Device) 
     for a in (OnGpu(x.T), OnGpu(x, address=4098)):
         for _ in range(2):
             device.notes.clear()
-            result = tcusim.cumsum(a, axis=a.values.ndim - 1, backend="noting")
+            result = tcusim.cumsum(a, axis=a.values.ndim - 1, options={"backend": "noting"})
             np.testing.assert_array_equal(result.values, a.values.cumsum(-1))
             assert device.notes[-2:] == ["arranged", "run"]
 
@@ -306,13 +309,13 @@ def test_an_array_that_lies_otherwise_is_arranged_in_every_call(device: Device) 
 def test_a_warm_call_enters_few_functions(device: Device) -> None:
     """A call like an earlier one enters few functions: each costs a part of a microsecond."""
     x, out = OnGpu(halves(4096)), OnGpu(halves(4096))
-    plan = tcusim.plan("cumsum", length=4096, backend="noting")
+    plan = tcusim.plan("cumsum", length=4096, options={"backend": "noting"})
     device.prepare = lambda plan, arch=None: SimpleNamespace(  # type: ignore[method-assign,assignment,return-value]
         run=lambda inputs, *, out, shape, stream, initial, starts: out
     )
     calls: tuple[tuple[Any, int], ...] = (
         (lambda: plan(x, out=out), 60),
-        (lambda: tcusim.cumsum(x, out=out, backend="noting"), 90),
+        (lambda: tcusim.cumsum(x, out=out, options={"backend": "noting"}), 90),
     )
     for call, most in calls:
         assert call() is out
@@ -343,10 +346,10 @@ def test_segments_with_initial_zeros_lie_end_to_end(device: Device, reverse: boo
     x = halves(3, 20)
     options: dict[str, Any] = {"include_initial": True, "reverse": reverse}
     expected = tcusim.segmented_cumsum(x, 5, **options)
-    result = tcusim.segmented_cumsum(OnGpu(x), 5, backend="noting", **options)
+    result = tcusim.segmented_cumsum(OnGpu(x), 5, **asked(backend="noting", **options))
     np.testing.assert_array_equal(result.values, expected)
     with pytest.raises(InputError, match="include_initial in GPU memory goes with segments of one"):
-        tcusim.segmented_cumsum(OnGpu(x[0]), 6, backend="noting", **options)
+        tcusim.segmented_cumsum(OnGpu(x[0]), 6, **asked(backend="noting", **options))
 
 
 # --- Arrays of other libraries on the CPU ---------------------------------------------------------

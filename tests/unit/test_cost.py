@@ -102,7 +102,7 @@ def test_small_arrays_lie_in_the_cache_and_launches_bound_them() -> None:
 
 
 def test_status_words_are_no_launch_of_their_own() -> None:
-    whole = cost(tcusim.plan("sum", length=2**22, strategy="single_pass"))
+    whole = cost(tcusim.plan("sum", length=2**22, options={"strategy": "single_pass"}))
     parts = cost(tcusim.plan("segmented_sum", length=2**22, segment_size=64))
     assert whole.parts["launch"] == parts.parts["launch"]
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tcusim
+from asked import asked
 from tcusim.errors import InputError
 
 da: Any = pytest.importorskip("dask.array", reason="dask is not installed")
@@ -81,7 +82,9 @@ def test_segments() -> None:
 def test_nothing_to_add() -> None:
     assert functions.sum(da.zeros((2, 0)), axis=1).compute().tolist() == [0, 0]
     assert functions.cumsum(da.zeros((2, 0)), 1).compute().shape == (2, 0)
-    assert functions.sum(da.zeros((0, 2)), axis=1, bits="exact").compute().shape == (0,)
+    assert functions.sum(da.zeros((0, 2)), axis=1, options={"bits": "exact"}).compute().shape == (
+        0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,7 +104,7 @@ def test_nothing_to_add() -> None:
         (lambda x: functions.sum(x.astype(complex)), r"a must hold real numbers .*a\.real"),
         (lambda x: functions.cumsum(x.astype(object)), "a must hold real numbers"),
         (lambda x: functions.sum(x.reshape(2, 3), axis=(0, -2)), "names an axis twice"),
-        (lambda x: UNTYPED.sum(x, bits="exakt"), "Did you mean 'exact'"),
+        (lambda x: UNTYPED.sum(x, options={"bits": "exakt"}), "Did you mean 'exact'"),
         (lambda x: functions.cumsum(x, initial=[1, 2]), r"initial must have the shape \(\)"),
         (
             lambda x: functions.segmented_sum(x, segment_ids=[1, 0, 0, 0, 0, 0]),
@@ -168,13 +171,13 @@ def test_exact_bits(dtype: str) -> None:
             lazy = da.from_array(x, chunks)
             with np.errstate(over="ignore", invalid="ignore"):
                 for axis in (None, 0, 1, (1, 0)):
-                    expected = np.asarray(tcusim.sum(x, axis=axis, **more))
-                    got = functions.sum(lazy, axis=axis, **more)
+                    expected = np.asarray(tcusim.sum(x, axis=axis, **asked(**more)))
+                    got = functions.sum(lazy, axis=axis, **asked(**more))
                     assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
                     assert np.asarray(got.compute(scheduler="sync")).tobytes() == expected.tobytes()
                 for order in ({}, {"reverse": True}, {"exclusive": True}):
-                    expected = plain.cumsum(x, axis=1, **more, **order)
-                    scan = untyped.cumsum(lazy, 1, **more, **order)
+                    expected = plain.cumsum(x, axis=1, **asked(**more), **order)
+                    scan = untyped.cumsum(lazy, 1, **asked(**more), **order)
                     assert (scan.shape, scan.dtype) == (expected.shape, expected.dtype)
                     assert scan.compute(scheduler="sync").tobytes() == expected.tobytes()
 
@@ -205,9 +208,9 @@ def test_integers_are_added_before_they_are_floats(dtype: str) -> None:
 def test_initial_values_of_exact_scans(initial: Any, order: dict[str, bool]) -> None:
     x = array("float64", 3, 40)
     more: dict[str, Any] = {"bits": "exact", "initial": initial, **order}
-    expected = tcusim.cumsum(x, axis=1, **more)
+    expected = tcusim.cumsum(x, axis=1, **asked(**more))
     untyped: Any = functions
-    got = untyped.cumsum(da.from_array(x, (2, 9)), 1, **more).compute(scheduler="sync")
+    got = untyped.cumsum(da.from_array(x, (2, 9)), 1, **asked(**more)).compute(scheduler="sync")
     assert got.tobytes() == expected.tobytes()
 
 
@@ -248,8 +251,8 @@ PRECEDES: list[tuple[str, dict[str, Any]]] = [
 def test_what_precedes_segments(dtype: str, more: dict[str, Any]) -> None:
     x = array("float64", 60).astype(dtype)
     by: Any = {"offsets": [0, 0, 7, 59, 60], **more}
-    expected = tcusim.segmented_cumsum(x, **by)
-    got = functions.segmented_cumsum(da.from_array(x, 13), **by)
+    expected = tcusim.segmented_cumsum(x, **asked(**by))
+    got = functions.segmented_cumsum(da.from_array(x, 13), **asked(**by))
     assert got.dtype == expected.dtype
     assert got.compute(scheduler="sync").tobytes() == expected.tobytes()
 
@@ -270,8 +273,8 @@ def test_segments_by_ids() -> None:
     for more in ({}, {"bits": "exact"}):
         untyped: Any = tcusim
         for name in ("segmented_sum", "segmented_cumsum"):
-            expected = getattr(untyped, name)(x, segment_ids=ids, num_segments=50, **more)
-            got = getattr(functions, name)(lazy, segment_ids=ids, num_segments=50, **more)
+            expected = getattr(untyped, name)(x, segment_ids=ids, num_segments=50, **asked(**more))
+            got = getattr(functions, name)(lazy, segment_ids=ids, num_segments=50, **asked(**more))
             assert got.shape == expected.shape
             assert got.compute().tobytes() == expected.tobytes()
 

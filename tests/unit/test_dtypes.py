@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tcusim
+from asked import asked
 from device_standin import OnGpu, StandIn, assert_bits
 from device_standin import halves as normal
 from numpy_results import (
@@ -37,14 +38,16 @@ def test_integers_of_every_width_wrap_as_numpy_s(name: str, arch: str) -> None:
     x = rng.integers(limits.min, limits.max, 2000, np.dtype(name), endpoint=True)
     x[:4] = limits.max
     x[4:8] = limits.min
-    total, scan = tcusim.sum(x, arch=arch), tcusim.cumsum(x, arch=arch)
+    total, scan = tcusim.sum(x, options={"arch": arch}), tcusim.cumsum(x, options={"arch": arch})
     assert total.dtype == x.sum().dtype
     assert scan.dtype == x.cumsum().dtype
     assert total == x.sum()
     np.testing.assert_array_equal(scan, x.cumsum())
     for size in (1, 7, 64, 700):
         expected = np.add.reduceat(x, np.arange(0, x.size, size), dtype=x.sum().dtype)
-        np.testing.assert_array_equal(tcusim.segmented_sum(x, size, arch=arch), expected)
+        np.testing.assert_array_equal(
+            tcusim.segmented_sum(x, size, options={"arch": arch}), expected
+        )
 
 
 @pytest.mark.parametrize("name", INTEGERS)
@@ -93,11 +96,11 @@ def test_bool_is_counted() -> None:
 @given(st.integers(1, 2000), SEEDS, st.sampled_from(["volta", "hopper", "ampere", "ieee"]))
 def test_float64(length: int, seed: int, arch: str) -> None:
     x = np.random.default_rng(seed).integers(-(2**40), 2**40, length).astype(np.float64)
-    assert tcusim.sum(x, arch=arch) == x.sum()
-    np.testing.assert_array_equal(tcusim.cumsum(x, arch=arch), x.cumsum())
+    assert tcusim.sum(x, options={"arch": arch}) == x.sum()
+    np.testing.assert_array_equal(tcusim.cumsum(x, options={"arch": arch}), x.cumsum())
     size = min(length, 33)
     np.testing.assert_array_equal(
-        tcusim.segmented_cumsum(x, size, arch=arch), by_segments(x, size, prefixes)
+        tcusim.segmented_cumsum(x, size, options={"arch": arch}), by_segments(x, size, prefixes)
     )
 
 
@@ -105,8 +108,8 @@ def test_float64(length: int, seed: int, arch: str) -> None:
 @given(st.integers(1, 2000), SEEDS, ARCHS)
 def test_float32(length: int, seed: int, arch: str) -> None:
     x = np.random.default_rng(seed).integers(-(2**12), 2**12, length).astype(np.float32)
-    assert tcusim.sum(x, arch=arch) == x.sum(dtype=np.float64)
-    np.testing.assert_array_equal(tcusim.cumsum(x, arch=arch), prefixes(x))
+    assert tcusim.sum(x, options={"arch": arch}) == x.sum(dtype=np.float64)
+    np.testing.assert_array_equal(tcusim.cumsum(x, options={"arch": arch}), prefixes(x))
 
 
 @examples
@@ -114,10 +117,10 @@ def test_float32(length: int, seed: int, arch: str) -> None:
 def test_bfloat16(length: int, seed: int, arch: str) -> None:
     x = halves(seed, length).astype(ml_dtypes.bfloat16)
     exact = x.astype(np.float64)
-    total = tcusim.sum(x, arch=arch)
+    total = tcusim.sum(x, options={"arch": arch})
     assert total.dtype == ml_dtypes.bfloat16
     assert total == exact.sum().astype(np.float32).astype(ml_dtypes.bfloat16)
-    scan = tcusim.cumsum(x, arch=arch, dtype=np.float32)
+    scan = tcusim.cumsum(x, options={"arch": arch}, dtype=np.float32)
     np.testing.assert_array_equal(scan, exact.cumsum())
 
 
@@ -174,7 +177,9 @@ def test_types_are_those_of_numpy_arrays(device: StandIn, given: Any, dtype: Any
     x = normal(500).astype(given)
     for name in ("sum", "cumsum"):
         function = getattr(tcusim, name)
-        assert_bits(function(OnGpu(x), dtype=dtype), function(x, dtype=dtype, arch="ada"))
+        assert_bits(
+            function(OnGpu(x), dtype=dtype), function(x, dtype=dtype, options={"arch": "ada"})
+        )
     wide = "float64" in (x.dtype.name, None if dtype is None else np.dtype(dtype).name)
     assert (device.copies > 0) == (wide and dtype is not None and np.dtype(dtype) != x.dtype)
 
@@ -186,7 +191,9 @@ def test_torchs_names_of_types(device: StandIn) -> None:
 
     x = normal(50)
     dtype: Any = Float32()
-    assert_bits(tcusim.sum(OnGpu(x), dtype=dtype), tcusim.sum(x, dtype="f4", arch="ada"))
+    assert_bits(
+        tcusim.sum(OnGpu(x), dtype=dtype), tcusim.sum(x, dtype="f4", options={"arch": "ada"})
+    )
 
 
 def test_int8_has_numpy_s_results_or_int32(device: StandIn) -> None:
@@ -212,7 +219,7 @@ def test_int8_has_int64_results_of_any_length(device: StandIn) -> None:
     for total in (tcusim.sum(OnGpu(low), **wide), plan(OnGpu(low))):
         assert total.values[()] == -128 * low.size
     with pytest.raises(Unsupported, match="as many as int32 has room for; leave algorithm out"):
-        tcusim.sum(OnGpu(low), algorithm="reduction_tn", **wide)
+        tcusim.sum(OnGpu(low), **asked(algorithm="reduction_tn", **wide))
     with pytest.raises(InputError, match="int8 arrays in GPU memory have int32 results, not int64"):
         tcusim.matmul(OnGpu(x), OnGpu(x.T), **wide)
 
@@ -231,27 +238,27 @@ def test_exact_bits_of_float16_are_those_of_numpy_arrays(device: StandIn) -> Non
         ("segmented_cumsum", {"offsets": edges}),
     ):
         function = getattr(tcusim, name)
-        result = function(OnGpu(x), bits="exact", **options)
-        assert_bits(result, function(x, bits="exact", arch="volta", **options))
+        result = function(OnGpu(x), **asked(bits="exact", **options))
+        assert_bits(result, function(x, **asked(bits="exact", arch="volta", **options)))
     assert device.copies == 2  # transposed, and nothing else
     # A sum of 53 bits.
     long = np.full(8192, 65504, np.float16)
     long[5000] = 2.0**-24
-    total = tcusim.sum(OnGpu(long), dtype="float64", bits="exact")
+    total = tcusim.sum(OnGpu(long), dtype="float64", options={"bits": "exact"})
     assert total.values[()] == 8191 * 65504 + 2.0**-24
     # Sums of more bits, of which the whole numbers and the fractions are summed apart.
     long = np.full(17_000, 65504, np.float16)
     long[::1000], long[:2] = 2.0**-24, (0.5, 16)
     for name in ("sum", "cumsum"):
         function = getattr(tcusim, name)
-        expected = function(long, dtype="float32", bits="exact", arch="volta")
-        assert_bits(function(OnGpu(long), dtype="float32", bits="exact"), expected)
+        expected = function(long, dtype="float32", options={"bits": "exact", "arch": "volta"})
+        assert_bits(function(OnGpu(long), dtype="float32", options={"bits": "exact"}), expected)
         assert len(device.runs[-1][0].launches) == 4
-    plan = tcusim.plan("cumsum", length=700, bits="exact", result="float32")
+    plan = tcusim.plan("cumsum", length=700, options={"bits": "exact"}, result="float32")
     assert_bits(plan(OnGpu(x[0])), plan(x[0]))
     assert any(launch.program.acc == "f64" for launch in device.runs[-1][0].launches)
     y = rng.integers(-128, 127, (2, 9000)).astype(np.int8)
-    assert_bits(tcusim.sum(OnGpu(y), axis=1, bits="exact"), y.sum(1))
+    assert_bits(tcusim.sum(OnGpu(y), axis=1, options={"bits": "exact"}), y.sum(1))
 
 
 @pytest.mark.parametrize(
@@ -274,6 +281,6 @@ def test_exact_bits_that_a_gpu_does_not_have(
     device: StandIn, x: NDArray[Any], options: Any, text: str
 ) -> None:
     with pytest.raises(InputError, match=re.escape(text)):
-        tcusim.sum(OnGpu(x), bits="exact", **options)
+        tcusim.sum(OnGpu(x), **asked(bits="exact", **options))
     with pytest.raises(Unsupported, match="initial does not go with bits='exact' in GPU memory"):
-        tcusim.cumsum(OnGpu(normal(9)), bits="exact", arch="hopper", initial=1)
+        tcusim.cumsum(OnGpu(normal(9)), options={"bits": "exact", "arch": "hopper"}, initial=1)

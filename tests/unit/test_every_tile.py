@@ -18,6 +18,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from asked import asked
 from some import Some
 from tcusim.arrays.dtypes import numpy_type
 from tcusim.errors import TcusimError, Unsupported
@@ -119,7 +120,7 @@ def whole(case: Case) -> tuple[Any, Any]:
     x = case.numbers(case.size)
     function = tcusim.sum if case.operation == "sum" else tcusim.cumsum
     expected = exact(x).sum() if case.operation == "sum" else exact(x).cumsum()
-    return function(x, **case.options), expected
+    return function(x, **asked(**case.options)), expected
 
 
 def edges_of(case: Case) -> Array:
@@ -145,9 +146,9 @@ def segments(case: Case) -> tuple[Any, Any]:
     running = np.concatenate([[0], exact(x).cumsum()])
     sums = running[edges[1:]] - running[edges[:-1]]
     if operation == "segmented_sum":
-        return function(x, **given, **case.options), sums
+        return function(x, **asked(**given, **case.options)), sums
     expected = running[1:] - np.repeat(running[edges[:-1]], np.diff(edges))
-    return function(x, **given, **case.options), expected
+    return function(x, **asked(**given, **case.options)), expected
 
 
 # --- Products -------------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ def product(case: Case) -> tuple[Any, Any]:
     a, b = case.numbers(rows * inner), case.numbers(inner * (cols or 1))[::-1]
     a, b = a.reshape(rows, inner), b if cols is None else b.reshape(inner, cols)
     function = tcusim.matvec if cols is None else tcusim.matmul
-    return function(a, b, **case.options), exact(a) @ exact(b)
+    return function(a, b, **asked(**case.options)), exact(a) @ exact(b)
 
 
 CALLS: Final[dict[str, Callable[[Case], tuple[Any, Any]]]] = {
@@ -200,7 +201,7 @@ def planned(case: Case) -> Any:
     if case.operation.startswith("mat"):
         rows, inner, cols = sizes_of(case)
         operation = "matvec" if cols is None else "matmul"
-        return tcusim.plan_product(operation, rows=rows, inner=inner, cols=cols, **options)
+        return tcusim.plan_product(operation, rows=rows, inner=inner, cols=cols, **asked(**options))
     operation, _, way = case.operation.partition(" by ")
     given: dict[str, Any] = {}
     if way == "size":
@@ -208,7 +209,7 @@ def planned(case: Case) -> Any:
     elif way:
         given = {"segments": 4, "longest": case.size}
     length = case.size * (3 if way else 1)
-    return tcusim.plan(operation, length=length, **given, **options)
+    return tcusim.plan(operation, length=length, **asked(**given, **options))
 
 
 def fault(case: Case) -> str:
@@ -281,8 +282,8 @@ def test_floats_are_as_precise_on_every_tile(some: Some) -> None:
         options: dict[str, Any] = {"tile": tile, "arch": "hopper", "dtype": np.float32}
         exact_sums = x.astype(np.float64).cumsum()
         tolerance = 2.0**-19 * np.abs(x.astype(np.float64)).sum()
-        assert abs(tcusim.sum(x, **options) - exact_sums[-1]) <= tolerance
-        assert np.abs(tcusim.cumsum(x, **options) - exact_sums).max() <= tolerance
+        assert abs(tcusim.sum(x, **asked(**options)) - exact_sums[-1]) <= tolerance
+        assert np.abs(tcusim.cumsum(x, **asked(**options)) - exact_sums).max() <= tolerance
 
 
 def test_the_cases_are_of_all_kinds() -> None:

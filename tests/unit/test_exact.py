@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tcusim
+from asked import asked
 from numbers_of_types import same_bits
 from tcusim.arrays import exact
 from tcusim.errors import InputError, Unsupported
@@ -62,9 +63,11 @@ def test_a_huge_number_leaves_other_results_alone(dtype: str) -> None:
 def test_a_huge_number_is_one_of_the_terms(algorithm: str, arch: str) -> None:
     # Of bf16 parts, each is a sum of halves, and taken twice.
     x = singles([[3.4e38, -3.4e38, 3.4e38, 1], [-3e38, 2.0**100, 1e38, 0], [3.39e38, 0, 0, 1e30]])
-    sums = tcusim.sum(x, axis=1, algorithm=algorithm, arch=arch)
+    sums = tcusim.sum(x, axis=1, options={"algorithm": algorithm, "arch": arch})
     np.testing.assert_allclose(sums, [3.4e38, -2e38, 3.39e38], rtol=1e-6)
-    scans = tcusim.cumsum(x, axis=1, algorithm=algorithm.replace("reduction", "scan"), arch=arch)
+    scans = tcusim.cumsum(
+        x, axis=1, options={"algorithm": algorithm.replace("reduction", "scan"), "arch": arch}
+    )
     np.testing.assert_allclose(scans[1], [-3e38, -3e38, -2e38, -2e38], rtol=1e-6)
 
 
@@ -97,7 +100,7 @@ def test_products_that_overflow_are_infinite(arch: str) -> None:
             for sign in rng.choice([-1, 1], 2)
         )
         with pytest.warns(RuntimeWarning, match="overflow"):
-            result = tcusim.matmul(a, b, arch=arch)[0, 0]
+            result = tcusim.matmul(a, b, options={"arch": arch})[0, 0]
         assert result == np.inf * np.sign(a[0, 0]) * np.sign(b[0, 0])
 
 
@@ -111,12 +114,16 @@ def test_a_number_too_fine_for_bf16_beside_a_large_one() -> None:
 def test_partial_sums_that_overflow_do_not_spoil_a_product(arch: str) -> None:
     a = singles([[1e38, 1e38, 1e38, -1e38, -1e38, 1e38]])
     b = singles([[2], [2], [2], [2], [2], [0.5]])
-    np.testing.assert_allclose(tcusim.matmul(a, b, arch=arch), [[2.5e38]], rtol=1e-6)
+    np.testing.assert_allclose(tcusim.matmul(a, b, options={"arch": arch}), [[2.5e38]], rtol=1e-6)
     np.testing.assert_allclose(
-        tcusim.matmul(a[:, :3], b[:3], singles([[-3.4e38]]), arch=arch), [[2.6e38]], rtol=1e-6
+        tcusim.matmul(a[:, :3], b[:3], singles([[-3.4e38]]), options={"arch": arch}),
+        [[2.6e38]],
+        rtol=1e-6,
     )
     np.testing.assert_allclose(
-        tcusim.matmul(a[:, :1], b[:1], -LARGEST, arch=arch), [[2e38 - LARGEST]], rtol=1e-6
+        tcusim.matmul(a[:, :1], b[:1], -LARGEST, options={"arch": arch}),
+        [[2e38 - LARGEST]],
+        rtol=1e-6,
     )
 
 
@@ -125,7 +132,7 @@ def test_what_is_not_finite_meets_an_addend(arch: str) -> None:
     pairs = singles([*itertools.product([1, np.inf, -np.inf, np.nan], repeat=2)])
     a, b, c = pairs[:, :1], singles([[1, -2]]), pairs[:, 1:]
     with np.errstate(invalid="ignore"):
-        np.testing.assert_array_equal(tcusim.matmul(a, b, c, arch=arch), a @ b + c)
+        np.testing.assert_array_equal(tcusim.matmul(a, b, c, options={"arch": arch}), a @ b + c)
 
 
 # --- Warnings -------------------------------------------------------------------------------------
@@ -136,7 +143,7 @@ def test_what_is_not_finite_meets_an_addend(arch: str) -> None:
     [
         (lambda: tcusim.sum(np.full(3, 60000, np.float16)), True),
         (lambda: tcusim.cumsum(np.full(3, 3e38, np.float32)), True),
-        (lambda: tcusim.sum(np.full(3, 3e38, np.float32), arch="volta"), True),
+        (lambda: tcusim.sum(np.full(3, 3e38, np.float32), options={"arch": "volta"}), True),
         (lambda: tcusim.sum(np.full(3, 1e308)), True),
         (lambda: tcusim.sum(np.full(100, 1000), dtype="float16"), True),
         (lambda: tcusim.matmul(np.full((1, 1), 300, "f2"), np.full((1, 1), 300, "f2")), True),
@@ -186,7 +193,7 @@ def test_integers_of_either_byte_order(dtype: str) -> None:
 def test_integer_products_of_any_length(arch: str, inner: int) -> None:
     """Sums are exact in slices, of 2**10 digits in f32, and of 2**16 in s32."""
     a, b = np.random.default_rng(inner).integers(-9, 9, (2, inner))
-    assert tcusim.matvec(a[None], b, arch=arch).tolist() == [a @ b]
+    assert tcusim.matvec(a[None], b, options={"arch": arch}).tolist() == [a @ b]
 
 
 # --- Addends of a product -------------------------------------------------------------------------
@@ -248,8 +255,10 @@ def test_float32_of_the_papers_algorithms_without_bf16(
 ) -> None:
     x = np.ones(256, np.float32)
     with pytest.raises(Unsupported, match=r"rounds partial sums to float16, and on \w+, which has"):
-        getattr(tcusim, name)(x, algorithm=algorithm, arch=arch)
-    result = getattr(tcusim, name)(x.astype(np.float16), algorithm=algorithm, arch=arch)
+        getattr(tcusim, name)(x, options={"algorithm": algorithm, "arch": arch})
+    result = getattr(tcusim, name)(
+        x.astype(np.float16), options={"algorithm": algorithm, "arch": arch}
+    )
     assert np.max(result) == 256
 
 
@@ -265,17 +274,26 @@ def test_a_plan_has_the_bits_of_the_function(dtype: str, arch: str) -> None:
         x[7], x[200] = np.nan, 3.3e38
     for result in (None, "float64" if arch == "hopper" else "float32"):
         for name, sizes in (("sum", {}), ("segmented_cumsum", {"segment_size": 50})):
-            plan = UNTYPED.plan(name, length=300, dtype=dtype, result=result, arch=arch, **sizes)
-            expected = getattr(tcusim, name)(x, **sizes, dtype=result, arch=arch)
+            plan = UNTYPED.plan(
+                name, length=300, dtype=dtype, result=result, options={"arch": arch}, **sizes
+            )
+            expected = getattr(tcusim, name)(x, **sizes, dtype=result, options={"arch": arch})
             assert plan.result == expected.dtype
             np.testing.assert_array_equal(plan(x), expected)
         plan = UNTYPED.plan_product(
-            "matmul", rows=10, inner=30, cols=10, dtype=dtype, result=result, add_c=True, arch=arch
+            "matmul",
+            rows=10,
+            inner=30,
+            cols=10,
+            dtype=dtype,
+            result=result,
+            add_c=True,
+            options={"arch": arch},
         )
         a, b = x.reshape(10, 30), x.reshape(30, 10)
         c = np.ones((10, 10), plan.result)
         with np.errstate(over="ignore"):
-            expected = tcusim.matmul(a, b, c, dtype=result, arch=arch)
+            expected = tcusim.matmul(a, b, c, dtype=result, options={"arch": arch})
             np.testing.assert_array_equal(plan(a, b, c), expected)
 
 
@@ -362,15 +380,27 @@ SQUARE = np.ones((2, 2), np.float16)
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: UNTYPED.sum(SQUARE, backend=["numpy"]), "backend must be a name, got ['numpy']"),
-        (lambda: UNTYPED.sum(SQUARE, acc=[1]), "acc must be a name, got [1]"),
-        (lambda: UNTYPED.sum(SQUARE, acc=None), "unknown accumulator None"),
-        (lambda: UNTYPED.sum(SQUARE, algorithm={}), "algorithm must be a name, got {}"),
-        (lambda: UNTYPED.matmul(SQUARE, SQUARE, arch=7), "arch must be a name, got 7"),
+        (
+            lambda: UNTYPED.sum(SQUARE, options={"backend": ["numpy"]}),
+            "backend must be a name, got ['numpy']",
+        ),
+        (lambda: UNTYPED.sum(SQUARE, options={"acc": [1]}), "acc must be a name, got [1]"),
+        (lambda: UNTYPED.sum(SQUARE, options={"acc": ""}), "unknown accumulator ''"),
+        (
+            lambda: UNTYPED.sum(SQUARE, options={"algorithm": {}}),
+            "algorithm must be a name, got {}",
+        ),
+        (lambda: UNTYPED.matmul(SQUARE, SQUARE, options={"arch": 7}), "arch must be a name, got 7"),
         (lambda: UNTYPED.plan(["sum"], length=5), "operation must be a name, got ['sum']"),
         (lambda: UNTYPED.plan_product(["matmul"], rows=1, inner=1), "unknown operation ['matmul']"),
-        (lambda: UNTYPED.sum(SQUARE, tile="8x8x16"), "tiles of 8x8x16 do not do: reduction_"),
-        (lambda: UNTYPED.matmul(SQUARE, SQUARE, tile="8x8x16"), "tiles of 8x8x16 do not do: gemm"),
+        (
+            lambda: UNTYPED.sum(SQUARE, options={"tile": "8x8x16"}),
+            "tiles of 8x8x16 do not do: reduction_",
+        ),
+        (
+            lambda: UNTYPED.matmul(SQUARE, SQUARE, options={"tile": "8x8x16"}),
+            "tiles of 8x8x16 do not do: gemm",
+        ),
         (
             lambda: UNTYPED.plan_product("matvec", rows=2, inner=2**70),
             "inner must be at most 2**48",
@@ -454,12 +484,18 @@ def test_integers_in_pieces_are_numpy_s(
     rows = [x[begin:end] for begin, end in itertools.pairwise(edges)]
     more: Any = {"dtype": dtype, "arch": arch}
     for found, expected in (
-        (tcusim.sum(x, **more), np.sum(x, dtype=usual)),
-        (UNTYPED.cumsum(x, **more, **order), scanned(x, 0, usual, order)),
-        (UNTYPED.cumsum(x, **more, **order, initial=initial), scanned(x, initial, usual, order)),
-        (tcusim.segmented_sum(x, **by, **more), np.array([row.sum(dtype=usual) for row in rows])),
+        (tcusim.sum(x, **asked(**more)), np.sum(x, dtype=usual)),
+        (UNTYPED.cumsum(x, **asked(**more), **order), scanned(x, 0, usual, order)),
         (
-            UNTYPED.segmented_cumsum(x, **by, **more, **order, initial=initial),
+            UNTYPED.cumsum(x, **asked(**more), **order, initial=initial),
+            scanned(x, initial, usual, order),
+        ),
+        (
+            tcusim.segmented_sum(x, **by, **asked(**more)),
+            np.array([row.sum(dtype=usual) for row in rows]),
+        ),
+        (
+            UNTYPED.segmented_cumsum(x, **by, **asked(**more), **order, initial=initial),
             np.concatenate([scanned(row, initial, usual, order) for row in rows]),
         ),
     ):
@@ -523,17 +559,17 @@ EVERY_SIZE = np.ldexp(SIGNIFICANDS[:, None], EXPONENTS).astype(np.float32).ravel
 def test_products_keep_every_bit_of_float32_operands(arch: str) -> None:
     x, one = EVERY_SIZE, np.ones((1, 1), np.float32)
     for found in (
-        tcusim.matmul(x[:, None], one, arch=arch)[:, 0],
-        tcusim.matmul(one, x[None], arch=arch)[0],
-        tcusim.matvec(x[:, None], one[0], arch=arch),
+        tcusim.matmul(x[:, None], one, options={"arch": arch})[:, 0],
+        tcusim.matmul(one, x[None], options={"arch": arch})[0],
+        tcusim.matvec(x[:, None], one[0], options={"arch": arch}),
     ):
         assert same_bits(found, x)
     # Of a power of two, the result is a number of ordinary size.
     small = x[np.abs(x) < 2.0**-100]
-    large = tcusim.matmul(small[:, None], one * np.float32(2.0**120), arch=arch)[:, 0]
+    large = tcusim.matmul(small[:, None], one * np.float32(2.0**120), options={"arch": arch})[:, 0]
     assert same_bits(large, small * np.float32(2.0**120))
     # What is added to is rounded once.
-    added = tcusim.matmul(x[:, None], one, x[:, None], arch=arch)[:, 0]
+    added = tcusim.matmul(x[:, None], one, x[:, None], options={"arch": arch})[:, 0]
     assert same_bits(added, (2 * x.astype(np.float64)).astype(np.float32))
 
 
@@ -541,12 +577,12 @@ def test_products_keep_every_bit_of_float32_operands(arch: str) -> None:
 def test_small_operands_change_no_other_bits(arch: str) -> None:
     rng = np.random.default_rng(3)
     a, b = (rng.standard_normal(shape, np.float32) for shape in ((20, 40), (40, 24)))
-    before = tcusim.matmul(a, b, arch=arch)
+    before = tcusim.matmul(a, b, options={"arch": arch})
     a[7] *= np.float32(2.0**-112)
     a[9, 3] = np.float32(2.0**-149)
     a[11, 3], a[11, 4] = np.float32(2.0**120), np.float32(2.0**-149)
     b[:, 5] *= np.float32(2.0**-112)
-    after = tcusim.matmul(a, b, arch=arch)
+    after = tcusim.matmul(a, b, options={"arch": arch})
     rows, columns = [i for i in range(20) if i not in (7, 9, 11)], [j for j in range(24) if j != 5]
     assert same_bits(after[np.ix_(rows, columns)], before[np.ix_(rows, columns)])
     # Powers of two change no bits of a sum either, if it stays a normal number.
@@ -568,16 +604,18 @@ def test_small_and_large_operands_of_one_row() -> None:
         # What lies 2**259 below the largest of its row has no room beside it.
         expected[0, 2] *= size == large
         with np.errstate(over="ignore"):
-            assert same_bits(tcusim.matmul(a, b, arch="hopper"), expected.astype(np.float32))
+            assert same_bits(
+                tcusim.matmul(a, b, options={"arch": "hopper"}), expected.astype(np.float32)
+            )
 
 
 @pytest.mark.parametrize("arch", WITH_BF16)
 def test_named_sums_and_scans_keep_every_bit_of_small_numbers(arch: str) -> None:
     x = np.zeros((EVERY_SIZE.size, 16), np.float32)
     x[:, 5] = EVERY_SIZE
-    sums = tcusim.segmented_sum(x, 16, algorithm="reduction_kn", arch=arch)
+    sums = tcusim.segmented_sum(x, 16, options={"algorithm": "reduction_kn", "arch": arch})
     assert same_bits(sums.ravel(), EVERY_SIZE)
-    scans = tcusim.segmented_cumsum(x, 16, algorithm="scan_kn", arch=arch)
+    scans = tcusim.segmented_cumsum(x, 16, options={"algorithm": "scan_kn", "arch": arch})
     expected = np.where(np.arange(16) >= 5, EVERY_SIZE[:, None], np.float32(0))
     assert same_bits(scans.reshape(expected.shape), expected)
 
@@ -586,7 +624,9 @@ def test_named_sums_of_small_numbers_beside_large_ones() -> None:
     tiny = np.float32(1.2345678e-42)
     x = np.zeros((4, 16), np.float32)
     x[0, :2], x[1, :2], x[2, :2], x[3, 0] = (tiny, 1), (tiny, 2.0**120), (tiny, 3.3e38), tiny
-    sums = tcusim.segmented_sum(x, 16, algorithm="reduction_kn", arch="hopper").ravel()
+    sums = tcusim.segmented_sum(
+        x, 16, options={"algorithm": "reduction_kn", "arch": "hopper"}
+    ).ravel()
     assert same_bits(sums, np.array([1, 2.0**120, 3.3e38, tiny], np.float32))
-    alone = tcusim.segmented_sum(x[:3, 1:].copy(), 15, arch="hopper").ravel()
+    alone = tcusim.segmented_sum(x[:3, 1:].copy(), 15, options={"arch": "hopper"}).ravel()
     assert same_bits(alone, sums[:3])

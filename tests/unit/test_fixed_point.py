@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tcusim
+from asked import asked
 from some import marked
 from tcusim.arrays import exact
 from tcusim.arrays.fixed_point import FixedPoint, Integers, places_of
@@ -102,7 +103,7 @@ def test_a_sum_of_any_number_of_bits_is_rounded_once(name: str) -> None:
             rows += [[*row, last, -(2.0**-47)], [*row, -last, 2.0**-47]]
     x = np.array(rows, np.float32)
     expected = [rounded(sum(map(Fraction, row), Fraction()), name) for row in x.tolist()]
-    sums = tcusim.sum(x, axis=1, bits="exact", dtype=TYPES[name])
+    sums = tcusim.sum(x, axis=1, options={"bits": "exact"}, dtype=TYPES[name])
     assert sums.astype(np.float64).tolist() == expected
 
 
@@ -139,8 +140,8 @@ def test_each_prefix_is_rounded_once(name: str, result: str, arch: str) -> None:
         arrays = [integers, np.resize(np.array([ends.min, ends.max, 1], name), 50)]
     for x in arrays:
         with np.errstate(over="ignore"):
-            scan = tcusim.cumsum(x, dtype=result, bits="exact", arch=arch)
-            total = tcusim.sum(x, dtype=result, bits="exact", arch=arch)
+            scan = tcusim.cumsum(x, dtype=result, options={"bits": "exact", "arch": arch})
+            total = tcusim.sum(x, dtype=result, options={"bits": "exact", "arch": arch})
         assert scan.dtype == total.dtype == TYPES[result]
         expected = prefixes(x, result)
         assert scan.astype(float).tolist() == expected
@@ -153,8 +154,8 @@ def test_long_sums_are_those_of_fsum() -> None:
         np.random.default_rng(4).lognormal(0, 4, 2**17).clip(0, 6e4).astype(np.float16),
     ):
         exact = math.fsum(map(float, x))
-        assert tcusim.sum(x, dtype="float64", bits="exact") == exact
-        narrow = tcusim.sum(x, dtype="float32", bits="exact", arch="volta")
+        assert tcusim.sum(x, dtype="float64", options={"bits": "exact"}) == exact
+        narrow = tcusim.sum(x, dtype="float32", options={"bits": "exact", "arch": "volta"})
         assert float(narrow) == rounded(Fraction(exact), "float32")
 
 
@@ -188,17 +189,27 @@ def test_ties_overflow_and_subnormals(values: list[str], dtype: str, expected: f
     x = np.array([float.fromhex(one) if "x" in one else float(one) for one in values])
     for arch in ("hopper", "volta"):
         with np.errstate(over="ignore"):
-            assert float(tcusim.sum(x, dtype=dtype, bits="exact", arch=arch)) == expected
+            assert (
+                float(tcusim.sum(x, dtype=dtype, options={"bits": "exact", "arch": arch}))
+                == expected
+            )
         if expected == math.inf:
             with pytest.warns(RuntimeWarning, match="overflow"):
-                tcusim.sum(x, dtype=dtype, bits="exact", arch=arch)
+                tcusim.sum(x, dtype=dtype, options={"bits": "exact", "arch": arch})
 
 
 def test_a_sum_of_zero_has_no_sign_and_a_rounded_one_keeps_it() -> None:
     for x in ([-0.0], [-0.0, -0.0], [1.0, -1.0], [0.0, -0.0]):
-        assert math.copysign(1, tcusim.sum(np.array(x), bits="exact")) == 1
-        assert (np.copysign(1, tcusim.cumsum(np.array(x), bits="exact"))[-1:] == 1).all()
-    assert math.copysign(1, tcusim.sum(np.array([-1e-300]), dtype="float32", bits="exact")) == -1
+        assert math.copysign(1, tcusim.sum(np.array(x), options={"bits": "exact"})) == 1
+        assert (
+            np.copysign(1, tcusim.cumsum(np.array(x), options={"bits": "exact"}))[-1:] == 1
+        ).all()
+    assert (
+        math.copysign(
+            1, tcusim.sum(np.array([-1e-300]), dtype="float32", options={"bits": "exact"})
+        )
+        == -1
+    )
 
 
 @pytest.mark.parametrize("name", FLOATS)
@@ -208,8 +219,8 @@ def test_infinities_and_nan_are_where_numpy_has_them(name: str) -> None:
     x[35] = np.nan
     with np.errstate(invalid="ignore"):
         expected = np.cumsum(x.astype(np.float64))
-        found = tcusim.cumsum(x, bits="exact")
-        sums = tcusim.segmented_sum(x, 5, bits="exact").astype(float)
+        found = tcusim.cumsum(x, options={"bits": "exact"})
+        sums = tcusim.segmented_sum(x, 5, options={"bits": "exact"}).astype(float)
     np.testing.assert_array_equal(found.astype(np.float64), expected)
     np.testing.assert_array_equal(sums, [15, 40, np.inf, 90, 115, 140, -np.inf, np.nan])
 
@@ -221,20 +232,22 @@ def segment_of(x: NDArray[Any], form: str, **keywords: Any) -> NDArray[Any]:
     match form:
         case "row of a batch":
             others[3] = x
-            rows: NDArray[Any] = tcusim.cumsum(others, axis=1, **keywords)
+            rows: NDArray[Any] = tcusim.cumsum(others, axis=1, **asked(**keywords))
             row: NDArray[Any] = rows[3]
             return row
         case "column":
             others[5] = x
-            return tcusim.cumsum(np.ascontiguousarray(others.T), axis=0, **keywords)[:, 5]
+            return tcusim.cumsum(np.ascontiguousarray(others.T), axis=0, **asked(**keywords))[:, 5]
         case "by size":
-            return tcusim.segmented_cumsum(np.concatenate([x, others[0]]), n, **keywords)[:n]
+            return tcusim.segmented_cumsum(np.concatenate([x, others[0]]), n, **asked(**keywords))[
+                :n
+            ]
         case "by offsets":
             long = np.concatenate([others[0], x, np.ones(5, x.dtype)])
             edges = [0, n, n, 2 * n, 2 * n + 3, long.size]
-            return tcusim.segmented_cumsum(long, offsets=edges, **keywords)[n : 2 * n]
+            return tcusim.segmented_cumsum(long, offsets=edges, **asked(**keywords))[n : 2 * n]
         case _:
-            plan = tcusim.plan("cumsum", length=n, dtype=x.dtype, **keywords)
+            plan = tcusim.plan("cumsum", length=n, dtype=x.dtype, **asked(**keywords))
             return plan(x)
 
 
@@ -252,25 +265,27 @@ def test_one_set_of_bits_in_every_form_on_every_architecture(length: int) -> Non
         }
         assert len(found) == 1
     expected = bits(np.array(prefixes(x, "float16"), np.float16))
-    assert bits(tcusim.cumsum(x, bits="exact")) == expected
+    assert bits(tcusim.cumsum(x, options={"bits": "exact"})) == expected
     # In any order, and in any split of exact sums.
     shuffled = np.random.default_rng(0).permutation(x)
-    total = tcusim.sum(x, bits="exact", dtype="float64")
-    assert tcusim.sum(shuffled, bits="exact", dtype="float64") == total
+    total = tcusim.sum(x, options={"bits": "exact"}, dtype="float64")
+    assert tcusim.sum(shuffled, options={"bits": "exact"}, dtype="float64") == total
 
 
 @pytest.mark.parametrize("name", FLOATS)
 def test_prefixes_of_numbers_that_are_not_negative_never_fall(name: str) -> None:
     rng = np.random.default_rng(5)
     for x in (rng.random((3, 2000)), rng.lognormal(0, 3, (3, 2000)).clip(0, 20)):
-        scan = tcusim.cumsum(x.astype(TYPES[name]), axis=1, bits="exact").astype(np.float64)
+        scan = tcusim.cumsum(x.astype(TYPES[name]), axis=1, options={"bits": "exact"}).astype(
+            np.float64
+        )
         assert (np.diff(scan, axis=1) >= 0).all()
 
 
 def test_other_columns_leave_digits_alone() -> None:
     # One power of two serves the whole array; huge neighbours do not move small numbers.
     x = np.array([2.0**-1074, 2.0**-1073, 2.0**1000, -(2.0**1000), 3.5, 2.0**-40])
-    sums = tcusim.segmented_sum(x, 2, bits="exact")
+    sums = tcusim.segmented_sum(x, 2, options={"bits": "exact"})
     assert sums.tolist() == [3 * 2.0**-1074, 0.0, 3.5 + 2.0**-40]
 
 
@@ -279,44 +294,48 @@ def test_initial_values_are_part_of_what_is_rounded() -> None:
     for initial in (10, 0.1, 2.0**300, 2.0**-1074, -1e-30):
         for result in ("float16", "float32", "float64"):
             with np.errstate(over="ignore"):
-                scan = tcusim.cumsum(x, axis=1, initial=initial, dtype=result, bits="exact")
+                scan = tcusim.cumsum(
+                    x, axis=1, initial=initial, dtype=result, options={"bits": "exact"}
+                )
             for row, found in zip(x, scan, strict=True):
                 values = np.concatenate([[initial], row.astype(np.float64)])
                 assert found.tolist() == prefixes(values, result)[1:]
     given = np.array([0.5, np.inf, np.nan])
     y = np.array([1, 2, 3, -np.inf, 5, 6], np.float32)
     expected = [1.5, 3.5, np.inf, np.nan, np.nan, np.nan]
-    found = tcusim.segmented_cumsum(y, 2, initial=given, bits="exact")
+    found = tcusim.segmented_cumsum(y, 2, initial=given, options={"bits": "exact"})
     np.testing.assert_array_equal(found, np.array(expected, np.float32))
     # A scan in two pieces, where float64 holds what the first comes to.
-    whole = tcusim.cumsum(x[0], dtype="float32", bits="exact")
-    before = tcusim.sum(x[0, :17], dtype="float64", bits="exact")
-    rest = tcusim.cumsum(x[0, 17:], dtype="float32", bits="exact", initial=before)
+    whole = tcusim.cumsum(x[0], dtype="float32", options={"bits": "exact"})
+    before = tcusim.sum(x[0, :17], dtype="float64", options={"bits": "exact"})
+    rest = tcusim.cumsum(x[0, 17:], dtype="float32", options={"bits": "exact"}, initial=before)
     assert bits(rest) == bits(whole[17:])
 
 
 def test_integers_are_exact_as_they_are() -> None:
     x = np.array([2**62, 2**62, 1, -3], np.int64)
     for of in ("segment", "exact"):
-        assert UNTYPED.cumsum(x, bits=of).tolist() == np.cumsum(x).tolist()
+        assert UNTYPED.cumsum(x, options={"bits": of}).tolist() == np.cumsum(x).tolist()
     # With float results there is one rounding, not one for each digit.
     y = np.array([2**54 + 1, 2**53, -1, 1], np.int64)
-    assert tcusim.cumsum(y, dtype="float32", bits="exact").tolist() == prefixes(y, "float32")
+    assert tcusim.cumsum(y, dtype="float32", options={"bits": "exact"}).tolist() == prefixes(
+        y, "float32"
+    )
 
 
 def test_what_rounds_on_the_way_is_refused() -> None:
     x = np.ones(300, np.float16)
     with pytest.raises(Unsupported, match="acc='f16' rounds after every product"):
-        tcusim.sum(x, bits="exact", acc="f16")
+        tcusim.sum(x, options={"bits": "exact", "acc": "f16"})
     with pytest.raises(Unsupported, match=r"reduction_256n.*Leave algorithm out"):
-        tcusim.sum(x, bits="exact", algorithm="reduction_256n")
+        tcusim.sum(x, options={"bits": "exact", "algorithm": "reduction_256n"})
     with pytest.raises(InputError, match="dtype int64 would cut the fractions"):
-        tcusim.sum(x, bits="exact", dtype="int64")
+        tcusim.sum(x, options={"bits": "exact"}, dtype="int64")
     with pytest.raises(UnknownName, match=r"unknown bits 'exakt'. Did you mean 'exact'\?"):
-        UNTYPED.sum(x, bits="exakt")
-    with pytest.raises(InputError, match="unknown bits None"):
-        UNTYPED.plan("sum", length=3, bits=None)
-    assert tcusim.sum(x, bits="exact", algorithm="reduction_tn") == 300
+        UNTYPED.sum(x, options={"bits": "exakt"})
+    with pytest.raises(InputError, match="bits must be a name, got 1"):
+        UNTYPED.plan("sum", length=3, options={"bits": 1})
+    assert tcusim.sum(x, options={"bits": "exact", "algorithm": "reduction_tn"}) == 300
 
 
 # --- In pieces ------------------------------------------------------------------------------------
@@ -388,10 +407,10 @@ def test_pieces_are_rounded_once(
         found = [exactly(turned[: step + (not exclusive)], result) for step in steps]
         expected += found[::-1] if reverse else found
     with np.errstate(over="ignore", invalid="ignore"):
-        total = tcusim.sum(x, **more)
-        sums = tcusim.segmented_sum(x, offsets=edges, **more)
+        total = tcusim.sum(x, **asked(**more))
+        sums = tcusim.segmented_sum(x, offsets=edges, **asked(**more))
         scan = tcusim.segmented_cumsum(
-            x, offsets=edges, exclusive=exclusive, reverse=reverse, initial=initial, **more
+            x, offsets=edges, exclusive=exclusive, reverse=reverse, initial=initial, **asked(**more)
         )
     np.testing.assert_array_equal(float(total), exactly(values, result))
     np.testing.assert_array_equal(sums.astype(float), [exactly(row, result) for row in rows])
@@ -404,10 +423,10 @@ def test_exact_sums_take_little_memory(dtype: str, name: str) -> None:
     """Beyond the input, once the programs are there."""
     x = np.random.default_rng(0).lognormal(0, 3, 2**22).clip(0, 6e4).astype(dtype)
     function = getattr(tcusim, name)
-    function(x[: 2**19], bits="exact", dtype="float64")
+    function(x[: 2**19], options={"bits": "exact"}, dtype="float64")
     tracemalloc.start()
     try:
-        result = function(x, bits="exact", dtype="float64")
+        result = function(x, options={"bits": "exact"}, dtype="float64")
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -423,9 +442,9 @@ def test_few_numbers_have_the_bits_of_launches(
     more: Any = {"dtype": TYPES[result], "bits": "exact"}
     with np.errstate(over="ignore", invalid="ignore"):
         for given_by, at_once in (
-            ({"offsets": edges}, tcusim.segmented_sum(x, offsets=edges, **more)),
-            ({"segment_size": 1}, tcusim.segmented_sum(x, 1, **more)),
-            ({"segment_size": x.size}, tcusim.segmented_sum(x, x.size, **more)),
+            ({"offsets": edges}, tcusim.segmented_sum(x, offsets=edges, **asked(**more))),
+            ({"segment_size": 1}, tcusim.segmented_sum(x, 1, **asked(**more))),
+            ({"segment_size": x.size}, tcusim.segmented_sum(x, x.size, **asked(**more))),
         ):
-            launched: Any = UNTYPED.segmented_sum(x, **given_by, **more, backend="numpy")
+            launched: Any = UNTYPED.segmented_sum(x, **given_by, **asked(backend="numpy", **more))
             assert bits(at_once) == bits(launched)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tcusim
+from asked import asked
 from numpy_results import (
     ARCHS,
     LENGTHS,
@@ -39,8 +40,8 @@ from tcusim.errors import InputError
 def test_segments_of_any_size(length: int, size: int, seed: int, arch: str) -> None:
     x = halves(seed, length)
     size = min(size, length)
-    total = tcusim.segmented_sum(x, size, dtype=np.float32, arch=arch)
-    scan = tcusim.segmented_cumsum(x, size, dtype=np.float32, arch=arch)
+    total = tcusim.segmented_sum(x, size, dtype=np.float32, options={"arch": arch})
+    scan = tcusim.segmented_cumsum(x, size, dtype=np.float32, options={"arch": arch})
     assert_equal(total, by_segments(x, size, sums))
     assert_equal(scan, by_segments(x, size, prefixes))
     assert total.dtype == scan.dtype == np.float32
@@ -50,8 +51,8 @@ def test_segments_of_any_size(length: int, size: int, seed: int, arch: str) -> N
 @given(LENGTHS, SEEDS, ARCHS)
 def test_whole_arrays_of_any_length(length: int, seed: int, arch: str) -> None:
     x = halves(seed, length)
-    assert_equal(tcusim.sum(x, dtype=np.float32, arch=arch), sums(x))
-    assert_equal(tcusim.cumsum(x, dtype=np.float32, arch=arch), prefixes(x))
+    assert_equal(tcusim.sum(x, dtype=np.float32, options={"arch": arch}), sums(x))
+    assert_equal(tcusim.cumsum(x, dtype=np.float32, options={"arch": arch}), prefixes(x))
 
 
 @examples
@@ -69,10 +70,10 @@ def test_a_reverse_scan_sums_from_the_end(length: int, size: int, seed: int, arc
     size = min(size, length)
     expected = by_segments(x, size, suffixes)
     options: dict[str, Any] = {"dtype": np.float32, "arch": arch, "reverse": True}
-    assert_equal(tcusim.segmented_cumsum(x, size, **options), expected)
-    exclusive = tcusim.segmented_cumsum(x, size, exclusive=True, **options)
+    assert_equal(tcusim.segmented_cumsum(x, size, **asked(**options)), expected)
+    exclusive = tcusim.segmented_cumsum(x, size, exclusive=True, **asked(**options))
     assert_equal(exclusive, expected - x)
-    assert_equal(tcusim.cumsum(x, **options), suffixes(x))
+    assert_equal(tcusim.cumsum(x, **asked(**options)), suffixes(x))
 
 
 def test_long_scans_in_every_order() -> None:
@@ -418,15 +419,15 @@ def test_a_long_scan_is_spoilt_only_after_a_nan() -> None:
 @pytest.mark.parametrize("arch", ["v100", "sm_80", "Hopper", "exact"])
 def test_shapes_and_units_by_any_name(shape: Any, arch: str) -> None:
     x = halves(11, 1000)
-    scan = tcusim.segmented_cumsum(x, 300, tile=shape, arch=arch, dtype=np.float32)
+    scan = tcusim.segmented_cumsum(x, 300, options={"tile": shape, "arch": arch}, dtype=np.float32)
     assert_equal(scan, by_segments(x, 300, prefixes))
 
 
 def test_a_shape_that_is_registered_nowhere() -> None:
     x = halves(12, 1000)
     tile = tcusim.MmaShape(5, 7, 3)
-    assert_equal(tcusim.cumsum(x, tile=tile, dtype=np.float32), prefixes(x))
-    assert_equal(tcusim.cumsum(x.astype(np.float32), tile=tile), prefixes(x))
+    assert_equal(tcusim.cumsum(x, options={"tile": tile}, dtype=np.float32), prefixes(x))
+    assert_equal(tcusim.cumsum(x.astype(np.float32), options={"tile": tile}), prefixes(x))
 
 
 @pytest.mark.parametrize("paper", [False, True])
@@ -437,10 +438,10 @@ def test_every_algorithm_can_be_named(paper: bool) -> None:
             continue
         x = np.random.default_rng(0).integers(-2, 3, 500).astype(np.float16)
         if row.kind == "reduction":
-            result = tcusim.segmented_sum(x, 16, algorithm=name)
+            result = tcusim.segmented_sum(x, 16, options={"algorithm": name})
             expected = by_segments(x, 16, sums)
         else:
-            result = tcusim.segmented_cumsum(x, 16, algorithm=name)
+            result = tcusim.segmented_cumsum(x, 16, options={"algorithm": name})
             expected = by_segments(x, 16, prefixes)
         assert_equal(result, expected)
 
@@ -449,9 +450,14 @@ def test_a_paper_name_rounds_partial_sums_as_printed() -> None:
     x = np.zeros(256, np.float16)
     x[:3] = 2048, 1, 2
     literal = build_run("reduction_256", x)
-    assert tcusim.segmented_sum(x, 256, algorithm="reduction_256", dtype=np.float32) == literal
+    assert (
+        tcusim.segmented_sum(x, 256, options={"algorithm": "reduction_256"}, dtype=np.float32)
+        == literal
+    )
     assert literal == 2052
-    assert tcusim.segmented_sum(x, 256, algorithm="reduction_t", dtype=np.float32) == 2051
+    assert (
+        tcusim.segmented_sum(x, 256, options={"algorithm": "reduction_t"}, dtype=np.float32) == 2051
+    )
 
 
 def build_run(name: str, x: Array) -> float:
@@ -462,13 +468,13 @@ def test_a_float16_accumulator_rounds_and_a_float32_one_does_not() -> None:
     x = np.ones(4096, np.float16)
     x[1::2] = 2**-11
     assert tcusim.sum(x, dtype=np.float32) == 2049
-    assert tcusim.sum(x, dtype=np.float32, acc="f16") == 2048
+    assert tcusim.sum(x, dtype=np.float32, options={"acc": "f16"}) == 2048
 
 
 def test_a_report_tells_programs_and_counts() -> None:
     report = Report()
     x = halves(13, 1024)
-    tcusim.segmented_sum(x, 256, report=report)
+    tcusim.segmented_sum(x, 256, options={"report": report})
     assert report.launches == 1
     ((program, scalars),) = report.programs
     assert program.name == "reduction_panel"
@@ -477,13 +483,15 @@ def test_a_report_tells_programs_and_counts() -> None:
     assert report.mma == 4
     assert report.bytes_read == 2 * 1024
     assert report.bytes_written == 2 * 4
-    tcusim.cumsum(halves(14, 40_000), report=report)
+    tcusim.cumsum(halves(14, 40_000), options={"report": report})
     assert [program.name for program, _ in report.programs[1:]] == ["scan_single_pass"]
 
 
 def test_progress_goes_up_to_the_end() -> None:
     seen: list[tuple[int, int]] = []
-    tcusim.segmented_cumsum(halves(15, 2**15), 16, progress=lambda *now: seen.append(now))
+    tcusim.segmented_cumsum(
+        halves(15, 2**15), 16, options={"progress": lambda *now: seen.append(now)}
+    )
     done = [now for now, _ in seen]
     assert done == sorted(done)
     assert len({total for _, total in seen}) == 1
@@ -507,10 +515,10 @@ def test_without_a_watcher_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -
 
 def test_plain_additions_do_not_take_operands() -> None:
     with pytest.raises(tcusim.Unsupported, match="adds values of the accumulator's type, f32"):
-        tcusim.sum(np.ones(10, np.float16), algorithm="reduction_simt")
+        tcusim.sum(np.ones(10, np.float16), options={"algorithm": "reduction_simt"})
     # Of digits, which are no type of the array.
     with pytest.raises(tcusim.Unsupported, match=r"elements that tensor cores multiply as s8$"):
-        tcusim.cumsum(np.ones(10, np.uint16), algorithm="scan_simt")
+        tcusim.cumsum(np.ones(10, np.uint16), options={"algorithm": "scan_simt"})
 
 
 def test_float32_beyond_bf16_is_summed() -> None:
@@ -522,7 +530,7 @@ def test_float32_beyond_bf16_is_summed() -> None:
 def test_a_report_that_is_none() -> None:
     untyped: Any = tcusim
     with pytest.raises(InputError, match=r"report must be a tcusim\.arrays\.report\.Report, .* 3"):
-        untyped.sum(np.ones(4, np.float16), report=3)
+        untyped.sum(np.ones(4, np.float16), options={"report": 3})
 
 
 def test_the_array_apis_name_of_a_scan() -> None:
@@ -610,7 +618,7 @@ def test_types_by_the_names_of_the_tables() -> None:
             "out overlaps a in memory. Give an array of its own.",
         ),
         (
-            lambda: tcusim.cumsum(np.ones(300, np.float32), algorithm="scan_256n"),
+            lambda: tcusim.cumsum(np.ones(300, np.float32), options={"algorithm": "scan_256n"}),
             "Take algorithm='scan_tn', which adds them, or leave algorithm out",
         ),
     ],

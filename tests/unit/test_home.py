@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tcusim
+from asked import asked
 from device_standin import OnGpu, StandIn, halves
 from tcusim.errors import InputError, Unsupported
 
@@ -43,7 +44,7 @@ def test_what_cannot_be_done_on_a_gpu(
     device: StandIn, name: str, x: Any, keywords: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        getattr(tcusim, name)(OnGpu(x), **keywords)
+        getattr(tcusim, name)(OnGpu(x), **asked(**keywords))
     assert text in str(caught.value)
     assert device.runs == []
 
@@ -75,7 +76,7 @@ def test_products_that_cannot_be_done_on_a_gpu(
     if "c" in keywords:
         keywords = {**keywords, "c": OnGpu(halves(*keywords["c"]))}
     with pytest.raises(InputError) as caught:
-        getattr(tcusim, name)(OnGpu(halves(*left)), OnGpu(halves(*right)), **keywords)
+        getattr(tcusim, name)(OnGpu(halves(*left)), OnGpu(halves(*right)), **asked(**keywords))
     assert text in str(caught.value)
     assert device.runs == []
 
@@ -93,7 +94,7 @@ def test_factors_that_do_not_go_together(device: StandIn) -> None:
             tcusim.matmul(one, two, c)
         assert text in str(caught.value)
     with pytest.raises(Unsupported, match="float32 arrays in GPU memory are multiplied in bf16 p"):
-        tcusim.matmul(OnGpu(a.astype("f4")), OnGpu(b.astype("f4")), arch="volta")
+        tcusim.matmul(OnGpu(a.astype("f4")), OnGpu(b.astype("f4")), options={"arch": "volta"})
     a, b = np.zeros((1, 2**16 + 1), np.int8), np.zeros(2**16 + 1, np.int8)
     with pytest.raises(Unsupported, match="sums of more than 65536 products of int8 do not fit in"):
         tcusim.matvec(OnGpu(a), OnGpu(b))

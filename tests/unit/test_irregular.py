@@ -419,7 +419,7 @@ def test_long_segments_do_not_drift(arch: str) -> None:
     scan = by_offsets("scan", x, offsets, arch=arch)
     errors = scan / exact - 1
     assert np.abs(errors).max() < 1e-6
-    plain = tcusim.cumsum(x[3 : length - 3], dtype=np.float32, arch=arch)
+    plain = tcusim.cumsum(x[3 : length - 3], dtype=np.float32, options={"arch": arch})
     others = plain / exact[3 : length - 3] - 1
     assert rms(errors[3 : length - 3]) < 2.0 * rms(others)
     assert abs(errors.mean()) < 1e-7

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tcusim
+from asked import asked
 from tcusim.errors import InputError, TcusimError, UnknownName
 
 jax: Any = pytest.importorskip("jax", reason="jax is not installed")
@@ -113,8 +114,8 @@ def test_bits_are_numpys(dtype: str) -> None:
     same(tj.sum(x, 1), tcusim.sum(x, axis=1))
     same(tj.sum(x), tcusim.sum(x))
     arch = "volta" if dtype == "float16" else "ampere"
-    expected = tcusim.sum(x, axis=0, keepdims=True, arch=arch)
-    same(tj.sum(x, 0, keepdims=True, arch=arch), expected)
+    expected = tcusim.sum(x, axis=0, keepdims=True, options={"arch": arch})
+    same(tj.sum(x, 0, keepdims=True, options={"arch": arch}), expected)
     same(tj.cumsum(x, -1, reverse=True, exclusive=True),
          tcusim.cumsum(x, axis=1, reverse=True, exclusive=True))  # fmt: skip
     same(
@@ -210,7 +211,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(InputError, match=r"initial must be broadcast to \(2,\), got \(3,\)"):
         tj.cumsum(np.ones((2, 4)), 1, initial=np.ones(3))
     with pytest.raises(InputError, match="bits must be 'segment' or 'exact', got 'all'"):
-        untyped.sum(np.ones(2), bits="all")
+        untyped.sum(np.ones(2), options={"bits": "all"})
     with pytest.raises(InputError, match=r"a must be \(\.\.\., m, k\) and x \(\.\.\., k\)"):
         tj.matvec(np.ones((2, 3)), np.ones(2))
     with pytest.raises(InputError, match="arrays of complex64 are not summed"):
@@ -219,7 +220,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(InputError, match=r"b \(\.\.\., k, n\), with the same k; got"):
         tj.matmul(np.ones((2, 3)), np.ones((2, 3)))
     with pytest.raises(UnknownName, match="pascal"):
-        tj.sum(np.ones(2), arch="pascal")
+        tj.sum(np.ones(2), options={"arch": "pascal"})
 
 
 def test_axes_and_counts_are_integers() -> None:
@@ -308,8 +309,8 @@ def test_what_precedes_is_of_the_type_of_the_sums() -> None:
         for given, dtype in (("float32", None), ("float16", "float32"), ("int32", "float32")):
             x = np.array([2**-25, 2**-25, 1]).astype(given)
             for one in (before, np.float64(before), jnp.float64(before)):
-                got = tj.cumsum(x, dtype=dtype, initial=one, bits="exact")
-                same(got, tcusim.cumsum(x, dtype=dtype, initial=before, bits="exact"))
+                got = tj.cumsum(x, dtype=dtype, initial=one, options={"bits": "exact"})
+                same(got, tcusim.cumsum(x, dtype=dtype, initial=before, options={"bits": "exact"}))
 
 
 def test_axes_are_those_of_jax() -> None:
@@ -337,12 +338,16 @@ def test_what_precedes() -> None:
 
 def test_exact_sums() -> None:
     x = array("float32", 5, 30) * np.float32(1e6)
-    same(tj.sum(x, 1, bits="exact"), tcusim.sum(x, axis=1, bits="exact"))
-    same(tj.cumsum(x, 1, bits="exact"), tcusim.cumsum(x, axis=1, bits="exact"))
-    same(jax.jit(jax.vmap(lambda x: tj.sum(x, bits="exact")))(x),
-         tcusim.sum(x, axis=1, bits="exact"))  # fmt: skip
+    same(tj.sum(x, 1, options={"bits": "exact"}), tcusim.sum(x, axis=1, options={"bits": "exact"}))
+    same(
+        tj.cumsum(x, 1, options={"bits": "exact"}),
+        tcusim.cumsum(x, axis=1, options={"bits": "exact"}),
+    )
+    same(jax.jit(jax.vmap(lambda x: tj.sum(x, options={"bits": "exact"})))(x),
+         tcusim.sum(x, axis=1, options={"bits": "exact"}))  # fmt: skip
     assert (
-        jax.grad(lambda x: tj.cumsum(x, bits="exact").sum())(x[0]) == np.arange(30, 0, -1)
+        jax.grad(lambda x: tj.cumsum(x, options={"bits": "exact"}).sum())(x[0])
+        == np.arange(30, 0, -1)
     ).all()
 
 
@@ -416,14 +421,14 @@ TYPES = [
     *("complex64", "float8_e4m3fn", "float8_e5m2", "int4", "uint64", "int64", "float64"),
 ]
 OF_TYPES: dict[str, Callable[..., Any]] = {
-    "sum": lambda x, **more: tj.sum(x, 1, **more),
-    "exact sum": lambda x, **more: tj.sum(x, 1, bits="exact", **more),
-    "cumsum": lambda x, **more: tj.cumsum(x, 1, **more),
-    "initial": lambda x, **more: tj.cumsum(x, 1, initial=1, **more),
-    "segment_sum": lambda x, **more: tj.segment_sum(x, np.array([0, 1]), 2, **more),
-    "segment_cumsum": lambda x, **more: tj.segment_cumsum(x, np.array([0, 1]), **more),
-    "matmul": lambda x, **more: tj.matmul(x, x.T, **more),
-    "matvec": lambda x, **more: tj.matvec(x, x[0], **more),
+    "sum": lambda x, **more: tj.sum(x, 1, **asked(**more)),
+    "exact sum": lambda x, **more: tj.sum(x, 1, **asked(bits="exact", **more)),
+    "cumsum": lambda x, **more: tj.cumsum(x, 1, **asked(**more)),
+    "initial": lambda x, **more: tj.cumsum(x, 1, initial=1, **asked(**more)),
+    "segment_sum": lambda x, **more: tj.segment_sum(x, np.array([0, 1]), 2, **asked(**more)),
+    "segment_cumsum": lambda x, **more: tj.segment_cumsum(x, np.array([0, 1]), **asked(**more)),
+    "matmul": lambda x, **more: tj.matmul(x, x.T, **asked(**more)),
+    "matvec": lambda x, **more: tj.matvec(x, x[0], **asked(**more)),
 }
 
 
@@ -457,3 +462,24 @@ def test_an_unknown_type_has_a_sentence() -> None:
     for wrong in ("f99", complex, bool, "int4"):
         with pytest.raises(InputError, match="dtype must be a type of real numbers, got"):
             tj.sum(np.ones(2, np.float32), dtype=wrong)
+
+
+def test_options_are_part_of_what_is_traced() -> None:
+    x = array("float16", 3, 2000)
+    wide: Any = {"axis": 1, "dtype": np.float32}
+    exact, usual, volta = (
+        tcusim.sum(x, **wide, options=one) for one in ({"bits": "exact"}, None, {"arch": "volta"})
+    )
+    for one, expected in (({"bits": "exact"}, exact), (tcusim.Options(arch="volta"), volta)):
+        same(jax.jit(partial(tj.sum, **wide, options=one))(x), expected)
+        with tcusim.options(one):
+            same(tj.sum(x, **wide), expected)
+            traced = jax.jit(lambda x: tj.sum(x, **wide))
+            same(traced(x), expected)
+        # It was traced within the context, and keeps its options.
+        same(traced(x), expected)
+        same(jax.jit(lambda x: tj.sum(x, **wide))(x), usual)
+    with pytest.raises(InputError, match=r"tcusim\.jax\.matmul takes no option 'bits'"):
+        tj.matmul(x, x.T, options={"bits": "exact"})
+    with pytest.raises(UnknownName, match=r"unknown option 'archs'. Did you mean 'arch'\?"):
+        tj.sum(x, options={"archs": "volta"})

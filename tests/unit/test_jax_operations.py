@@ -211,12 +211,12 @@ def test_an_error_of_python_is_one_of_xla(xla: StandIn, monkeypatch: pytest.Monk
 
 def test_what_the_gpu_computes_otherwise_goes_to_the_host(standing_in: StandIn) -> None:
     x = array("float16", 3, 40)
-    same(tj.sum(x, 1, arch="v100"), tcusim.sum(x, axis=1, arch="volta"))
+    same(tj.sum(x, 1, options={"arch": "v100"}), tcusim.sum(x, axis=1, options={"arch": "volta"}))
     assert tj.sum(np.arange(5, dtype=np.int16)).tolist() == 10
     few, more = np.ones((2, 3), np.int8), np.ones((3, 2), np.int32)
     assert tj.matmul(few, more).tolist() == [[3, 3], [3, 3]]
     assert standing_in.launches == 0
-    same(tj.sum(x, 1, arch="h200"), tcusim.sum(x, axis=1))
+    same(tj.sum(x, 1, options={"arch": "h200"}), tcusim.sum(x, axis=1))
     assert standing_in.launches == 1
 
 
@@ -225,7 +225,7 @@ def test_another_gpu_is_followed_where_it_computes_on_the_host(
 ) -> None:
     monkeypatch.setattr(type(standing_in.driver), "number_of_sm", 70)
     x = array("float32", 3, 64)
-    same(tj.matmul(x, x.T), tcusim.matmul(x, x.T, arch="volta"))
+    same(tj.matmul(x, x.T), tcusim.matmul(x, x.T, options={"arch": "volta"}))
     assert (operations.gpu_archs(), standing_in.launches) == (("volta",), 0)
 
 
@@ -281,13 +281,13 @@ def test_gpus_of_two_kinds(two_kinds: StandIn, monkeypatch: pytest.MonkeyPatch) 
     # What both take alike is launched, with the bits of the GPU on which it is.
     same(tj.sum(x, 1), tcusim.sum(x, axis=1))
     assert two_kinds.launches == 1
-    same(tj.sum(x, 1, arch="hopper"), tcusim.sum(x, axis=1))
+    same(tj.sum(x, 1, options={"arch": "hopper"}), tcusim.sum(x, axis=1))
     assert two_kinds.launches == 2
     # Another architecture's bits are computed on the host.
-    same(tj.sum(x, 1, arch="volta"), tcusim.sum(x, axis=1, arch="volta"))
+    same(tj.sum(x, 1, options={"arch": "volta"}), tcusim.sum(x, axis=1, options={"arch": "volta"}))
     # Turing has no bfloat16, of which products of float32 are made.
     y = array("float32", 3, 40)
-    same(tj.matmul(y, y.T, arch="hopper"), tcusim.matmul(y, y.T))
+    same(tj.matmul(y, y.T, options={"arch": "hopper"}), tcusim.matmul(y, y.T))
     launches = two_kinds.launches
     with pytest.raises(Exception, match="matmul of float32, float32: the GPUs are of several arch"):
         jax.block_until_ready(tj.matmul(y, y.T))

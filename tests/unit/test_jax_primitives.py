@@ -30,7 +30,7 @@ def same(got: Any, expected: Any) -> None:
 def test_it_runs_outside_of_a_compiled_function() -> None:
     same(computed(How("sum", F32, None), jnp.asarray(X)), tcusim.sum(X, axis=1))
     how = How("cumsum", F32, "ampere", True, True)
-    expected = tcusim.cumsum(X, axis=1, exclusive=True, reverse=True, arch="ampere")
+    expected = tcusim.cumsum(X, axis=1, exclusive=True, reverse=True, options={"arch": "ampere"})
     same(computed(how, jnp.asarray(X)), expected)
 
 

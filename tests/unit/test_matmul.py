@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tcusim
+from asked import asked
 from tcusim.arrays.functions import Report
 from tcusim.errors import InputError, UnknownName, Unsupported
 
@@ -67,7 +68,7 @@ def test_shapes_of_matvec(one: tuple[int, ...], two: tuple[int, ...]) -> None:
     x = rng(2).integers(-4, 5, two).astype(np.float16)
     expected = np.matmul(a, x[..., None])[..., 0]
     for algorithm in (None, "gemv", "gemv_reduction", "gemm"):
-        result = tcusim.matvec(a, x, algorithm=algorithm)
+        result = tcusim.matvec(a, x, options={"algorithm": algorithm})
         assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
         assert np.array_equal(result, expected)
     assert np.array_equal(tcusim.matvec(a, x, [1.0] * one[-2]), expected + 1)
@@ -76,9 +77,9 @@ def test_shapes_of_matvec(one: tuple[int, ...], two: tuple[int, ...]) -> None:
 def test_one_right_matrix_is_one_launch() -> None:
     report = Report()
     a, b = np.ones((4, 3, 5), np.float16), np.ones((5, 2), np.float16)
-    tcusim.matmul(a, b, report=report)
+    tcusim.matmul(a, b, options={"report": report})
     assert report.launches == 1
-    tcusim.matmul(a, np.stack([b] * 4), report=report)
+    tcusim.matmul(a, np.stack([b] * 4), options={"report": report})
     assert report.launches == 5
     assert (report.arch, report.mma) == ("hopper", 5 * 2)
 
@@ -101,10 +102,10 @@ def test_floats_are_near_float64(dtype: Any, algorithm: str | None) -> None:
     wide = [x.astype(np.float64) for x in (a, b, c)]
     expected = wide[0] @ wide[1] + wide[2]
     magnitude = np.abs(wide[0]) @ np.abs(wide[1]) + np.abs(wide[2])
-    result = tcusim.matmul(a, b, c, algorithm=algorithm)
+    result = tcusim.matmul(a, b, c, options={"algorithm": algorithm})
     assert result.dtype == dtype
     assert (np.abs(result.astype(np.float64) - expected) <= UNIT[dtype] * magnitude).all()
-    result = tcusim.matmul(a, b, c, dtype=np.float64, algorithm=algorithm)
+    result = tcusim.matmul(a, b, c, dtype=np.float64, options={"algorithm": algorithm})
     assert (np.abs(result - expected) <= UNIT[np.float64] * magnitude).all()
 
 
@@ -116,8 +117,8 @@ def test_float32_is_as_good_as_numpys(arch: str) -> None:
     expected = a.astype(np.float64) @ b
     # The oldest unit truncates one bit earlier, four times in a tile of 16.
     limit = (4 if arch in ("volta", "turing") else 1.5) * np.abs(a @ b - expected).max()
-    assert np.abs(tcusim.matmul(a, b, arch=arch) - expected).max() <= limit
-    assert np.abs(tcusim.matvec(a, b[:, 0], arch=arch) - expected[:, 0]).max() <= limit
+    assert np.abs(tcusim.matmul(a, b, options={"arch": arch}) - expected).max() <= limit
+    assert np.abs(tcusim.matvec(a, b[:, 0], options={"arch": arch}) - expected[:, 0]).max() <= limit
 
 
 @pytest.mark.parametrize("arch", ["volta", "hopper"])
@@ -126,11 +127,11 @@ def test_float32_near_the_ends_of_its_range(arch: str) -> None:
     a = np.array([[largest, 0], [1, -largest]], np.float32)
     b = np.array([[1, 2.0**-90], [0.25, 2.0**-100]], np.float32)
     expected = (a.astype(np.float64) @ b).astype(np.float32)
-    result = tcusim.matmul(a, b, arch=arch)
+    result = tcusim.matmul(a, b, options={"arch": arch})
     np.testing.assert_allclose(result, expected, rtol=2**-22 if arch == "hopper" else 1e-6)
     # C is added where the scale of A is undone.
     with pytest.warns(RuntimeWarning, match="overflow"):
-        result = tcusim.matmul(a, b, -float(largest), arch=arch)
+        result = tcusim.matmul(a, b, -float(largest), options={"arch": arch})
     np.testing.assert_array_equal(result[:, 0], [0, -np.inf])
 
 
@@ -166,21 +167,21 @@ def test_integers_are_exact(dtype: str, arch: str) -> None:
     )
     wide = np.uint64 if given.kind == "u" else np.int64
     expected = a.astype(wide) @ b.astype(wide)
-    result = tcusim.matmul(a, b, arch=arch)
+    result = tcusim.matmul(a, b, options={"arch": arch})
     assert result.dtype == wide
     assert np.array_equal(result, expected)
-    assert np.array_equal(tcusim.matvec(a, b[:, 0], arch=arch), expected[:, 0])
-    narrow = tcusim.matmul(a, b, a[:, :9], dtype=np.int16, arch=arch)
+    assert np.array_equal(tcusim.matvec(a, b[:, 0], options={"arch": arch}), expected[:, 0])
+    narrow = tcusim.matmul(a, b, a[:, :9], dtype=np.int16, options={"arch": arch})
     assert narrow.dtype == np.int16
     assert np.array_equal(narrow, (expected + a[:, :9].astype(wide)).astype(np.int16))
 
 
 def test_long_integer_sums_are_cut() -> None:
     a = np.full((1, 3000), -128, np.int8)
-    assert tcusim.matmul(a, a.T, arch="volta").item() == 3000 * 2**14
+    assert tcusim.matmul(a, a.T, options={"arch": "volta"}).item() == 3000 * 2**14
     report = Report()
     long = np.full((1, 2**16 + 5), -128, np.int8)
-    assert tcusim.matvec(long, long[0], report=report).item() == (2**16 + 5) * 2**14
+    assert tcusim.matvec(long, long[0], options={"report": report}).item() == (2**16 + 5) * 2**14
     assert report.launches == 2
 
 
@@ -195,7 +196,7 @@ def test_types_that_meet() -> None:
     assert tcusim.matmul(half, half, dtype=np.float32).dtype == np.float32
     assert tcusim.matmul(whole, whole, dtype=np.float32).dtype == np.float32
     report = Report()
-    tcusim.matmul(half, half, single, report=report)
+    tcusim.matmul(half, half, single, options={"report": report})
     ((program, _),) = report.programs
     # The float16 matrices are operands as they are; only C and the result are float32.
     assert (program.ab, program.acc) == ("f16", "f32")
@@ -206,10 +207,12 @@ def test_the_accumulator_of_half_precision() -> None:
     """4096 ones: a float16 accumulator stalls at 2048, on a unit that truncates, or rounds."""
     a, b = np.ones((1, 4096), np.float16), np.ones((4096, 1), np.float16)
     assert tcusim.matmul(a, b).item() == 4096
-    stalled = tcusim.matmul(a / 16, b, a[:, :1] * 2048, acc="f16", arch="volta").item()
+    stalled = tcusim.matmul(
+        a / 16, b, a[:, :1] * 2048, options={"acc": "f16", "arch": "volta"}
+    ).item()
     assert 2048 <= stalled < 2048 + 256
     report = Report()
-    tcusim.matmul(a, b, acc="f16", report=report, algorithm="gemm")
+    tcusim.matmul(a, b, options={"acc": "f16", "report": report, "algorithm": "gemm"})
     assert report.counts.additions == 0
 
 
@@ -221,7 +224,9 @@ def test_matrices_of_few_rows_are_shared() -> None:
         a = rng_.integers(-2, 3, (rows, inner)).astype(np.float16)
         x = rng_.integers(-2, 3, inner).astype(np.float16)
         report = Report()
-        assert np.array_equal(tcusim.matvec(a, x, dtype=np.float32, report=report), a @ x)
+        assert np.array_equal(
+            tcusim.matvec(a, x, dtype=np.float32, options={"report": report}), a @ x
+        )
         ((program, _),) = report.programs
         assert program.warps == warps
         shared = (warps, down) == (4, 1)
@@ -317,7 +322,7 @@ def test_matmul_refuses(
     error: type[Exception], text: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> None:
     with pytest.raises(error, match=re.escape(text)):
-        tcusim.matmul(*arguments, **keywords)
+        tcusim.matmul(*arguments, **asked(**keywords))
 
 
 @pytest.mark.parametrize(
@@ -341,6 +346,6 @@ def test_matvec_refuses(text: str, arguments: tuple[Any, ...]) -> None:
 def test_small_products_on_tiny_tiles_are_short_programs(tile: Any, dtype: str) -> None:
     a = np.arange(9).reshape(3, 3).astype(dtype)
     report = Report()
-    result = tcusim.matmul(a, a, tile=tcusim.MmaShape(*tile), report=report)
+    result = tcusim.matmul(a, a, options={"tile": tcusim.MmaShape(*tile), "report": report})
     assert np.array_equal(result, a @ a)
     assert report.mma < 10_000

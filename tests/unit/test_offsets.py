@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from asked import asked
 from numpy_results import assert_equal, halves
 from tcusim.arrays.functions import Report
 from tcusim.errors import InputError, Unsupported
@@ -49,10 +50,10 @@ def scan(x: Array, offsets: Ints, dtype: Any, *, exclusive: bool, reverse: bool)
 def assert_segments(x: Array, offsets: Ints, wide: Any, **keywords: Any) -> None:
     """Compare the sums and every scan of x with those in the type `wide`."""
     with np.errstate(over="ignore"):
-        result = tcusim.segmented_sum(x, offsets=offsets, **keywords)
+        result = tcusim.segmented_sum(x, offsets=offsets, **asked(**keywords))
         np.testing.assert_array_equal(result, sums(x, offsets, wide))
         for order in ORDERS:
-            result = tcusim.segmented_cumsum(x, offsets=offsets, **order, **keywords)
+            result = tcusim.segmented_cumsum(x, offsets=offsets, **order, **asked(**keywords))
             np.testing.assert_array_equal(result, scan(x, offsets, wide, **order), err_msg=order)
 
 
@@ -67,7 +68,7 @@ def test_integers_are_exact(dtype: str, arch: str) -> None:
         info = np.iinfo(kind)
         x = rng.integers(info.min, info.max, offsets[-1], kind, endpoint=True)
     wide = np.uint64 if kind.kind == "u" else np.int64
-    assert tcusim.segmented_sum(x, offsets=offsets, arch=arch).dtype == wide
+    assert tcusim.segmented_sum(x, offsets=offsets, options={"arch": arch}).dtype == wide
     assert_segments(x, offsets, wide, arch=arch)
 
 
@@ -90,7 +91,7 @@ def test_float32_has_its_digits(arch: str) -> None:
     x = rng.standard_normal(offsets[-1]).astype(np.float32)
     x[5] = 3.4e38 if arch == "hopper" else 1e3
     exact, most = sums(x, offsets, np.float64), sums(np.abs(x), offsets, np.float64)
-    result = tcusim.segmented_sum(x, offsets=offsets, arch=arch)
+    result = tcusim.segmented_sum(x, offsets=offsets, options={"arch": arch})
     assert result.dtype == np.float32
     assert (np.abs(result - exact) <= 1e-6 * most).all()
 
@@ -112,8 +113,8 @@ def test_rows_take_the_launches_of_one() -> None:
     offsets, rng = drawn(5)
     x = rng.integers(-9, 9, (7, offsets[-1])).astype(np.float16)
     one, seven = Report(), Report()
-    tcusim.segmented_cumsum(x[0], offsets=offsets, report=one)
-    tcusim.segmented_cumsum(x, offsets=offsets, report=seven)
+    tcusim.segmented_cumsum(x[0], offsets=offsets, options={"report": one})
+    tcusim.segmented_cumsum(x, offsets=offsets, options={"report": seven})
     assert one.launches == seven.launches > 1
     assert [program.name for program, _ in one.programs] == [
         program.name for program, _ in seven.programs
@@ -124,7 +125,9 @@ def test_short_segments_take_one_launch() -> None:
     rng = np.random.default_rng(6)
     offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 17, 500))])
     report = Report()
-    tcusim.segmented_sum(np.ones(offsets[-1], np.float16), offsets=offsets, report=report)
+    tcusim.segmented_sum(
+        np.ones(offsets[-1], np.float16), offsets=offsets, options={"report": report}
+    )
     assert [program.name for program, _ in report.programs] == ["reduction_ragged"]
 
 
@@ -134,7 +137,7 @@ def test_progress_of_every_launch() -> None:
     tcusim.segmented_sum(
         np.ones(offsets[-1], np.float16),
         offsets=offsets,
-        progress=lambda done, most: seen.append((done, most)),
+        options={"progress": lambda done, most: seen.append((done, most))},
     )
     assert all(0 < done <= most for done, most in seen)
     assert sum(done == most for done, most in seen) >= 2
@@ -163,16 +166,16 @@ def test_float16_accumulators_round_as_the_paper_has_it() -> None:
     offsets = np.array([0, 5000, 5000, 5016])
     x = np.ones(5016, np.float16)
     assert tcusim.segmented_sum(x, offsets=offsets).tolist() == [5000, 0, 16]
-    literal = tcusim.segmented_sum(x, offsets=offsets, acc="f16")
+    literal = tcusim.segmented_sum(x, offsets=offsets, options={"acc": "f16"})
     assert literal.dtype == np.float16
     assert literal[1:].tolist() == [0, 16]
     # Volta's sums of halves stop growing at 2048, where one is half of the last bit.
     report = Report()
     x[:] = 1 / 2048
     x[0] = 2048
-    tcusim.segmented_sum(x, offsets=offsets, acc="f16", report=report)
+    tcusim.segmented_sum(x, offsets=offsets, options={"acc": "f16", "report": report})
     assert {program.acc for program, _ in report.programs} == {"f16"}
-    rounded = tcusim.segmented_sum(x, offsets=offsets, acc="f16", dtype="float32")
+    rounded = tcusim.segmented_sum(x, offsets=offsets, options={"acc": "f16"}, dtype="float32")
     exact = tcusim.segmented_sum(x, offsets=offsets, dtype="float32")
     assert exact[0] == 2048 + 4999 / 2048
     assert rounded[0] != exact[0]
@@ -185,16 +188,18 @@ def test_no_algorithm_is_named_with_offsets() -> None:
     )  # fmt: skip
     for name in ("segmented_sum", "segmented_cumsum"):
         with pytest.raises(Unsupported, match=re.escape(text)):
-            getattr(tcusim, name)(x, offsets=[0, 8], algorithm="reduction_tn")
+            getattr(tcusim, name)(x, offsets=[0, 8], options={"algorithm": "reduction_tn"})
     with pytest.raises(Unsupported, match=re.escape(text)):
-        tcusim.plan("segmented_sum", length=8, segments=1, algorithm="reduction_tn")
+        tcusim.plan("segmented_sum", length=8, segments=1, options={"algorithm": "reduction_tn"})
 
 
 def test_long_segments_of_integers() -> None:
     x = np.full(2**16 + 9, -128, np.int8)
-    total = tcusim.segmented_sum(x, offsets=[0, 0, 4, x.size], arch="volta")
+    total = tcusim.segmented_sum(x, offsets=[0, 0, 4, x.size], options={"arch": "volta"})
     assert total.tolist() == [0, -512, -128 * (x.size - 4)]
-    plan = tcusim.plan("segmented_sum", length=x.size, segments=2, dtype="int8", arch="volta")
+    plan = tcusim.plan(
+        "segmented_sum", length=x.size, segments=2, dtype="int8", options={"arch": "volta"}
+    )
     assert plan.arrays[1].size == 4  # offsets of three pieces
     assert plan(x, offsets=[0, 4, x.size]).tolist() == total[1:].tolist()
 
@@ -429,7 +434,7 @@ def test_infinite_initial_values_and_float32_beyond_bf16() -> None:
 )
 def test_initial_values_that_do_not_go(x: Any, keywords: dict[str, Any], text: str) -> None:
     with pytest.raises(InputError) as caught:
-        tcusim.cumsum(x, **keywords)
+        tcusim.cumsum(x, **asked(**keywords))
     assert text in str(caught.value)
 
 
@@ -477,5 +482,5 @@ def test_no_elements_have_ids() -> None:
 )  # fmt: skip
 def test_ids_that_do_not_go(keywords: dict[str, Any], text: str) -> None:
     with pytest.raises(InputError) as caught:
-        tcusim.segmented_sum(halves(0, 3), **keywords)
+        tcusim.segmented_sum(halves(0, 3), **asked(**keywords))
     assert text in str(caught.value)

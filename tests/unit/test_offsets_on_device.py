@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from asked import asked
 from device_standin import CheckingStandIn, OnGpu, StandIn, assert_bits, halves
 from tcusim.errors import InputError
 
@@ -33,7 +34,9 @@ def test_offsets_have_the_bits_of_numpy_arrays(device: StandIn, name: str, kind:
         offsets = OnGpu(edges.astype(kind))
     for dtype in ("float16", "float32", "float64"):
         x = halves(edges[-1]).astype(dtype)
-        assert_bits(function(OnGpu(x), offsets=offsets), function(x, offsets=edges, arch="ada"))
+        assert_bits(
+            function(OnGpu(x), offsets=offsets), function(x, offsets=edges, options={"arch": "ada"})
+        )
     assert device.looks == (3 if kind.startswith("int") else 0)
     assert device.uploads == 3 - device.looks
     assert device.copies == (3 if kind == "int32" else 0)
@@ -47,19 +50,22 @@ def test_offsets_in_every_order_along_any_axis(device: StandIn) -> None:
     ]
     for order in orders:
         result = tcusim.segmented_cumsum(OnGpu(x), offsets=OnGpu(edges), axis=1, **order)
-        assert_bits(result, tcusim.segmented_cumsum(x, offsets=edges, axis=1, arch="ada", **order))
+        assert_bits(
+            result,
+            tcusim.segmented_cumsum(x, offsets=edges, axis=1, options={"arch": "ada"}, **order),
+        )
     total = tcusim.segmented_sum(OnGpu(x), offsets=OnGpu(edges), axis=1)
-    assert_bits(total, tcusim.segmented_sum(x, offsets=edges, axis=1, arch="ada"))
+    assert_bits(total, tcusim.segmented_sum(x, offsets=edges, axis=1, options={"arch": "ada"}))
     row = np.ascontiguousarray(x[0].T)
     out = OnGpu(np.empty((3, edges.size - 1), np.float16))
     assert tcusim.segmented_sum(OnGpu(row), offsets=edges, out=out) is out
-    assert_bits(out, tcusim.segmented_sum(row, offsets=edges, arch="ada"))
+    assert_bits(out, tcusim.segmented_sum(row, offsets=edges, options={"arch": "ada"}))
 
 
 def test_ids_in_gpu_memory_or_not(device: StandIn) -> None:
     ids = np.repeat([0, 1, 4], [20, 1, 300])
     x = halves(321)
-    expected = tcusim.segmented_cumsum(x, segment_ids=ids, arch="ada")
+    expected = tcusim.segmented_cumsum(x, segment_ids=ids, options={"arch": "ada"})
     for given in (ids, OnGpu(ids), OnGpu(ids.astype(np.int32))):
         assert_bits(tcusim.segmented_cumsum(OnGpu(x), segment_ids=given), expected)
     # Of ids there is a second look, at the offsets that were made of them.
@@ -82,11 +88,11 @@ def test_initial_values_in_gpu_memory_or_not(device: StandIn, dtype: str) -> Non
     backward: dict[str, Any] = {"axis": 1, "reverse": True, "exclusive": True}
     along: dict[str, Any] = {"axis": 1}
     for order in (along, backward):
-        expected = tcusim.segmented_cumsum(x, 30, initial=values, **order, **wanted)
+        expected = tcusim.segmented_cumsum(x, 30, initial=values, **order, **asked(**wanted))
         for initial in (values, OnGpu(values)):
             result = tcusim.segmented_cumsum(OnGpu(x), 30, initial=initial, **order)
             assert_bits(result, expected)
-    expected = tcusim.cumsum(x, initial=values[0, 0, 3], **wanted)
+    expected = tcusim.cumsum(x, initial=values[0, 0, 3], **asked(**wanted))
     assert_bits(tcusim.cumsum(OnGpu(x), initial=OnGpu(values[0, 0, 3:].reshape(()))), expected)
     plan = tcusim.plan("cumsum", length=x.size, dtype=dtype, result=wanted["dtype"], initial=True)
     assert_bits(plan(OnGpu(x.ravel()), initial=3), expected.ravel())
@@ -106,7 +112,7 @@ def test_scans_by_offsets_in_place(device: StandIn) -> None:
         x = halves(*shape)
         a = OnGpu(x.copy())
         assert tcusim.segmented_cumsum(a, offsets=OnGpu(edges), out=a) is a
-        assert_bits(a, tcusim.segmented_cumsum(x, offsets=edges, arch="ada"))
+        assert_bits(a, tcusim.segmented_cumsum(x, offsets=edges, options={"arch": "ada"}))
         assert device.runs[-1][0].why_not_in_place is None
 
 
@@ -206,7 +212,7 @@ def test_offsets_of_rows_stay_where_they_are(device: StandIn) -> None:
     x = halves(3, edges[-1])
     ids = OnGpu(np.repeat(np.arange(edges.size - 1), np.diff(edges)).astype(np.int32))
     by_ids: dict[str, Any] = {"segment_ids": ids, "num_segments": edges.size - 1}
-    expected = tcusim.segmented_sum(x, offsets=edges, arch="ada")
+    expected = tcusim.segmented_sum(x, offsets=edges, options={"arch": "ada"})
     for given in ({"offsets": OnGpu(edges.astype(np.int32))}, by_ids):
         assert_bits(tcusim.segmented_sum(OnGpu(x), **given), expected)
     assert device.uploads == (0 if isinstance(device, CheckingStandIn) else 2)
@@ -226,7 +232,7 @@ def test_offsets_that_do_not_go(
     device: StandIn, shape: tuple[int, ...], keywords: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        tcusim.segmented_sum(OnGpu(halves(*shape)), **keywords)
+        tcusim.segmented_sum(OnGpu(halves(*shape)), **asked(**keywords))
     assert text in str(caught.value)
 
 

@@ -44,9 +44,11 @@ def test_along_any_axis_and_on_any_tile() -> None:
         pieces = np.split(a, [8192], axis=axis)
         sums = np.concatenate([partials(piece, axis=axis) for piece in pieces], axis=axis)
         assert np.array_equal(combine(sums, axis=axis), tcusim.sum(a, axis=axis))
-    whole = tcusim.sum(x[0].astype(np.float16), dtype=np.float32, tile="32x8x16", arch="volta")
+    whole = tcusim.sum(
+        x[0].astype(np.float16), dtype=np.float32, options={"tile": "32x8x16", "arch": "volta"}
+    )
     half: Any = {"tile": "32x8x16", "arch": "volta"}
-    halves = [partials(piece.astype(np.float16), **half) for piece in np.split(x[0], [16384])]
+    halves = [partials(piece.astype(np.float16), options=half) for piece in np.split(x[0], [16384])]
     assert combine(np.concatenate(halves)) == whole
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tcusim
+from asked import asked
 from tcusim import plan
 from tcusim.errors import InputError, UnknownName, Unsupported
 
@@ -35,10 +36,17 @@ def test_integers_have_the_results_of_numpy(dtype: str) -> None:
 
 def test_equal_plans_are_made_once() -> None:
     first = plan("segmented_sum", length=100, segment_size=10)
-    assert plan("segmented_sum", length=100, segment_size=10, tile=(16, 16, 16)) is first
-    assert plan("segmented_sum", length=100, segment_size=10, arch="volta") is not first
+    assert (
+        plan("segmented_sum", length=100, segment_size=10, options={"tile": (16, 16, 16)}) is first
+    )
+    assert (
+        plan("segmented_sum", length=100, segment_size=10, options={"arch": "volta"}) is not first
+    )
     assert plan("segmented_cumsum", length=100, segment_size=10) is not first
-    by_arch = [plan("sum", length=9, arch=name).launches for name in ("hopper", "sm_90", "H200")]
+    by_arch = [
+        plan("sum", length=9, options={"arch": name}).launches
+        for name in ("hopper", "sm_90", "H200")
+    ]
     assert by_arch[0] == by_arch[1] == by_arch[2]
 
 
@@ -85,7 +93,7 @@ def test_plans_that_cannot_be(
     error: type[Exception], text: str, operation: str, keywords: dict[str, Any]
 ) -> None:
     with pytest.raises(error) as caught:
-        plan(operation, **{"length": 100, **keywords})
+        plan(operation, **asked(**{"length": 100, **keywords}))
     assert text in str(caught.value)
 
 

@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from asked import asked
 from launch_plans import launch_plan
 from tcusim import Plan, ProductPlan
 from tcusim.algorithms import algorithms
@@ -29,12 +30,12 @@ def chosen(kind: str, length: int, size: int, **options: Any) -> Plan:
     """Plan float16 summed to float32, unless options say otherwise."""
     options = {"result": "float32", **options}
     size = min(size, length)
-    return tcusim.plan(OPERATIONS[kind], length=length, segment_size=size, **options)
+    return tcusim.plan(OPERATIONS[kind], length=length, segment_size=size, **asked(**options))
 
 
 def by_offsets(kind: str, length: int, segments: int, **options: Any) -> Plan:
     options = {"result": "float32", **options}
-    return tcusim.plan(OPERATIONS[kind], length=length, segments=segments, **options)
+    return tcusim.plan(OPERATIONS[kind], length=length, segments=segments, **asked(**options))
 
 
 def names(plan: Plan | ProductPlan) -> list[str]:
@@ -262,7 +263,9 @@ def test_initial_values_take_no_launch_more(length: int, size: int) -> None:
     assert [one.size for one in made.arrays] == [length, -(-length // size), length]
     # A tile whose rows fill no chunk: long segments are scanned by offsets, as without them.
     tcusim.register_shape(tcusim.MmaShape(12, 8, 4))
-    wide = tcusim.plan("cumsum", length=10**5, tile="12x8x4", arch="exact", initial=True)
+    wide = tcusim.plan(
+        "cumsum", length=10**5, options={"tile": "12x8x4", "arch": "exact"}, initial=True
+    )
     assert "offsets" in [one.name for one in wide.arrays]
 
 
@@ -315,7 +318,7 @@ def test_lines_are_as_long_as_segments_are_on_average() -> None:
 def product(rows: int, inner: int, cols: int | None, **options: Any) -> ProductPlan:
     operation = "matvec" if cols is None else "matmul"
     options = {"result": "float32", **options}
-    return tcusim.plan_product(operation, rows=rows, inner=inner, cols=cols, **options)
+    return tcusim.plan_product(operation, rows=rows, inner=inner, cols=cols, **asked(**options))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from asked import asked
 from tcusim import plan, plan_product
 from tcusim.errors import InputError
 from tcusim.program.launches import Launch
@@ -37,7 +38,9 @@ def segments(x: Array, size: int) -> list[NDArray[np.float64]]:
 
 
 def test_a_plan_prints_everything() -> None:
-    made = plan("segmented_cumsum", length=2**15, segments=3, result="float32", arch="volta")
+    made = plan(
+        "segmented_cumsum", length=2**15, segments=3, result="float32", options={"arch": "volta"}
+    )
     work = r"; (\d+) x \d+ warps, (\d+) mma, (\d+) bytes read, (\d+) written$"
     lines = str(made).splitlines()
     assert [re.sub(work, "", line) for line in lines] == [
@@ -81,7 +84,7 @@ def test_a_plan_prints_everything() -> None:
     assert "  tile      16x16x16, f32 to f32" in str(short)
     assert "  arch      that of the GPU; hopper on the simulator" in str(short)
     assert short.rationale == ("a warp takes 16 segments of 16 elements, in rows of 16",)
-    literal = plan("sum", length=300, algorithm="reduction_256n")
+    literal = plan("sum", length=300, options={"algorithm": "reduction_256n"})
     assert literal.rationale[1].startswith("as the paper prints it: partial sums are rounded")
 
 
@@ -144,7 +147,7 @@ def test_a_plan_runs_on_the_backend_that_it_names() -> None:
 
     tcusim.register_backend(Other())
     x = integers(LONG)
-    made = plan("sum", length=x.size, result="float32", backend="other", arch="ada")
+    made = plan("sum", length=x.size, result="float32", options={"backend": "other", "arch": "ada"})
     assert made(x) == x.sum(dtype=np.float64)
     assert archs == ["ada"]
 
@@ -176,7 +179,7 @@ def test_problems_in_words(options: dict[str, Any], words: str) -> None:
 )
 def test_an_array_is_called_by_its_own_type(options: dict[str, Any], words: str) -> None:
     """Elements are made to fit the tile; a user gave an array of another type."""
-    made = plan("sum", length=1000, **options)
+    made = plan("sum", length=1000, **asked(**options))
     assert words in str(made).splitlines()[1]
     assert words in repr(made)
 
@@ -243,7 +246,7 @@ def test_launches_do_not_scale_float32() -> None:
     x = np.array([3.4e38, -3.3e38, 0], np.float32)
     usual = plan("sum", length=3, dtype="float32")
     assert launched(usual, x) == usual(x) == x.sum()
-    made = plan("sum", length=3, dtype="float32", algorithm="reduction_kn")
+    made = plan("sum", length=3, dtype="float32", options={"algorithm": "reduction_kn"})
     assert "  tile      16x16x16, f32 as bf16 to f32" in str(made)
     with pytest.raises(InputError, match=r"exceed 3\.38953e\+38, the largest bf16"):
         launched(made, x)

@@ -53,9 +53,9 @@ def rms(errors: Doubles) -> float:
 def test_sum_and_scan_of_positive_numbers(arch: str, length: int) -> None:
     x = uniform()[:length]
     exact = x.cumsum(dtype=np.float64)
-    total = tcusim.sum(x, dtype=np.float32, arch=arch)
+    total = tcusim.sum(x, dtype=np.float32, options={"arch": arch})
     assert abs(total / exact[-1] - 1) < 1e-6
-    scan = tcusim.cumsum(x, dtype=np.float32, arch=arch)
+    scan = tcusim.cumsum(x, dtype=np.float32, options={"arch": arch})
     assert scan.dtype == np.float32
     assert worst(scan / exact - 1) < 1e-5
 
@@ -65,7 +65,7 @@ def test_sum_and_scan_of_positive_numbers(arch: str, length: int) -> None:
 def test_scan_of_normal_numbers_is_no_worse_than_numpy_s(arch: str, length: int) -> None:
     x = normal()[:length]
     exact = x.cumsum(dtype=np.float64)
-    scan = tcusim.cumsum(x, dtype=np.float32, arch=arch)
+    scan = tcusim.cumsum(x, dtype=np.float32, options={"arch": arch})
     for count in {2**20, length}:
         ours = scan[:count] - exact[:count]
         numpy_s = x[:count].cumsum(dtype=np.float32) - exact[:count]
@@ -80,8 +80,8 @@ def test_float32_of_widely_different_sizes(arch: str) -> None:
     x = (rng.standard_normal(2**18) * sizes).astype(np.float32)
     exact = x.cumsum(dtype=np.longdouble)
     magnitude = np.abs(x).cumsum(dtype=np.float64)
-    assert abs(float(tcusim.sum(x, arch=arch) - exact[-1])) < 1e-7 * magnitude[-1]
-    error = (tcusim.cumsum(x, arch=arch) - exact).astype(np.float64)
+    assert abs(float(tcusim.sum(x, options={"arch": arch}) - exact[-1])) < 1e-7 * magnitude[-1]
+    error = (tcusim.cumsum(x, options={"arch": arch}) - exact).astype(np.float64)
     # What lies 2**39 below the largest number is lost where there is no bf16.
     lost = 0.0 if arch not in ("volta", "turing") else worst(x.astype(np.float64)) * 2.0**-39
     assert np.all(np.abs(error) <= 1e-6 * magnitude + lost * np.arange(1, x.size + 1))
@@ -91,7 +91,7 @@ def test_float32_of_widely_different_sizes(arch: str) -> None:
 def test_every_prefix_of_positive_float32(arch: str) -> None:
     rng = np.random.default_rng(3)
     x = np.exp2(rng.uniform(-30, 30, 2**18)).astype(np.float32)
-    scan = tcusim.cumsum(x, arch=arch)
+    scan = tcusim.cumsum(x, options={"arch": arch})
     assert worst(scan / x.cumsum(dtype=np.float64) - 1) < 1e-6
 
 
@@ -195,15 +195,15 @@ def test_a_float16_accumulator_of_ones_stalls(name: str, arch: str) -> None:
     stalls_at = STALLS[arch]
     ones = np.ones(stalls_at + 256, np.float16)
     function: Any = tcusim.sum if name == "reduction_16n" else tcusim.cumsum
-    result = function(ones, algorithm=name, arch=arch, acc="f16")
+    result = function(ones, options={"algorithm": name, "arch": arch, "acc": "f16"})
     assert np.max(result) == stalls_at
     # Where the array is shorter, nothing is lost yet.
-    short = function(ones[:2048], algorithm=name, arch=arch, acc="f16")
+    short = function(ones[:2048], options={"algorithm": name, "arch": arch, "acc": "f16"})
     assert np.max(short) == 2048
 
 
 def test_a_float16_accumulator_overflows() -> None:
     ones = np.ones(2**17, np.float16)
     with pytest.warns(RuntimeWarning, match="overflow"):
-        assert tcusim.sum(ones, acc="f16", dtype=np.float32) == np.inf
+        assert tcusim.sum(ones, options={"acc": "f16"}, dtype=np.float32) == np.inf
     assert tcusim.sum(ones, dtype=np.float32) == 2**17

@@ -24,13 +24,13 @@ def test_products_have_the_bits_of_numpy_arrays(
     device: StandIn, left: tuple[int, ...], right: tuple[int, ...], dtype: Any
 ) -> None:
     a, b = halves(*left).astype(dtype), halves(*right).astype(dtype)
-    expected = tcusim.matmul(a, b, arch="ada")
+    expected = tcusim.matmul(a, b, options={"arch": "ada"})
     assert_bits(tcusim.matmul(OnGpu(a), OnGpu(b)), expected)
     c = halves(*expected.shape).astype(dtype)
     result = tcusim.matmul(OnGpu(a), OnGpu(b), OnGpu(c))
-    assert_bits(result, tcusim.matmul(a, b, c, arch="ada"))
+    assert_bits(result, tcusim.matmul(a, b, c, options={"arch": "ada"}))
     if len(left) > 1 and len(right) == 1:
-        assert_bits(tcusim.matvec(OnGpu(a), OnGpu(b)), tcusim.matvec(a, b, arch="ada"))
+        assert_bits(tcusim.matvec(OnGpu(a), OnGpu(b)), tcusim.matvec(a, b, options={"arch": "ada"}))
     assert device.copies == 0
 
 
@@ -39,16 +39,16 @@ def test_products_have_the_bits_of_numpy_arrays(
 )
 def test_stacked_vectors(device: StandIn, left: tuple[int, ...], right: tuple[int, ...]) -> None:
     a, x = halves(*left), halves(*right)
-    expected = tcusim.matvec(a, x, arch="ada")
+    expected = tcusim.matvec(a, x, options={"arch": "ada"})
     assert_bits(tcusim.matvec(OnGpu(a), OnGpu(x)), expected)
     c = OnGpu(halves(*expected.shape))
     out = OnGpu(np.full_like(expected, np.nan))
     assert tcusim.matvec(OnGpu(a), OnGpu(x), c, out=out) is out
-    assert_bits(out, tcusim.matvec(a, x, c.values, arch="ada"))
+    assert_bits(out, tcusim.matvec(a, x, c.values, options={"arch": "ada"}))
     one = a.reshape(-1, *a.shape[-2:])[-1]
     # Each product has the bits that it has alone.
     np.testing.assert_array_equal(
-        tcusim.matvec(one, x[-1], arch="ada"), expected.reshape(-1, a.shape[-2])[-1]
+        tcusim.matvec(one, x[-1], options={"arch": "ada"}), expected.reshape(-1, a.shape[-2])[-1]
     )
 
 
@@ -62,17 +62,19 @@ def test_products_of_several_right_matrices(
 ) -> None:
     for dtype in ("float16", "float32"):
         a, b = halves(*left).astype(dtype), halves(*right).astype(dtype)
-        expected = tcusim.matmul(a, b, arch="ada")
+        expected = tcusim.matmul(a, b, options={"arch": "ada"})
         report = Report()
         device.runs.clear()
-        assert_bits(tcusim.matmul(OnGpu(a), OnGpu(b), stream=5, report=report), expected)
+        assert_bits(
+            tcusim.matmul(OnGpu(a), OnGpu(b), options={"stream": 5, "report": report}), expected
+        )
         count = np.prod(np.broadcast_shapes(left[:-2], right[:-2]))
         assert [stream for _, stream in device.runs] == [5] * count
         assert report.launches == count
         c = halves(*expected.shape).astype(dtype)
         out = OnGpu(np.full_like(c, np.nan))
         assert tcusim.matmul(OnGpu(a), OnGpu(b), OnGpu(c), out=out) is out
-        assert_bits(out, tcusim.matmul(a, b, c, arch="ada"))
+        assert_bits(out, tcusim.matmul(a, b, c, options={"arch": "ada"}))
     assert len(device.prepared) == 4
     assert device.copies == 0
     nothing = OnGpu(np.zeros((0, *right[-2:]), np.float16))
@@ -92,19 +94,26 @@ def test_products_of_int8(device: StandIn) -> None:
 def test_products_of_other_types_and_layouts(device: StandIn) -> None:
     a, b = halves(30, 20), halves(30, 10)
     result = tcusim.matmul(OnGpu(a.T), OnGpu(b), dtype="float32")
-    assert_bits(result, tcusim.matmul(a.T, b, dtype="float32", arch="ada"))
+    assert_bits(result, tcusim.matmul(a.T, b, dtype="float32", options={"arch": "ada"}))
     assert device.copies == 1
-    result = tcusim.matmul(OnGpu(a.T), OnGpu(b), dtype="float64", algorithm="gemm_naive")
-    assert_bits(result, tcusim.matmul(a.T, b, dtype="float64", algorithm="gemm_naive", arch="ada"))
-    literal = tcusim.matvec(OnGpu(b), OnGpu(b[0].copy()), acc="f16")
-    assert_bits(literal, tcusim.matvec(b, b[0], acc="f16", arch="ada"))
+    result = tcusim.matmul(
+        OnGpu(a.T), OnGpu(b), dtype="float64", options={"algorithm": "gemm_naive"}
+    )
+    assert_bits(
+        result,
+        tcusim.matmul(a.T, b, dtype="float64", options={"algorithm": "gemm_naive", "arch": "ada"}),
+    )
+    literal = tcusim.matvec(OnGpu(b), OnGpu(b[0].copy()), options={"acc": "f16"})
+    assert_bits(literal, tcusim.matvec(b, b[0], options={"acc": "f16", "arch": "ada"}))
 
 
 def test_out_stream_and_report_of_products(device: StandIn) -> None:
     a, x = halves(40, 30), halves(30)
     out, report = OnGpu(np.empty(40, np.float16)), Report()
-    assert tcusim.matvec(OnGpu(a), OnGpu(x), out=out, stream=5, report=report) is out
-    assert_bits(out, tcusim.matvec(a, x, arch="ada"))
+    assert (
+        tcusim.matvec(OnGpu(a), OnGpu(x), out=out, options={"stream": 5, "report": report}) is out
+    )
+    assert_bits(out, tcusim.matvec(a, x, options={"arch": "ada"}))
     assert device.runs[-1][1] == 5
     assert (report.arch, report.launches) == ("ada", 1)
     assert report.bytes_read >= a.nbytes
@@ -113,7 +122,7 @@ def test_out_stream_and_report_of_products(device: StandIn) -> None:
     for name in ("matmul", "matvec"):
         function: Any = getattr(tcusim, name)
         with pytest.raises(InputError, match="stream= is for arrays in GPU memory"):
-            function(a, x, stream=5)
+            function(a, x, options={"stream": 5})
 
 
 def test_products_of_nothing(device: StandIn) -> None:
@@ -133,7 +142,7 @@ def test_a_plan_of_a_product(device: StandIn) -> None:
     for number in range(2):
         assert_bits(
             plan(OnGpu(a), OnGpu(x), stream=number),
-            tcusim.matvec(a, x, dtype="float32", arch="ada"),
+            tcusim.matvec(a, x, dtype="float32", options={"arch": "ada"}),
         )
     assert [made.title for made in device.prepared] == [repr(plan)]
     assert repr(plan) == "Plan('matvec', (40, 30) by (30), float16 to float32: gemv_reduction)"
@@ -146,9 +155,13 @@ def test_a_plan_of_a_product(device: StandIn) -> None:
     b, c = halves(30, 8), halves(2, 3, 8)
     left = a[:6].reshape(2, 3, 30)
     np.testing.assert_array_equal(added(left, b, c), tcusim.matmul(left, b, c))
-    named = tcusim.plan_product("matmul", rows=6, inner=30, cols=8, algorithm="gemm_naive")
+    named = tcusim.plan_product(
+        "matmul", rows=6, inner=30, cols=8, options={"algorithm": "gemm_naive"}
+    )
     assert "algorithm='gemm_naive' was asked for" in str(named)
-    assert named is tcusim.plan_product("matmul", rows=6, inner=30, cols=8, algorithm="gemm_naive")
+    assert named is tcusim.plan_product(
+        "matmul", rows=6, inner=30, cols=8, options={"algorithm": "gemm_naive"}
+    )
 
 
 def test_what_a_plan_of_a_product_does_not_take(device: StandIn) -> None:

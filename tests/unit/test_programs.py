@@ -126,15 +126,19 @@ def test_the_plan_is_that_of_the_functions() -> None:
     data = np.random.default_rng(3).uniform(-1, 1, 2**17).astype(np.float16)
     for kind, function in (("sum", tcusim.segmented_sum), ("scan", tcusim.segmented_cumsum)):
         for size in (64, 65536):
-            expected = function(data, size, dtype=np.float32, arch="sm_90")
+            expected = function(data, size, dtype=np.float32, options={"arch": "sm_90"})
             got = Recipe(kind, size, None).simulate(data, "sm_90")
             np.testing.assert_array_equal(got, expected)
     for result in ("f16", "f32"):
         dtype = format_of(result).dtype
         for kind, of_whole in (("sum", tcusim.sum), ("scan", tcusim.cumsum)):
             got = Recipe(kind, None, None, result=result).simulate(data, "sm_90")
-            np.testing.assert_array_equal(got.squeeze(), of_whole(data, dtype=dtype, arch="sm_90"))
-        product = tcusim.matvec(data.reshape(256, 512), data[:512], dtype=dtype, arch="sm_90")
+            np.testing.assert_array_equal(
+                got.squeeze(), of_whole(data, dtype=dtype, options={"arch": "sm_90"})
+            )
+        product = tcusim.matvec(
+            data.reshape(256, 512), data[:512], dtype=dtype, options={"arch": "sm_90"}
+        )
         recipe = Recipe("matvec", 512, None, result=result)
         got = recipe.simulate(data, "sm_90", second=data[:512])
         np.testing.assert_array_equal(got, product)
@@ -145,8 +149,10 @@ def test_a_plan_chooses_for_the_unit() -> None:
     import tcusim
 
     assert {one.arch for one in recipes("scan", None, arch="turing")} == {"turing"}
-    scan = tcusim.plan("cumsum", length=2**23, result="float32", arch="turing")
-    product = tcusim.plan_product("matvec", rows=2**14, inner=512, result="float32", arch="turing")
+    scan = tcusim.plan("cumsum", length=2**23, result="float32", options={"arch": "turing"})
+    product = tcusim.plan_product(
+        "matvec", rows=2**14, inner=512, result="float32", options={"arch": "turing"}
+    )
     for kind, size, launches in (("scan", None, scan.launches), ("matvec", 512, product.launches)):
         recipe = Recipe(kind, size, None, arch="turing")
         (mine,) = recipe.plan(2**23).launches

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tcusim
+from asked import asked
 from some import Some
 from tcusim.algorithms import algorithms, build
 from tcusim.arrays.functions import Report
@@ -88,14 +89,14 @@ def products(
 ) -> Iterator[tcusim.Plan | tcusim.ProductPlan]:
     operation = "matvec" if cols is None else "matmul"
     try:
-        yield tcusim.plan_product(operation, rows=rows, inner=inner, cols=cols, **types)
+        yield tcusim.plan_product(operation, rows=rows, inner=inner, cols=cols, **asked(**types))
     except Unsupported:
         return
 
 
 def planned(operation: str, **options: Any) -> Iterator[tcusim.Plan | tcusim.ProductPlan]:
     try:
-        yield tcusim.plan(operation, **options)
+        yield tcusim.plan(operation, **asked(**options))
     except Unsupported:
         return
 
@@ -138,7 +139,7 @@ def test_a_unit_of_64_kb_scans_float64_in_smaller_blocks() -> None:
     register_arch(replace(ampere, name="less", sm=(), aliases=(), recorded=(), shared_kb=64))
     x = np.random.default_rng(0).integers(-9, 10, 2**22).astype(np.float64)
     usual, small = (
-        tcusim.plan("cumsum", length=x.size, dtype="float64", arch=arch)
+        tcusim.plan("cumsum", length=x.size, dtype="float64", options={"arch": arch})
         for arch in ("ampere", "less")
     )
     (one,), (other,) = usual.launches, small.launches
@@ -157,13 +158,15 @@ def test_products_of_many_short_rows_have_fewer_warps() -> None:
     a = rng.integers(-2, 3, (rows, inner)).astype(np.float16)
     x = rng.integers(-2, 3, inner).astype(np.float16)
     small, usual = (
-        tcusim.plan_product("matvec", rows=rows, inner=inner, result="float32", arch=name)
+        tcusim.plan_product(
+            "matvec", rows=rows, inner=inner, result="float32", options={"arch": name}
+        )
         for name in ("turing", "hopper")
     )
     assert (small.launches[0].program.warps, usual.launches[0].program.warps) == (2, 4)
     assert small.rationale[-1].startswith("blocks are smaller than usual: turing has ")
     report = Report()
-    result = tcusim.matvec(a, x, dtype=np.float32, arch="turing", report=report)
+    result = tcusim.matvec(a, x, dtype=np.float32, options={"arch": "turing", "report": report})
     np.testing.assert_array_equal(result, a.astype(np.float64) @ x)
     assert [program for program, _ in report.programs] == [small.launches[0].program]
 
@@ -178,7 +181,8 @@ def test_a_unit_of_unknown_memory_has_the_usual_blocks() -> None:
     register_arch(unit_of_four("unknown"))
     for operation in ("sum", "cumsum"):
         mine, usual = (
-            tcusim.plan(operation, length=2**24, arch=arch) for arch in ("unknown", "hopper")
+            tcusim.plan(operation, length=2**24, options={"arch": arch})
+            for arch in ("unknown", "hopper")
         )
         assert [one.program for one in mine.launches] == [one.program for one in usual.launches]
         assert mine.rationale == usual.rationale
@@ -190,9 +194,12 @@ def test_a_unit_of_little_memory_has_fewer_warps() -> None:
     x = np.random.default_rng(2).integers(-9, 10, 2**18).astype(np.float16)
     for algorithm in ("scan_panel", "scan_tn"):
         made = tcusim.plan(
-            "segmented_cumsum", length=x.size, segment_size=1000, arch="little",
-            result="float32", algorithm=algorithm,
-        )  # fmt: skip
+            "segmented_cumsum",
+            length=x.size,
+            segment_size=1000,
+            result="float32",
+            options={"arch": "little", "algorithm": algorithm},
+        )
         (launch,) = made.launches
         assert launch.program.name == algorithm
         assert launch.program.warps == {"scan_panel": 1, "scan_tn": 2}[algorithm]
@@ -200,7 +207,7 @@ def test_a_unit_of_little_memory_has_fewer_warps() -> None:
         assert why in made.rationale
         expected = np.concatenate([x[at : at + 1000].cumsum() for at in range(0, x.size, 1000)])
         np.testing.assert_array_equal(made(x), expected.astype(np.float32))
-    product = tcusim.plan_product("matmul", rows=100, inner=50, cols=90, arch="little")
+    product = tcusim.plan_product("matmul", rows=100, inner=50, cols=90, options={"arch": "little"})
     assert declared(emit(product.launches[0].program)) <= 12 * 1024
     a, b = x[:5000].reshape(100, 50), x[5000:9500].reshape(50, 90)
     np.testing.assert_array_equal(product(a, b), a.astype(np.float64) @ b)

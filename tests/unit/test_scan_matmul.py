@@ -109,7 +109,7 @@ def test_any_shape_has_such_a_tree(
 
 def test_a_whole_array_is_summed_by_name() -> None:
     x = np.random.default_rng(2).integers(-3, 4, 5003).astype(np.float16)
-    sums = tcusim.cumsum(x, dtype=np.float32, algorithm="scan_matmul")
+    sums = tcusim.cumsum(x, dtype=np.float32, options={"algorithm": "scan_matmul"})
     np.testing.assert_array_equal(sums, x.astype(np.float64).cumsum())
 
 

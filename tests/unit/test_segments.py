@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tcusim
+from asked import asked
 from tcusim.errors import InputError
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
@@ -240,7 +241,7 @@ def test_what_precedes_has_the_bits_of_numpy_arrays() -> None:
         assert tct.cumsum(there, 1, initial=own).numpy().tobytes() == expected.tobytes()
     whole = torch.tensor([1, 2, 3])
     assert tct.cumsum(whole, 0, initial=2**60).tolist() == [2**60 + n for n in (1, 3, 6)]
-    assert tct.cumsum(whole.float(), 0, initial=1, bits="exact").tolist() == [2, 4, 7]
+    assert tct.cumsum(whole.float(), 0, initial=1, options={"bits": "exact"}).tolist() == [2, 4, 7]
     out = torch.empty(3)
     assert tct.cumsum(whole.float(), 0, initial=1, out=out) is out
     with pytest.raises(
@@ -416,12 +417,12 @@ def test_floats_precede_integers_of_a_float_result(kind: str, bits: Any) -> None
     whole = torch.ones(4).to(getattr(torch, kind))
     for initial in (0.5, torch.tensor(0.5)):
         more: dict[str, Any] = {"dtype": torch.float64, "initial": initial, "bits": bits}
-        assert tct.cumsum(whole, 0, **more).tolist() == [1.5, 2.5, 3.5, 4.5]
-        assert tct.segment_cumsum(whole, 2, **more).tolist() == [1.5, 2.5, 1.5, 2.5]
-    assert tct.cumsum(whole, 0, initial=3, bits=bits).tolist() == [4, 5, 6, 7]
-    assert tct.cumsum(whole, 0, initial=2**63 - 1, bits=bits)[0] == -(2**63)
+        assert tct.cumsum(whole, 0, **asked(**more)).tolist() == [1.5, 2.5, 3.5, 4.5]
+        assert tct.segment_cumsum(whole, 2, **asked(**more)).tolist() == [1.5, 2.5, 1.5, 2.5]
+    assert tct.cumsum(whole, 0, initial=3, options={"bits": bits}).tolist() == [4, 5, 6, 7]
+    assert tct.cumsum(whole, 0, initial=2**63 - 1, options={"bits": bits})[0] == -(2**63)
     wide: dict[str, Any] = {"dtype": torch.uint64, "initial": 2**63, "bits": bits}
-    assert tct.cumsum(whole, 0, **wide).numpy()[0] == 2**63 + 1
+    assert tct.cumsum(whole, 0, **asked(**wide)).numpy()[0] == 2**63 + 1
 
 
 @pytest.mark.parametrize(

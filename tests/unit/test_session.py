@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tcusim
+from asked import asked
 from gpu_standin import (
     LONG,
     PROGRAM,
@@ -174,7 +175,7 @@ def test_status_words_are_cleared_when_their_memory_is_taken(gpu: StandIn) -> No
     session = prepared(gpu, result="float32", algorithm="scan_single_pass")
     (step,) = session.prepared.steps
     assert step.status_bytes > 0
-    expected = tcusim.cumsum(LONG, dtype="f4", algorithm="scan_single_pass")
+    expected = tcusim.cumsum(LONG, dtype="f4", options={"algorithm": "scan_single_pass"})
     for _ in range(2):
         result = session.run({"in": OnGpu(LONG)}, shape=(LONG.size,))
         np.testing.assert_array_equal(result.values, expected)
@@ -287,7 +288,11 @@ def test_one_row_is_scanned_where_it_belongs(
     x = OnGpu(X.reshape(rows, -1), stream=3)
     columns = X.size // rows
     plan = tcusim.plan(
-        "segmented_cumsum", length=X.size, segment_size=columns, result=result, algorithm="scan_tn"
+        "segmented_cumsum",
+        length=X.size,
+        segment_size=columns,
+        result=result,
+        options={"algorithm": "scan_tn"},
     )
     out = OnGpu(np.full((rows, columns + 1), np.nan, result), stream=5)
     session_of(gpu, plan).run({"in": x}, out=out, shape=out.values.shape, initial=initial)
@@ -353,13 +358,13 @@ FEW = LONG[:2048]
 
 def few(gpu: StandIn, **options: Any) -> Any:
     """Return a session for an array like FEW, of one launch."""
-    plan = tcusim.plan("cumsum", length=FEW.size, algorithm="scan_tn", **options)
+    plan = tcusim.plan("cumsum", length=FEW.size, **asked(algorithm="scan_tn", **options))
     return session_of(gpu, plan)
 
 
 def test_the_short_way_in_place(quick: StandIn) -> None:
     session = few(quick)
-    expected = tcusim.cumsum(FEW, algorithm="scan_tn")
+    expected = tcusim.cumsum(FEW, options={"algorithm": "scan_tn"})
     apart = Cupy.ndarray(aligned(np.zeros_like(FEW)))
     for _ in range(2):
         quick.texts.clear()

@@ -133,19 +133,19 @@ def test_sizes_that_nobody_registered_are_a_virtual_shape(spelling: Any) -> None
 @pytest.mark.parametrize("spelling", ["5x7x3", "m5n7k3", (5, 7, 3)])
 def test_every_function_takes_a_tile_in_every_spelling(spelling: Any) -> None:
     x, square = np.ones(12, np.float16), np.ones((3, 3), np.float16)
-    by_offsets = tcusim.segmented_cumsum(x, offsets=[0, 5, 12], tile=spelling)
+    by_offsets = tcusim.segmented_cumsum(x, offsets=[0, 5, 12], options={"tile": spelling})
     made = (
         tcusim.build("reduction_t", tile=spelling),
-        tcusim.sum(x, tile=spelling),
-        tcusim.cumsum(x, tile=spelling)[-1],
-        tcusim.segmented_sum(x, 6, tile=spelling).sum(),
+        tcusim.sum(x, options={"tile": spelling}),
+        tcusim.cumsum(x, options={"tile": spelling})[-1],
+        tcusim.segmented_sum(x, 6, options={"tile": spelling}).sum(),
         by_offsets[4] + by_offsets[-1],
-        tcusim.matmul(square, square, tile=spelling).sum() - 15,
-        tcusim.matvec(square, square[0], tile=spelling).sum() + 3,
-        tcusim.plan("sum", length=12, tile=spelling)(x),
-        tcusim.plan_product("matvec", rows=3, inner=3, tile=spelling).problem.tile,
+        tcusim.matmul(square, square, options={"tile": spelling}).sum() - 15,
+        tcusim.matvec(square, square[0], options={"tile": spelling}).sum() + 3,
+        tcusim.plan("sum", length=12, options={"tile": spelling})(x),
+        tcusim.plan_product("matvec", rows=3, inner=3, options={"tile": spelling}).problem.tile,
         tcusim.trace(tcusim.build("reduction_t", tile=spelling), {"in": np.ones(84, np.float16)}),
-        tcusim.cost(tcusim.plan("sum", length=12, tile=spelling), "h200").title,
+        tcusim.cost(tcusim.plan("sum", length=12, options={"tile": spelling}), "h200").title,
         tcusim.validate_shape(spelling, algorithms=["reduction_k"]).shape,
     )
     assert made[0].shape == made[8] == shape_of(spelling)

@@ -25,7 +25,7 @@ def test_a_gpu_is_named_for_a_while() -> None:
     x = wide()
     here = torch.from_numpy(x)
     for arch in ("v100", "ampere"):
-        expected = tcusim.cumsum(x, dtype=np.float32, arch=arch)
+        expected = tcusim.cumsum(x, dtype=np.float32, options={"arch": arch})
         with simulated(arch):
             got = tct.cumsum(here, 0, dtype=torch.float32)
             graph = torch.compile(
@@ -42,7 +42,7 @@ def test_predict_runs_a_function_as_a_gpu_would() -> None:
     for arch in ("volta", "hopper"):
         got = predict(lambda x, scale: tct.sum(module(x), dtype=scale), torch.from_numpy(x),
                       torch.float32, arch=arch)  # fmt: skip
-        assert got.numpy() == tcusim.sum(x, dtype=np.float32, arch=arch)
+        assert got.numpy() == tcusim.sum(x, dtype=np.float32, options={"arch": arch})
 
 
 def test_an_unknown_gpu() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tcusim
+from asked import asked
 from tcusim.errors import BackendUnavailable, InputError, UnknownName, Unsupported
 
 X = np.ones(1000, np.float16)
@@ -19,7 +20,7 @@ SINGLE = np.ones(1000, np.float32)
 def refuses(error: type[Exception], text: str, name: str, *args: Any, **keywords: Any) -> None:
     """Assert that a function of tcusim raises this error with this text."""
     with pytest.raises(error, match=re.escape(text)):
-        getattr(tcusim, name)(*args, **keywords)
+        getattr(tcusim, name)(*args, **asked(**keywords))
 
 
 ALL = ("sum", "cumsum", "segmented_sum", "segmented_cumsum")
@@ -58,7 +59,7 @@ def test_a_shape_that_is_none(name: str) -> None:
 
 def test_errors_of_names_are_value_errors_too() -> None:
     with pytest.raises(ValueError, match="unknown architecture"):
-        tcusim.sum(X, arch="hoper")
+        tcusim.sum(X, options={"arch": "hoper"})
     assert issubclass(BackendUnavailable, RuntimeError)
 
 
@@ -159,20 +160,22 @@ def test_types_that_a_unit_lacks(arch: str) -> None:
 @pytest.mark.parametrize("arch", ["volta", "turing", "cdna", "amx"])
 def test_float64_is_added_where_it_is_not_multiplied(arch: str) -> None:
     x = np.random.default_rng(4).standard_normal(3000)
-    plan = tcusim.plan("sum", length=x.size, dtype="float64", arch=arch)
+    plan = tcusim.plan("sum", length=x.size, dtype="float64", options={"arch": arch})
     assert "f64 to f64" in str(plan)
     assert " 0 mma" in str(plan)
     for name in ALL:
         given = arguments(name, x)
         # The same additions everywhere, of which each is rounded to nearest.
-        found = getattr(tcusim, name)(*given, arch=arch)
-        assert found.tobytes() == getattr(tcusim, name)(*given, arch="volta").tobytes()
+        found = getattr(tcusim, name)(*given, options={"arch": arch})
+        assert found.tobytes() == getattr(tcusim, name)(*given, options={"arch": "volta"}).tobytes()
         parts = x.reshape(-1, given[1] if len(given) > 1 else x.size)
         expected = parts.cumsum(axis=1).ravel() if "cum" in name else parts.sum(axis=1)
         np.testing.assert_allclose(np.ravel(found), expected, rtol=0, atol=1e-11)
     np.testing.assert_array_equal(
-        tcusim.sum(x, arch=arch, tile="8x8x4"),
-        tcusim.plan("sum", length=x.size, dtype="float64", arch=arch, tile="16x8x4")(x),
+        tcusim.sum(x, options={"arch": arch, "tile": "8x8x4"}),
+        tcusim.plan(
+            "sum", length=x.size, dtype="float64", options={"arch": arch, "tile": "16x8x4"}
+        )(x),
     )
 
 
@@ -182,7 +185,7 @@ def test_products_of_float64_say_what_to_do(arch: str) -> None:
     text = f"{arch} multiplies no float64. Give dtype='float32', or cast the array"
     for name, right in (("matmul", square), ("matvec", square[0])):
         refuses(Unsupported, text, name, square, right, arch=arch)
-    found = tcusim.matmul(square, square, arch=arch, dtype="float32")
+    found = tcusim.matmul(square, square, options={"arch": arch}, dtype="float32")
     np.testing.assert_array_equal(found, square.astype(np.float32))
 
 
@@ -211,16 +214,18 @@ def test_integer_segments_of_any_length_are_exact(length: int) -> None:
     x = np.full(length, -128, np.int8)
     x[::3] = 127
     wide = np.cumsum(x.astype(np.int64))
-    assert tcusim.sum(x, arch="volta") == wide[-1]
-    assert np.array_equal(tcusim.cumsum(x, arch="volta"), wide)
-    behind = tcusim.cumsum(x, arch="volta", reverse=True, exclusive=True)
+    assert tcusim.sum(x, options={"arch": "volta"}) == wide[-1]
+    assert np.array_equal(tcusim.cumsum(x, options={"arch": "volta"}), wide)
+    behind = tcusim.cumsum(x, options={"arch": "volta"}, reverse=True, exclusive=True)
     assert np.array_equal(behind, wide[-1] - wide)
     cut = length // 2 + 5
-    scan = tcusim.segmented_cumsum(x, cut, arch="volta", exclusive=True)
+    scan = tcusim.segmented_cumsum(x, cut, options={"arch": "volta"}, exclusive=True)
     expected = wide - x
     expected[cut:] -= wide[cut - 1]
     assert np.array_equal(scan, expected)
-    exact = tcusim.sum(x.astype(np.float16), bits="exact", dtype="float64", arch="volta")
+    exact = tcusim.sum(
+        x.astype(np.float16), dtype="float64", options={"bits": "exact", "arch": "volta"}
+    )
     assert exact == wide[-1]
 
 

@@ -14,6 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tcusim
+from asked import asked
 from tcusim.errors import InputError, TcusimError
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
@@ -53,8 +54,8 @@ CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "matmul": (lambda x: tct.matmul(x, x.T), lambda x: tcusim.matmul(x, x.T)),
     "matvec": (lambda x: tct.matvec(x, x[0]), lambda x: tcusim.matvec(x, x[0])),
     "exact": (
-        lambda x: tct.sum(x, 1, bits="exact"),
-        lambda x: tcusim.sum(x, axis=1, bits="exact"),
+        lambda x: tct.sum(x, 1, options={"bits": "exact"}),
+        lambda x: tcusim.sum(x, axis=1, options={"bits": "exact"}),
     ),
 }
 
@@ -408,7 +409,7 @@ TYPES = [
 ]
 OF_TYPES: dict[str, Callable[..., Any]] = {
     "sum": lambda x, **more: tct.sum(x, 1, **more),
-    "exact sum": lambda x, **more: tct.sum(x, 1, bits="exact", **more),
+    "exact sum": lambda x, **more: tct.sum(x, 1, **asked(bits="exact", **more)),
     "mean": lambda x, **more: tct.mean(x, 1, **more),
     "cumsum": lambda x, **more: tct.cumsum(x, 1, **more),
     "segment_sum": lambda x, **more: tct.segment_sum(x, 2, **more),
@@ -735,3 +736,33 @@ def test_tensors_with_data_and_without_do_not_go_together(name: str) -> None:
     for one, other in (("cpu", "meta"), ("meta", "cpu")):
         with pytest.raises(InputError, match="the device meta, which has no data"):
             call(one, other)
+
+
+# --- Options ------------------------------------------------------------------------------------
+
+
+def test_options_are_part_of_what_is_compiled() -> None:
+    x = torch.from_numpy(np.random.default_rng(8).standard_normal((3, 2000)).astype(np.float16))
+    exact = tct.sum(x, 1, dtype=torch.float32, options={"bits": "exact"})
+    usual = tct.sum(x, 1, dtype=torch.float32)
+    assert not torch.equal(exact, usual)
+
+    def total(x: Any, options: Any = None) -> Any:
+        return tct.sum(x, 1, dtype=torch.float32, options=options)
+
+    def compiled(options: Any = None) -> Any:
+        torch.compiler.reset()
+        return torch.compile(partial(total, options=options), backend="eager", fullgraph=True)
+
+    for asking in ({"bits": "exact"}, tcusim.Options(bits="exact")):
+        assert torch.equal(compiled(asking)(x), exact)
+    with tcusim.options(bits="exact"):
+        assert torch.equal(total(x), exact)
+        assert torch.equal(compiled({"bits": "segment"})(x), usual)
+        call = compiled()
+        assert torch.equal(call(x), exact)
+    # It was traced within the context, and keeps its options.
+    assert torch.equal(call(x), exact)
+    assert torch.equal(compiled()(x), usual)
+    with pytest.raises(InputError, match=r"tcusim\.torch\.sum takes no option 'arch'; leave it"):
+        total(x, {"arch": "volta"})

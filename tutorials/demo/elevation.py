@@ -148,7 +148,10 @@ def sum_rows(elevation: Array, metres: Array) -> list[Run]:
     for shape, arch in (("16x16x16", "hopper"), ("32x8x16", "volta"), ("8x32x16", "ampere")):
         report, start = Report(), time.perf_counter()
         result = tcusim.segmented_sum(
-            metres, length, dtype=np.float32, tile=shape, arch=arch, report=report
+            metres,
+            length,
+            dtype=np.float32,
+            options={"tile": shape, "arch": arch, "report": report},
         )
         seconds = time.perf_counter() - start
         # Whole numbers below 2**24: no accumulator of float32 rounds them.
@@ -156,7 +159,7 @@ def sum_rows(elevation: Array, metres: Array) -> list[Run]:
         reference = wide.sum(axis=1, keepdims=True)
         runs.append(_run("row sums", shape, arch, "f32", result, reference, report, seconds, check))
     report, start = Report(), time.perf_counter()
-    total = tcusim.sum(elevation.astype(np.float32), report=report)
+    total = tcusim.sum(elevation.astype(np.float32), options={"report": report})
     seconds = time.perf_counter() - start
     check = (2.0**-22, "float32 within 2^-22")
     title = "sum of all, from float32"
@@ -187,10 +190,7 @@ def scan_panel(narrow: Array, wide: Array) -> list[Run]:
             departure,
             departure.shape[1],
             dtype=np.float32,
-            tile=shape,
-            arch=arch,
-            acc=acc,
-            report=report,
+            options={"tile": shape, "arch": arch, "acc": acc, "report": report},
         )
         seconds = time.perf_counter() - start
         reference = departure.astype(np.float64).cumsum(axis=1)
