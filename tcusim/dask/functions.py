@@ -85,6 +85,7 @@ def sum(
     np.True_
     """
     _require(a)
+    require_flags(keepdims=keepdims)
     result = _result_type(a, dtype)
     own = _options("sum", options)
     if axis is None or isinstance(axis, tuple):
@@ -392,7 +393,8 @@ def _result_type(a: DaskArray, dtype: DTypeLike | None) -> np.dtype[Any]:
 
 
 def _axis(a: DaskArray, axis: int) -> int:
-    if not isinstance(axis, (int, np.integer)) or not -a.ndim <= axis < a.ndim:
+    is_integer = isinstance(axis, (int, np.integer)) and not isinstance(axis, bool)
+    if not is_integer or not -a.ndim <= axis < a.ndim:
         raise InputError(f"axis must be within {-a.ndim}..{a.ndim - 1}, got {axis!r}")
     place: int = axis % a.ndim
     return place

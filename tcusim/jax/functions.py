@@ -30,8 +30,11 @@ def _axes(a: Array, axis: Any) -> list[int]:
     """Return axes counted from the first, in the order in which they are named; None is all."""
     if axis is None:
         return list(range(a.ndim))
+    several = axis if isinstance(axis, Sequence) else (axis,)
     try:
-        given = [operator.index(one) for one in (axis if isinstance(axis, Sequence) else (axis,))]
+        if any(isinstance(one, bool) for one in several):
+            raise TypeError
+        given = [operator.index(one) for one in several]
     except TypeError:
         raise InputError(
             f"axis must be an integer, a tuple of integers, or None, got {axis!r}"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tcusim.errors import InputError, UnknownName, Unsupported, require_names
+from tcusim.errors import InputError, UnknownName, Unsupported, require_names, unknown_name
 from tcusim.machine.arches import BUILT_IN
 from tcusim.machine.formats import format_of
 from tcusim.machine.rules import FAMILIES, Arch, Numerics, Rule
@@ -182,6 +182,8 @@ def rule_for(arch_name: str, ab: str, acc: str, family: str = "") -> Rule:
 def rule_of(arch: Arch, ab: str, acc: str, family: str = "") -> Rule:
     """Return the rule of an architecture that need not be registered; as `rule_for` otherwise."""
     require_names(family=family)
+    if family and family not in FAMILIES:
+        raise unknown_name("family", family, FAMILIES)
     left, _, right = ab.partition(".") if isinstance(ab, str) else (ab, "", "")
     if right and right != left:
         return _mixed(arch, left, right, acc, family)

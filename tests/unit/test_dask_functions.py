@@ -288,3 +288,12 @@ def test_float64_is_the_type_of_the_whole_computation(given: Any, chunks: int) -
     assert sums.compute().tobytes() == tcusim.sum(x, dtype=np.float64).tobytes()
     scan = tcusim.dask.cumsum(there, axis=0, dtype=np.float64)
     assert scan.compute().tobytes() == tcusim.cumsum(x, dtype=np.float64).tobytes()
+
+
+def test_flags_and_axes_are_what_they_say() -> None:
+    x = da.ones((2, 2), dtype=np.float16)
+    with pytest.raises(InputError, match="keepdims must be True or False, got 'no'"):
+        tcusim.dask.sum(x, keepdims="no")  # type: ignore[arg-type]
+    for call in (tcusim.dask.sum, tcusim.dask.cumsum):
+        with pytest.raises(InputError, match=r"axis must be within -2\.\.1, got True"):
+            call(x, axis=True)

@@ -91,3 +91,9 @@ def test_the_tile_of_a_unit_is_part_of_its_mma(tmp_path: Path, kind: str, tiles:
     assert tcusim.mma(a, b, arch=name).tobytes() == one_by_one.tobytes()
     if kind == "exact":
         assert tcusim.mma(a, b, arch="exact").tobytes() != one_by_one.tobytes()
+
+
+@pytest.mark.parametrize("ab", ["f16", "tf32", "e4m3"])
+def test_a_family_that_no_instruction_has_is_named(ab: str) -> None:
+    with pytest.raises(tcusim.InputError, match="unknown family 'zz'"):
+        tcusim.mma(np.ones((1, 1)), np.ones((1, 1)), ab=ab, family="zz")
