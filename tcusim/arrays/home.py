@@ -262,6 +262,11 @@ def require_out(out: Any, result: Array) -> None:
         )
     if not out.flags.writeable:
         raise InputError("out is read-only. Give an array to write to.")
+    if any(stride == 0 and size > 1 for stride, size in zip(out.strides, out.shape, strict=True)):
+        raise InputError(
+            "out holds several elements in one place, as broadcast arrays do. Give an array of its "
+            "own."
+        )
 
 
 def _same(one: Array, other: Array) -> bool:

@@ -74,6 +74,8 @@ def batch_invariant(devices: Devices = "cuda", *, strict: bool = False) -> Itera
     """
     require_flags(strict=strict)
     names = names_of("devices", devices)
+    if not names:
+        raise InputError("devices must be 'cuda', 'cpu' or both, got none")
     for name in names:
         if name not in _DEVICES:
             raise InputError(f"devices must be 'cuda', 'cpu' or both, got {name!r}")

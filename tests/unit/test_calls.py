@@ -585,3 +585,12 @@ def test_a_bool_is_no_axis(axis: Any) -> None:
     for by_segments in (tcusim.segmented_sum, tcusim.segmented_cumsum):
         with pytest.raises(InputError, match="axis must be one integer"):
             by_segments(x, 2, axis=axis)
+
+
+@pytest.mark.parametrize("strides", [(0,), (0, 2)])
+def test_an_out_with_several_elements_in_one_place_is_refused(strides: tuple[int, ...]) -> None:
+    x = np.ones((3,) * len(strides), np.float16)
+    out = np.lib.stride_tricks.as_strided(np.zeros(3, np.float16), x.shape, strides)
+    for call in (tcusim.cumsum, lambda a, **more: tcusim.segmented_cumsum(a, 3, **more)):
+        with pytest.raises(InputError, match="out holds several elements in one place"):
+            call(x, axis=-1, out=out)
