@@ -421,8 +421,8 @@ class Builder:
             held = src.buffer.dtype
             require(
                 held in ("f32", "f64"),
-                f"sums of {held} are not split into parts of {self.options.ab}, which are made of f32 and "
-                f"f64; take acc='f32'",
+                f"sums of {held} are not split into parts of {self.options.ab}: parts are made of "
+                f"f32 and f64; take acc='f32'",
             )
             self._steps.add(Split(tuple(dsts), src, self._origin(line)))
 
