@@ -262,7 +262,8 @@ def require_out(out: Any, result: Array) -> None:
         )
     if not out.flags.writeable:
         raise InputError("out is read-only. Give an array to write to.")
-    if any(stride == 0 and size > 1 for stride, size in zip(out.strides, out.shape, strict=True)):
+    steps = zip(out.strides, out.shape, strict=True)
+    if out.size and any(stride == 0 and size > 1 for stride, size in steps):
         raise InputError(
             "out holds several elements in one place, as broadcast arrays do. Give an array of its "
             "own."
