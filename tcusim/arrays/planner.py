@@ -411,6 +411,11 @@ def _launch_named(draft: Draft[Problem]) -> None:
             "the partial sums of other algorithms, and does not take elements that tensor cores "
             f"multiply as {p.types.source}"
         )
+    if p.as_printed and "mma" not in row.combines:
+        raise Unsupported(
+            f"{p.algorithm!r} adds partial sums, and acc='f16' asks for the paper's, which are "
+            "operands of further products. Leave acc or algorithm out"
+        )
     try:
         _add_one(draft, p.algorithm, f"algorithm={p.algorithm!r} was asked for: one launch")
     except Unsupported as error:

@@ -337,6 +337,8 @@ def reasons(kind: str, given: np.dtype[Any], keywords: dict[str, Any], size: int
     elif not added and not any(tile.supports(*one) for one in of_arch):
         yield f"tiles of {tile.name} do not do: .* does not take"
     if named is not None:
+        if acc == "f16" and "mma" not in tcusim.algorithm_of(named).combines:
+            yield f"'{named}' adds partial sums, and acc='f16' asks for the paper's"
         yield from _reasons_of_algorithm(named, tile, pairs, size)
 
 
@@ -870,6 +872,8 @@ REFUSED: dict[str, tuple[str, ...]] = {
              "^unknown strategy '(panel|short)'", "does not apply to ", "^give algorithm= or strat",
              "^segment_size .* is longer than the axis", "(sum|scan)s segments of at mo",
              "initial= has launches of its own, and algorithm=",
+             "adds partial sums, and acc='f16' asks for the paper's",
+             "^exclusive and include_initial both begin with 0: leave one of them out",
              "goes with segments of one size; those by offsets have launches of their own",
              "adds values of the accumulator's type, .*; it combines the partial sums of other "),
     "plan_product": (*_TYPES, "does not apply to ", "^unknown operation '",
