@@ -461,7 +461,7 @@ def segmented_cumsum(
     >>> tcusim.segmented_cumsum(np.ones(6, np.float16), 3, reverse=True)
     array([3., 2., 1., 3., 2., 1.], dtype=float16)
     """
-    require_flags(sort=sort)
+    require_flags(sort=sort, include_initial=include_initial)
     in_order = sorted_by_ids(a, segment_ids, axis) if sort else None
     if in_order is not None and include_initial:
         raise InputError(

@@ -114,6 +114,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
              r"has no (mma.sync|wmma) m.* is the first$"),
     "emit": (*_PROGRAM, r"no kernel is emitted for \w+ tiles", "is no GPU: nothing can be ",
              r"NVRTC 13\.\d does not compile for sm_70, only for ",
+             "--standalone is of the text; --compile prints none$",
              "uses instructions of sm_.. and newer, sm_70 lacks them"),
     "cost": (*_PROGRAM, "--sweep is of segmented-sum", "is of algorithms; .* has none$",
              r"--(length|rows|inner|cols) is not of [\w-]+; see ", "--cols is of matmul; the vecto",

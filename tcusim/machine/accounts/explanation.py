@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tcusim.errors import InputError, names_of, require_names, unknown_name
+from tcusim.errors import InputError, names_of, require_flags, require_names, unknown_name
 from tcusim.machine.accounts.account import Account
 from tcusim.machine.accounts.drawing import drawing_of
 from tcusim.machine.accounts.page import fragment_of, page_of
@@ -172,6 +172,7 @@ def explain(
         for note in map(_rounding, "abc", originals, vectors, map(format_of, taken))
         if note is not None
     )
+    require_flags(exact_inputs=exact_inputs)
     if exact_inputs and rounded:
         raise InputError(
             f"exact inputs were asked for, and these would be rounded: {'; '.join(rounded)}"
