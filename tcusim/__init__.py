@@ -183,5 +183,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return what completion offers: the names above, and no packages, which are imported."""
+    """Return the names for completion: those above, without the imported packages."""
     return [*__all__, "__version__"]

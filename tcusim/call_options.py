@@ -29,7 +29,7 @@ __all__ = [
 
 # The accumulator of float16 input.
 Accumulator: TypeAlias = Literal["f32", "f16"]
-# What the bits of a result follow from.
+# The facts that decide the bits of a result.
 Bits: TypeAlias = Literal["segment", "exact"]
 
 
@@ -108,7 +108,7 @@ class Options:
         return f"Options({said})"
 
     def said(self) -> dict[str, Any]:
-        """Return what is said, by name."""
+        """Return the options that are not None, by name."""
         values = zip(_NAMES, _VALUES(self), strict=True)
         return {name: value for name, value in values if value is not None}
 
@@ -191,7 +191,7 @@ def options(given: AnyOptions = None, /, **said: Any) -> Iterator[Options]:
 
 
 def options_of(given: AnyOptions, function: str, *others: str) -> Options:
-    """Return the options of a call: its own, and what these do not say from those around it.
+    """Return the options of a call: its own, and for those left out the surrounding ones.
 
     others: the options that the function does not take.
     """
@@ -218,7 +218,7 @@ def others(*taken: str) -> list[str]:
 
 
 def _made(given: Any) -> Options:
-    """Return options as such; refuse what are none."""
+    """Return `Options` from a mapping or None; refuse any other value."""
     if isinstance(given, Options):
         return given
     if given is None:

@@ -160,7 +160,7 @@ def draw(plot: Plot) -> str:
 
 
 def missing(title: str, why: str) -> str:
-    """Return what stands in a chart's place."""
+    """Return the placeholder of a missing chart."""
     return (
         f'<figure class="chart"><figcaption>{html.escape(title)}</figcaption>'
         f"<p><em>{html.escape(why)}</em></p></figure>"

@@ -59,7 +59,7 @@ def _shown_style() -> str:
 
 
 def shown(*parts: str) -> str:
-    """Return what a notebook shows of an object, in the colours of its surroundings."""
+    """Return the HTML of an object for a notebook, in the colours of its surroundings."""
     return "\n".join([f'<div class="tcusim-shown"><style>{_SHOWN}</style>', *parts, "</div>"])
 
 

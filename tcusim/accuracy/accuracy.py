@@ -224,7 +224,7 @@ class Accuracy:
         return f"{self.use()}; sums of {worst.length:,} terms have {', and '.join(texts)}"
 
     def use(self) -> str:
-        """Return what the unit is good for, by the bits of a sum of 65,536 terms.
+        """Return the use that the unit is good for, by the bits of a sum of 65,536 terms.
 
         It is good for results of a type if its sums have all the type's bits but one. It is useless
         if they have less than one bit, even in blocks: then the error may be half of the sum.

@@ -221,7 +221,7 @@ class Order:
 
 
 def order_of(rule: Rule, k: int = 16) -> Order:
-    """Return what another order of the terms of an mma changes, on normal numbers and c."""
+    """Return the changes by another order of the terms of an mma, on normal numbers and c."""
     rng = np.random.default_rng(_SEED)
     acc = format_of(rule.acc)
     if isinstance(rule.how, Integer):

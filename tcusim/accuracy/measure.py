@@ -103,7 +103,7 @@ def _root(errors: NDArray[_Long]) -> float:
 
 
 def _chain(terms: Values, rule: Rule, lengths: Sequence[int], k: int) -> list[Values]:
-    """Return what one accumulator holds after each length."""
+    """Return the value of one accumulator after each length."""
     sums = np.zeros((len(terms), 1), format_of(rule.acc).dtype)
     computed, before = [], 0
     for length in lengths:

@@ -108,7 +108,7 @@ class Step:
     floor: int | None = None
 
     def take(self, c: Float64, terms: Float64) -> Float64:
-        """Return what one step makes of c (rows) and terms (rows, length)."""
+        """Return the sum of c (rows) and terms (rows, length) after one step."""
         if self.c_after:
             return self.join(c, self.partial(terms))
         return self._round(self._aligned(c, terms), self.nearest_output, self.output_bits)

@@ -602,7 +602,7 @@ def matvec(
 def _product(
     operation: str, arrays: tuple[Any, ...], out: Any, dtype: DTypeLike | None, options: AnyOptions
 ) -> tuple[Spec, tuple[Any, ...], Call]:
-    """Return what `run` takes for a product."""
+    """Return the arguments of `run` for a product."""
     own = options_of(options, operation, "bits", "strategy")
     backend, tile, arch, acc, algorithm, _ = own.planned
     spec = Spec(

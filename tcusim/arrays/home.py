@@ -177,7 +177,7 @@ def addend_of(
 def first_terms(
     initial: Any, shape: tuple[int, ...], kept: np.dtype[Any], result: np.dtype[Any]
 ) -> Array | None:
-    """Return what precedes scans, in their shape; refuse what the result's type has no room for.
+    """Return the initial values of scans; refuse those that the result's type cannot hold.
 
     kept: the type that it is returned in. result: that of the scans.
     """

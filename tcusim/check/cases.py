@@ -125,7 +125,7 @@ def _built(recipe: Recipe) -> Program:
 
 @lru_cache(maxsize=256)
 def _parameters(algorithm: str) -> dict[str, Option]:
-    """Return what `build` can be given for an algorithm."""
+    """Return the keywords of `build` to try for an algorithm."""
     return {**options_of(build), **algorithm_of(algorithm).options}
 
 

@@ -159,7 +159,7 @@ class _Segments:
         return {}
 
     def chunks(self, case: Case, inputs: Mapping[str, Ints]) -> _Chunks:
-        """Return what is summed or scanned; a recipe without a size takes the whole array."""
+        """Return the segments of a recipe; one without a size takes the whole array."""
         length = case.sizes["length"]
         size = case.recipe.get("segment_size") or max(1, length)
         begins = np.arange(0, length, size)

@@ -284,7 +284,7 @@ def _notes(row: ShapeRow) -> Iterator[tuple[str, str]]:
 
 
 def _cells(row: ShapeRow) -> tuple[str, ...]:
-    """Return what a line of the table says of a row, after its name and side."""
+    """Return the text of a row in the table, after its name and side."""
     each = row.elements_per_mma
     shared = f"{row.shared_bytes:,}"
     if row.block_bytes:

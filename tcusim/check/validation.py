@@ -135,7 +135,7 @@ class Validation:
         arch: str = "exact",
         full: bool = False,
     ) -> Validation:
-        """Return what there is to do; the arguments and errors are those of `validate_shape`."""
+        """Return the work to do; the arguments and errors are those of `validate_shape`."""
         shape = shape_of(shape)
         require_types(shape, ab, acc)
         limit = exact_up_to(ab, acc, rule_for(arch, ab, acc, shape.family(ab, acc)))
@@ -268,7 +268,7 @@ class _Trial:
         return build(self.row.name, **given)
 
     def row_of_report(self, tell: Callable[[float], None]) -> ShapeRow:
-        """Return what there is to say about the algorithm; tell the seconds that are spent."""
+        """Return the row of the algorithm; report the seconds spent to `tell`."""
         row = self.row
         named = tuple((name, str(value)) for name, value in self.options.items())
         found = ShapeRow(row.name, row.kind, named, self.side)

@@ -566,7 +566,7 @@ def _by_segments(
     more: dict[str, Any],
     initial: Any = None,
 ) -> DaskArray:
-    """Return what a function makes of whole segments, chunk by chunk."""
+    """Return the results of a function on whole segments, chunk by chunk."""
     a, axis, borders, _ = given
     result = _result_type(a, dtype)
     # The nearest border of each end of a chunk; of equal ones all segments go to one side.
@@ -603,7 +603,7 @@ def _by_segments(
 
 
 def _before_segments(initial: Any, shape: tuple[int, ...], result: np.dtype[Any]) -> Any:
-    """Return what precedes segments, of the shape of their sums; refuse what would lose."""
+    """Return the initial values of segments, in the shape of their sums; refuse lossy ones."""
     is_whole = result.kind in "iu"
     value = first_terms(initial, shape, result if is_whole else np.dtype(np.float64), result)
     if type(initial) is int or is_whole:

@@ -51,7 +51,7 @@ def _axes(a: Array, axis: Any) -> list[int]:
 
 
 def _options(function: str, given: AnyOptions) -> tuple[str | None, Bits]:
-    """Return whose bits a call has, and what they follow from: part of what is traced."""
+    """Return the architecture and the kind of bits of a call: static under tracing."""
     taken = ("arch", "bits") if function in ("sum", "cumsum") else ("arch",)
     own = options_of(given, f"tcusim.jax.{function}", *others(*taken))
     return own.arch, own.planned[-1]
@@ -227,7 +227,7 @@ def cumsum(
 
 
 def _before(initial: ArrayLike, shape: tuple[int, ...], rule: TypeRule) -> Array:
-    """Return what precedes rows, in the type of their sums."""
+    """Return the initial values of rows, in the type of their sums."""
     name = format_of(rule.types.sums).array_name
     if rule.method in ("digits", "fixed point"):
         name = rule.result if rule.method == "digits" else "float64"

@@ -77,7 +77,7 @@ def computed_by(name: str, arrays: Sequence[Any], keywords: Mapping[str, Any]) -
 def called(
     name: str, result: jax.ShapeDtypeStruct, *arrays: Array, arch: str | None, **keywords: Any
 ) -> Array:
-    """Return what a function computes, as an operation of JAX.
+    """Return the operation of JAX for a function.
 
     name: of the function. result: its shape and type. arch: whose bits; None for those of the GPU
     on which it runs, on the host Hopper's. keywords: of the function, as JSON has them. Axes that

@@ -73,7 +73,7 @@ _operation: Final = Primitive("tcusim")
 
 
 def computed(how: How, *operands: Array) -> Array:
-    """Return what is computed of arrays, as an operation that JAX transforms."""
+    """Return the results for arrays, by an operation that JAX transforms."""
     result: Array = _operation.bind(*_alike(operands), how=how)
     return result
 
@@ -269,7 +269,7 @@ def _lowered(*operands: Array, how: How) -> Array:
 
 
 def _end_to_end(rows: Array, offsets: Array, *, how: How) -> Array:
-    """Return what is computed of the segments of rows, each with offsets of its own."""
+    """Return the results for the segments of rows, each with offsets of its own."""
     number, length = math.prod(rows.shape[:-1]), rows.shape[-1]
     shape = how.shape([rows.shape, offsets.shape])
     wide = offsets.astype(jax.dtypes.canonicalize_dtype("int64"))

@@ -394,7 +394,7 @@ class State:
         program = self.program
         order = order_of_blocks(self._prepared.grid, block_order, seed)
         # Other orders run blocks one at a time: in lockstep there would be no order.
-        batch = max(1, warps_at_once // program.warps) if block_order == "ascending" else 1
+        batch = self._prepared.blocks_at_once(warps_at_once) if block_order == "ascending" else 1
         if program.status:
             order = np.sort(order)
             batch = program.columns if self._publish_first() else 1

@@ -240,10 +240,14 @@ class Prepared:
         # The state before the first batch: no warps, no steps.
         self.idle = Schedule(self, (), np.arange(0))
 
+    def blocks_at_once(self, warps_at_once: int) -> int:
+        """Return the blocks of a batch of about this many warps."""
+        return max(1, warps_at_once // self.program.warps)
+
     def fits(self, warps_at_once: int) -> bool:
-        """Whether the grid is one batch of `warps_at_once` warps; see `State.batches`."""
-        blocks = max(1, warps_at_once // self.program.warps)
-        return 0 < self.grid <= blocks and not self.program.status
+        """Whether the whole grid is one batch of so many warps; see `State.batches`."""
+        in_one = 0 < self.grid <= self.blocks_at_once(warps_at_once)
+        return in_one and not self.program.status
 
     @cached_property
     def single_batch(self) -> Ints:

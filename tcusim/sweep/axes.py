@@ -290,7 +290,7 @@ class Grid:
         return next(unit for unit in self.units if unit.name == point.unit)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what makes this grid, ready for JSON: equal for equal grids alone."""
+        """Return the grid as a mapping for JSON: equal for equal grids alone."""
         found: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
         found["tiles"] = [f"{m}x{n}x{k}" for m, n, k in self.tiles]
         found["units"] = [unit_toml(unit) for unit in self.units]

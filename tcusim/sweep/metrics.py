@@ -65,7 +65,7 @@ class Settings:
             raise unknown_name("family", self.family, FAMILIES)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what makes these settings, ready for JSON."""
+        """Return the settings as a mapping for JSON."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @classmethod
@@ -175,7 +175,7 @@ def _finite(value: float) -> float | None:
 
 
 def _findings(unit: Unit, point: Point) -> tuple[Finding, ...]:
-    """Return what in a unit is of no use; InputError if it cannot be, or none of it is."""
+    """Return the findings of waste in a unit; InputError for an impossible or useless one."""
     found = findings_of(Subject(unit.name, unit, unit.shapes, point.ab, point.acc))
     for one in found:
         if one.gravity in (IMPOSSIBLE, USELESS):

@@ -52,7 +52,7 @@ class Access:
 
 
 def access_of(view: View, over: Transfer, places: Placement, *, written: bool = False) -> Access:
-    """Return what the accesses to a rectangle take, of the warps at these places."""
+    """Return the accesses to a rectangle by the warps at these places."""
     itemsize = format_of(view.buffer.dtype).itemsize
     if view.buffer.role is BufferRole.STATUS:
         itemsize = STATUS_BYTES
@@ -150,7 +150,7 @@ def _by_words(begins: Ints, size: int, offsets: Ints) -> Access:
 
 
 def tile_pass(view: View, frag: Frag, places: Placement) -> Access:
-    """Return what a warp takes to load a tile, or to store one, as fragments lie in its lanes.
+    """Return the accesses of a warp that loads or stores a tile, by the layout of fragments.
 
     Lane 4g + t holds, of each group of eight lines of a tile, neighbours of line g: 4 bytes of
     them of an operand, two of an accumulator [PTX, mma.m16n8k16]. Lines are rows of a and of

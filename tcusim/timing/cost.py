@@ -172,7 +172,7 @@ def time_text(seconds: float) -> str:
 
 
 def _launches(target: Target, length: int | None, sizes: Mapping[str, int] | None) -> LaunchPlan:
-    """Return what is launched; a program needs the sizes of its inputs, and a plan has them."""
+    """Return the launches of a target; a program needs the sizes of its inputs."""
     if not isinstance(target, Program | Plan | ProductPlan | LaunchPlan):
         raise InputError(f"target must be a plan or a program, got {target!r}")
     if not isinstance(target, Program):

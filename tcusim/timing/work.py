@@ -237,7 +237,7 @@ class _Walk:
         self.coming: list[tuple[float, float]] = []
 
     def work(self) -> Work:
-        """Return what the block does."""
+        """Return the work of the block."""
         everyone = np.ones(self.program.warps, bool)
         self._make_tables()
         self._steps(tuple(numbered(self.program.steps)), everyone, 1.0)

@@ -149,7 +149,7 @@ def _surrounding_bits() -> str:
 
 
 def bits_of(options: AnyOptions, function: str) -> Any:
-    """Return what the bits of a call follow from: as its options say, or those around it."""
+    """Return the kind of bits of a call: by its options, or by those around it."""
     if options is None:
         return _surrounding_bits()
     own = own_options(options, f"tcusim.torch.{function}", *others("bits"))

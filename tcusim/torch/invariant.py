@@ -162,7 +162,7 @@ def _exists(name: str) -> bool:
 
 
 def _usual(name: str, key: str) -> Callable[..., Any]:
-    """Return what computes as torch does outside of the mode."""
+    """Return torch's own kernel, as used outside of the mode."""
     try:
         usual = torch.library.get_kernel(f"aten::{name}", key)
     except RuntimeError:

@@ -97,7 +97,7 @@ def _of_elements(name: str, wide: Tensor) -> Tensor:
 def _by_rows(
     input: Tensor, axes: tuple[int, ...], compute: Callable[[Tensor], Tensor], **named: Any
 ) -> Tensor:
-    """Return what is computed of whole rows, where a DTensor has its elements.
+    """Return the result of whole rows, where a DTensor has its elements.
 
     named: the argument that tells the axes, if that is no shape.
 
@@ -269,7 +269,7 @@ def rms_norm(
 
 
 def added_by_rms_norm(input: Tensor, eps: float | None) -> float:
-    """Return what is added to mean squares: `eps`, or the epsilon of the computation's type."""
+    """Return the addend of mean squares: `eps`, or the epsilon of the computation's type."""
     if eps is not None:
         return eps
     of_double = input.dtype == torch.float64

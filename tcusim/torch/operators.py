@@ -266,7 +266,7 @@ def require_finite(values: Any, to: Any) -> None:
 
 
 def _before(initial: Any, input: Any, dtype: Any, bits: Any, shape: Sequence[int]) -> Any:
-    """Return what precedes rows in the type of the sums, of the shape of the sums."""
+    """Return the initial values of rows, in the type and the shape of the sums."""
     if initial is None:
         return None
     given = initial.dtype
@@ -717,7 +717,7 @@ def _cumsum_vmap(info: Any, places: Any, input: Any, dim: int, *more: Any) -> An
 
 
 def _before_batch(info: Any, place: int | None, initial: Any, rank: int) -> Any:
-    """Return what precedes each example's rows; rank: of an example's sums."""
+    """Return the initial values of each example's rows; rank: of an example's sums."""
     if initial is None or place is None:
         return initial
     whole = initial.movedim(place, 0)
@@ -827,7 +827,7 @@ _FUNCTIONS: Final[dict[str, type[torch.autograd.Function]]] = {}
 
 
 def operator(name: str) -> Callable[..., Any]:
-    """Return what calls an operator, and is recorded where derivatives are asked for.
+    """Return the callable of an operator, recorded where derivatives are asked for.
 
     The transforms of `torch.func` take functions of autograd, and no operators from Python; so does
     forward mode, of which the library of operators knows nothing.

@@ -399,7 +399,7 @@ def _extreme(given: _Segments, reduce: str, check: bool) -> Tensor:
 
 
 def _worst(dtype: Any, reduce: str) -> Any:
-    """Return what any element exceeds, or equals."""
+    """Return the identity of the reduction: no element is beyond it."""
     if dtype.is_floating_point:
         return float("-inf") if reduce == "amax" else float("inf")
     if dtype == torch.bool:

@@ -48,7 +48,7 @@ def simulated(arch: str) -> Iterator[None]:
 
 
 def predict(function: Callable[..., _Result], *arguments: Any, arch: str = "hopper") -> _Result:
-    """Return what a function of tensors returns on a GPU, without one.
+    """Return the result that a function of tensors has on a GPU, without one.
 
     Sums, scans, products and roots of this package have the bits of the GPU. So have torch's
     additions, multiplications, and quotients of tensors, which are rounded correctly everywhere.
@@ -79,7 +79,7 @@ def predict(function: Callable[..., _Result], *arguments: Any, arch: str = "hopp
 
 
 def arch_for(tensor: Any) -> str | None:
-    """Return whose bits a computation on this tensor has; None for those of its GPU."""
+    """Return the architecture whose bits a computation on this tensor has; None: its GPU's."""
     return None if tensor.is_cuda else _ARCH.get()
 
 

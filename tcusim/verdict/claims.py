@@ -50,7 +50,7 @@ class Claim:
 
 
 def claims_of(subject: Subject, model: Model) -> tuple[Claim, ...]:
-    """Return what a unit claims and the model does otherwise; nothing if all bits are equal.
+    """Return the claims of a unit that its model contradicts; none if all bits are equal.
 
     Raises nothing that the model raises: that is a finding.
     """

@@ -45,7 +45,7 @@ _Check: TypeAlias = Callable[[Subject], Iterator[tuple[str, str]]]
 
 
 def findings_of(subject: Subject) -> tuple[Finding, ...]:
-    """Return what the checks find, in their order; each text once."""
+    """Return the findings of the checks in order, each text once."""
     return tuple(
         dict.fromkeys(
             Finding(name, gravity, text)

@@ -60,7 +60,7 @@ class Reference:
     candidates: tuple[Candidate, ...]
 
     def __str__(self) -> str:
-        """Return what it is called."""
+        """Return its name: a tile on a unit."""
         return f"{self.tile} on {self.name}"
 
     def best(self, task: Task, *, by_time: bool = True) -> Candidate | None:

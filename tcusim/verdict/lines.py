@@ -42,7 +42,7 @@ class Line:
 
 
 def heading_of(found: UnitVerdict) -> str:
-    """Return what stands above a unit's lines: what it is, and in which types."""
+    """Return the heading of a unit's lines: its title and its types."""
     title = "" if found.title == found.name else f", {found.title}"
     return f"{found.name}{title}: {found.asked.ab} to {found.asked.acc}"
 
@@ -139,7 +139,7 @@ def _cost(found: UnitVerdict, reference: Reference | None) -> str:
 
 
 def _cost_of(task: Task, one: Candidate, reference: Reference | None) -> str:
-    """Return what a task costs: how many mma beside the reference, and what is useful of them."""
+    """Return the cost of a task: its mma beside the reference's, and their useful share."""
     other = None if reference is None else reference.best(task, by_time=one.timed)
     useful = f"{100 * one.useful:.3g}%"
     if other is None:
@@ -167,7 +167,7 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def _precision(found: UnitVerdict) -> Line:
-    """Return what precision there is."""
+    """Return the line on precision."""
     wrong = [f"WRONG: {claim.text} [{claim.name}]" for claim in found.claims or ()]
     accuracy = found.accuracy
     if accuracy is not None:

@@ -52,7 +52,7 @@ def page_of(units: Sequence[UnitVerdict], reference: Reference | None) -> str:
 
 
 def fragment_of(units: Sequence[UnitVerdict], reference: Reference | None) -> str:
-    """Return what a notebook shows, and what is in a page."""
+    """Return the HTML of a notebook's output, which a page holds too."""
     parts = [f"<style>{_STYLE}{line_charts.style()}</style>", '<div class="tcusim-verdict">']
     for unit in units:
         parts += [f"<h2>{escape(heading_of(unit))}</h2>", _five(unit, reference)]

@@ -158,7 +158,7 @@ def _any_types(tile: MmaShape, ab: str, acc: str) -> MmaShape:
 
 
 def lender_of(named: Named, ab: str, acc: str) -> Subject:
-    """Return what lends its figures: unlike `subject_of`, a unit that need not take the types."""
+    """Return the subject that lends its figures: unlike `subject_of`, a unit of any types."""
     if not isinstance(named, Path | Unit | Arch) and not _names_unit(named):
         return subject_of(named, ab=ab, acc=acc)
     unit = unit_of(named)

@@ -160,7 +160,7 @@ def candidates_of(
     *,
     machine: Subject | None = None,
 ) -> tuple[Candidate, ...]:
-    """Return what can be built for each task, of the algorithms that were right.
+    """Return the candidates of each task, of the algorithms that were right.
 
     What a task is too long or too short for, or what takes more shared memory than the unit has,
     is no candidate.
@@ -182,7 +182,7 @@ def candidates_of(
 
 
 def cost_of(one: Candidate, task: Task, subject: Subject) -> Cost:
-    """Return what a candidate costs on the unit, for the task's amount of data."""
+    """Return the cost of a candidate on the unit, for the task's amount of data."""
     return _cost(*program_of(one, task, subject), subject)
 
 
@@ -218,7 +218,7 @@ def counted(
     *,
     machine: Subject | None = None,
 ) -> tuple[Candidate, ...]:
-    """Return what can be built for each task on the first tile, whether or not it is right.
+    """Return the candidates of each task on the first tile, right or not.
 
     It serves to compare others with; how often inputs are read is not counted for sums and scans.
 

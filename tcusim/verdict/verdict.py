@@ -75,7 +75,7 @@ class Verdict:
         return tuple(lines_of(unit, self.reference) for unit in self.units)
 
     def sections(self) -> tuple[Section, ...]:
-        """Return what follows the lines: of one unit its sections, of several a comparison."""
+        """Return the sections after the lines: those of one unit, or a comparison of several."""
         if len(self.units) == 1:
             return sections_of(self.units[0])
         return (comparison_of(self.units, self.reference),)
@@ -239,7 +239,7 @@ def _sections(sections: Sequence[str] | None, algorithms: Sequence[str] | None) 
 
 
 def _of_several(progress: Progress, number: int, units: int) -> Callable[[float], object]:
-    """Return what tells the progress of one of several units."""
+    """Return the progress callback of one of several units."""
 
     def share(done: float) -> None:
         progress(round(_WHOLE * (number + done) / units), _WHOLE)
@@ -339,7 +339,7 @@ def _judged(
 def _part(
     share: Callable[[float], object] | None, first: float, last: float
 ) -> Callable[[float], object] | None:
-    """Return what tells of a part of the work, from its beginning to its end."""
+    """Return the progress callback of a part of the work."""
     return None if share is None else lambda done: share(first + (last - first) * done)
 
 
@@ -353,7 +353,7 @@ def _roofline(subject: Subject, candidates: Sequence[Candidate]) -> Roofline | N
 
 
 def _machine(named: Named, asked: Asked) -> Subject | None:
-    """Return what costs are compared with; None if it does not take the types."""
+    """Return the subject to compare costs with; None if it does not take the types."""
     try:
         return subject_of(named, ab=asked.ab, acc=asked.acc)
     except Unsupported:
@@ -361,7 +361,7 @@ def _machine(named: Named, asked: Asked) -> Subject | None:
 
 
 def _reference(subject: Subject, asked: Asked) -> Reference:
-    """Return what the reference can do."""
+    """Return the counts of the reference's algorithms."""
     machine = subject if "time" in asked.sections else None
     candidates = counted(subject, asked.algorithms, machine=machine)
     return Reference(subject.name, subject.tiles[0].name, candidates)

@@ -23,7 +23,7 @@ PRODUCTS = ("matmul", "matvec")
 
 
 def arch_of_call(options: Any = None) -> str:
-    """Return whose arithmetic a call has."""
+    """Return the architecture of a call."""
     return tcusim.plan("sum", length=9, options=options).problem.arch or ""
 
 

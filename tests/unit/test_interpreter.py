@@ -381,7 +381,7 @@ def test_a_watcher_can_ask_where_bounds_hold() -> None:
 
 
 def test_a_look_at_one_warp_sees_what_all_do() -> None:
-    """Of warps that run the step, of those before them in the batch, and of those behind."""
+    """Warps that run the step, those before them in the batch, and those behind."""
     for event in interpret(nested(2), {"in": np.arange(4, dtype=np.float32)}):
         for view in accesses(event.step).views:
             for warp in np.arange(4)[:, None]:

@@ -87,7 +87,7 @@ def test_integers_have_jaxs_types_and_values(name: str, x64: bool) -> None:
 
 @pytest.mark.parametrize("result", ["int64", "int32"])
 def test_scans_of_integers_with_what_precedes_them(result: str) -> None:
-    """Of every type, in both results, where 32 bits do not hold what precedes."""
+    """Every integer type, in both results; one initial value is the least that it holds."""
     types = ("bool", "int8", "int16", "int32", "int64")
     drawn = np.random.default_rng(12).integers(0, 2**64, (len(types), 40), np.uint64)
     given = [

@@ -161,7 +161,7 @@ def test_weights_and_several_axes(library: Library, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_eps_unasked(library: Library, dtype: str) -> None:
-    """Of rows whose mean square is about as large: half types are computed in float32."""
+    """Rows with a mean square of about eps: half types are computed in float32."""
     eps = float(np.finfo("float64" if dtype == "float64" else "float32").eps)
     x = library.tensor(drawn(3, 20, scale=math.sqrt(eps), shift=0), dtype)
     check(library, library.tct.rms_norm(x, 20), _normed(library.numbers(x), eps), dtype)
