@@ -138,8 +138,8 @@ def sum(
         float32 is added up as it is, in rounded additions, with the same bits on every
         architecture; see docs/bits.md. An `algorithm` that is named multiplies it, split into three
         bf16 parts: exactly, but that in GPU memory, where nobody looks at values, bits below
-        2**-133 are lost. (On Volta and Turing, which have no bf16, into three float16 parts after
-        scaling by a power of two: what lies 2**39 below the largest element of its segment is
+        ``2**-133`` are lost. (On Volta and Turing, which have no bf16, into three float16 parts
+        after scaling by a power of two: bits ``2**39`` below the largest element of its segment are
         lost.)
     axis : int or tuple of int, optional
         Axes to sum; None sums all elements.
@@ -232,9 +232,9 @@ def cumsum(
 
     Notes
     -----
-    An axis may be scanned in pieces that begin at multiples of 2**18 * k elements (2**22 for tiles
-    of 16x16x16), with the bits of one scan, if each is given as `initial` the sums of all such
-    groups of elements before it, added one after the other in the type of the sums: after group g,
+    An axis may be scanned in pieces that begin at multiples of ``2**18 * k`` elements (``2**22`` for
+    tiles of 16x16x16), with the bits of one scan, if each is given as `initial` the sums of all
+    such groups of elements before it, added one after the other in the type of the sums: after group g,
     ``carry = carry + tcusim.sum(g, dtype=np.float32)``. `tcusim.partials` and `tcusim.carries` do
     so, in reverse too, where rows of the grid are added from their other end. Cut elsewhere, the
     sums are rounded elsewhere.
@@ -504,10 +504,10 @@ def matmul(
         float16, float32, float64, bfloat16 (ml_dtypes), any integer type or bool. The last two axes
         are matrices, the others are broadcast; one axis is a row of `a` or a column of `b`. float32
         is split into three bf16 parts, after scaling rows of `a` and columns of `b` by powers of
-        two where bf16 needs it: exactly, but for what lies 2**259 below the largest element of its
-        row or column (on Volta and Turing, which have no bf16, into three float16 parts: 2**39).
+        two where bf16 needs it: exactly, but for bits ``2**259`` below the largest element of its
+        row or column (on Volta and Turing, without bf16, into three float16 parts: ``2**39``).
         Arrays in GPU memory stay there; both are of one float type or int8 (with int32 results),
-        and bits of float32 below 2**-133, which bf16 lacks, are lost.
+        and bits of float32 below ``2**-133``, which bf16 lacks, are lost.
     c : array_like, optional
         Added to the products: of the result's shape, or broadcast to it.
     out : array, optional

@@ -51,6 +51,17 @@ def public() -> list[tuple[str, Any]]:
     ]
 
 
+POWER = re.compile(r"\d\*\*(?=[-\d])")
+
+
+@pytest.mark.parametrize(("name", "value"), public(), ids=[name for name, _ in public()])
+def test_powers_are_quoted(name: str, value: Any) -> None:
+    """Two powers of a paragraph, unquoted, would be the ends of bold text on the page."""
+    for paragraph in re.split(r"\n\s*\n|\n(?=\S.* : )", inspect.getdoc(value) or ""):
+        plain = "" if ">>>" in paragraph else re.sub(r"`+[^`]*`+", "", paragraph)
+        assert len(POWER.findall(plain)) < 2, f"{name}: quote powers, ``2**3``: {plain}"
+
+
 def test_each_public_name_is_in_the_reference(documented: list[Any]) -> None:
     values = {id(entry.value) for entry in documented}
     missing = [name for name, value in public() if id(value) not in values]
