@@ -232,12 +232,12 @@ def cumsum(
 
     Notes
     -----
-    An axis may be scanned in pieces that begin at multiples of ``2**18 * k`` elements (``2**22`` for
-    tiles of 16x16x16), with the bits of one scan, if each is given as `initial` the sums of all
-    such groups of elements before it, added one after the other in the type of the sums: after group g,
-    ``carry = carry + tcusim.sum(g, dtype=np.float32)``. `tcusim.partials` and `tcusim.carries` do
-    so, in reverse too, where rows of the grid are added from their other end. Cut elsewhere, the
-    sums are rounded elsewhere.
+    An axis may be scanned in pieces that begin at multiples of ``2**18 * k`` elements (``2**22``
+    for tiles of 16x16x16), with the bits of one scan. The `initial` of each piece is then the sum
+    of all such groups of elements before it, added one after the other in the type of the sums:
+    after group g, ``carry = carry + tcusim.sum(g, dtype=np.float32)``. `tcusim.partials` and
+    `tcusim.carries` do so, in reverse too, where rows of the grid are added from their other end.
+    Cut elsewhere, the sums are rounded elsewhere.
 
     Examples
     --------
