@@ -5,6 +5,7 @@ Whoever evaluates, and in whatever order, a part has the same rows.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import signal
@@ -95,14 +96,15 @@ def in_dask(work: Work, parts: Iterable[Part], scheduler: str) -> Iterator[tuple
         If the cluster has no workers, or their tcusim is another version.
     """
     try:
-        from distributed import Client, as_completed  # pyright: ignore[reportMissingImports]
+        # distributed has no types.
+        distributed: Any = importlib.import_module("distributed")
     except ImportError as error:
         raise BackendUnavailable(
             f"exploring on a Dask cluster needs distributed, which cannot be imported ({error}). "
             f"Install it with: pip install 'tcusim[dask]'"
         ) from error
     try:
-        client = Client(scheduler, timeout="10s")
+        client = distributed.Client(scheduler, timeout="10s")
     except (OSError, ValueError) as error:
         raise BackendUnavailable(
             f"no Dask scheduler answers at {scheduler!r}: {str(error) or type(error).__name__}. "
@@ -115,7 +117,8 @@ def in_dask(work: Work, parts: Iterable[Part], scheduler: str) -> Iterator[tuple
         def submit(part: Part) -> Any:
             return client.submit(_numbered, work, part, pure=False)
 
-        pending = as_completed([submit(one) for one in itertools.islice(left, _AHEAD * workers)])
+        first = [submit(one) for one in itertools.islice(left, _AHEAD * workers)]
+        pending = distributed.as_completed(first)
         for future in pending:
             for one in itertools.islice(left, 1):
                 pending.add(submit(one))

@@ -434,11 +434,11 @@ def test_arrays_of_xla(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
             XlaArray(one.address, one.shape, one.dtype, streams[device])
             for one in (Array(gpus, device, A), Array(gpus, device, A.T.copy()))
         )
-        to = Array(gpus, device, np.zeros((48, 48), np.float32))
-        out = XlaArray(to.address, to.shape, to.dtype, streams[device])
+        out = Array(gpus, device, np.zeros((48, 48), np.float32))
+        to = XlaArray(out.address, out.shape, out.dtype, streams[device])
         refused = pytest.raises(InputError, match="turing") if device == 0 else nullcontext()
         with refused:
-            tcusim.matmul(x, y, out=out, options={"stream": out.stream, "backend": "cuda"})
+            tcusim.matmul(x, y, out=to, options={"stream": to.stream, "backend": "cuda"})
 
 
 def test_what_is_copied_there_may_change_at_once(gpus: Gpus) -> None:

@@ -45,7 +45,7 @@ def test_a_sum_is_explained_as_explain_does(options: dict[str, str]) -> None:
     frame = kept[found]
     a, b, c = (one.values for one in frame.reads)
     told = explanation_of(kept.about, frame, 0, 1)
-    types = {"ab": kept.about.ab, "acc": kept.about.acc, "family": kept.about.family}
+    types: Any = {"ab": kept.about.ab, "acc": kept.about.acc, "family": kept.about.family}
     assert str(told) == str(tcusim.explain(a, b, c, cell=(0, 1), arch="hopper", **types))
     # It ends with the bits that the step wrote.
     cell = cell_of(frame.writes[0], 0, 1)

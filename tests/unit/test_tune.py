@@ -39,7 +39,7 @@ class Timed(NoGpu):
 
         return spoil
 
-    def times(self, run: Any, repeats: int, first: float | None = None) -> Times:
+    def times(self, run: Any, repeats: int, *, warm: bool = False) -> Times:
         ms = {2: 1.0, 4: 1.5}.get(self.warps, 2.0)
         return Times(ms, ms, ms)
 
