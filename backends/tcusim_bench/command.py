@@ -14,14 +14,13 @@ from tcusim.cli.output import examples, json_text, print_json
 
 if TYPE_CHECKING:
     from tcusim_bench.latency import Report as Calls
-    from tcusim_bench.microbench import Report as Measured
     from tcusim_bench.operators import Report as Operators
     from tcusim_bench.orders import Capture
     from tcusim_bench.orders import Report as Orders
     from tcusim_bench.report import Report
     from tcusim_bench.simulator import Report as Speeds
 
-__all__ = ["bench_command", "microbench_command", "tune_command"]
+__all__ = ["bench_command", "tune_command"]
 
 _OUTPUT = click.option("-o", "--output", type=OutputFile(), help="Write JSON to a file.")
 _LOG2_LENGTH = click.option(
@@ -318,52 +317,6 @@ def _deliver(
         print_json(report.as_json())
     else:
         click.echo(report.text())
-
-
-@click.command(
-    "microbench",
-    epilog=examples(
-        "tcusim microbench -o measured",
-        "tcusim microbench -o measured --seconds 15",
-    ),
-)
-@click.option(
-    *("-o", "--output"),
-    type=click.Path(file_okay=False),
-    required=True,
-    help="Folder for microbench.json and the unit's TOML file.",
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0, min_open=True),
-    default=40.0,
-    show_default=True,
-    help="After which no further probe begins.",
-)
-def microbench_command(output: str, seconds: float) -> None:
-    """Measure this machine's GPU as a unit: latencies, intervals and bandwidths.
-
-    What it finds is written to the folder: every number in microbench.json, and a unit's file, in
-    which measured figures take the place of others. A probe that fails is named, and the others
-    stay; JSON is written after each, so that a run that is stopped has what it found.
-    """
-    from tcusim.machine import unit_toml
-    from tcusim_bench.microbench import microbench
-
-    folder = Path(output)
-    folder.mkdir(parents=True, exist_ok=True)
-    record = str(folder / "microbench.json")
-    files.check_file_writable(record)
-
-    def keep(report: Measured) -> None:
-        files.write_text(record, json_text(report.as_json()) + "\n")
-
-    report, unit = microbench(seconds, say=partial(click.echo, err=True), keep=keep)
-    keep(report)
-    files.write_text(str(folder / f"{unit.name}.toml"), unit_toml(unit))
-    click.echo(report.text())
-    if report.failed:
-        raise click.exceptions.Exit(1)
 
 
 @click.command(

@@ -7,11 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-import shutil
-import statistics
-import subprocess
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,6 +18,10 @@ from tcusim.program.launches import LaunchPlan
 from tcusim_bench.energy import Drawn, Meter, drawn
 from tcusim_bench.sections import matrix_columns
 from tcusim_cuda import CUDA, CUPY, PYCUDA
+from tcusim_cuda.driver import Driver
+from tcusim_cuda.microbench.gpu import gpu_info
+from tcusim_cuda.microbench.stopwatch import IN_GRAPH, Run, Stopwatch, Times
+from tcusim_cuda.microbench.texts import READ_BYTES, READ_ONLY, READ_THREADS
 
 __all__ = [
     "BACKENDS",
@@ -34,23 +34,14 @@ __all__ = [
 ]
 
 Array = Any
-Run = Callable[[], object]
 
 BACKENDS: Final = {"cuda": CUDA, "cupy": CUPY, "pycuda": PYCUDA}
 
-# Beyond this a run is so slow that it is timed once.
-_SLOW_MS: Final = 200.0
-# Slower runs are repeated less often: in about so much time, but as often as that.
-_REPEATS_MS: Final = 200.0
-_LEAST_REPEATS: Final = 3
 # Duration of a batch of runs in a measurement of energy: longer than an answer of NVML takes.
 _BATCH_MS: Final = 30.0
 
 # Elements that are searched for unwritten ones at a time.
 CHUNK: Final = 2**26
-# Launches in a CUDA graph that is timed.
-_IN_GRAPH: Final = 20
-
 # The hash of an element's index (splitmix64); each type takes the bits that it can hold: uniform
 # in [-1, 1), or any int8.
 _HASH: Final = """
@@ -76,34 +67,8 @@ _INFINITIES: Final = {
     "f64": (1 << 63, 0x7FF << 52),
 }
 
-_READ_THREADS: Final = 256
-_READ_LOADS: Final = 8
-# Each thread has eight loads of 16 bytes in flight; the store keeps them from being left out.
-READ_ONLY: Final = f"""
-extern "C" __global__ void read_only(const uint4* data, unsigned int* never)
-{{
-    const long long first = blockIdx.x * {_READ_THREADS * _READ_LOADS}ll + threadIdx.x;
-    unsigned int all = 0;
-    #pragma unroll
-    for (int k = 0; k < {_READ_LOADS}; ++k) {{
-        const uint4 v = data[first + k * {_READ_THREADS}];
-        all ^= v.x ^ v.y ^ v.z ^ v.w;
-    }}
-    if (all == 0x12345678u) never[0] = all;
-}}
-"""
-READ_BYTES: Final = 16 * _READ_THREADS * _READ_LOADS
 
-
-class Times(NamedTuple):
-    """Milliseconds of one run: the median, the least and the most of several."""
-
-    median: float
-    least: float
-    most: float
-
-
-class Device:
+class Device(Stopwatch):
     """The GPU, with memory for `length` f16 numbers, or as many bytes, and room for the results.
 
     `vector` is the right factor of rows of the numbers, as a matrix. Raises BackendUnavailable
@@ -143,17 +108,11 @@ class Device:
     @functools.cached_property
     def info(self) -> dict[str, Any]:
         """The GPU, its driver and CUDA's versions."""
-        runtime = self.cp.cuda.runtime
-        properties = runtime.getDeviceProperties(self.cp.cuda.Device().id)
+        cuda = importlib.import_module("cuda.bindings.driver")
+        version = self.cp.cuda.runtime.runtimeGetVersion()
         return {
-            "gpu": properties["name"].decode(),
-            "sm": self.sm,
-            "multiprocessors": int(properties["multiProcessorCount"]),
-            "l2_bytes": int(properties["l2CacheSize"]),
-            "memory_bytes": int(properties["totalGlobalMem"]),
-            "driver": _driver_version(),
-            "driver_cuda": _cuda_version(runtime.driverGetVersion()),
-            "cuda": _cuda_version(runtime.runtimeGetVersion()),
+            **gpu_info(cuda, Driver.open(), int(self.cp.cuda.Device().id)),
+            "cuda": f"{version // 1000}.{version % 1000 // 10}",
         }
 
     # --- Memory ------------------------------------------------------------------------------
@@ -210,26 +169,8 @@ class Device:
 
     # --- Time --------------------------------------------------------------------------------
 
-    def once(self, run: Run) -> float:
-        """Return the time of one run, and of all that is done in a first one."""
-        return self._once_ms(run)
-
-    def times(self, run: Run, repeats: int, *, warm: bool = False) -> Times:
-        """Return the times of one run after a warm-up: fewer of a slow one, or only one.
-
-        warm: it has run before. A first run is never timed: a library may compile in it.
-        """
-        if not warm:
-            self._once_ms(run)
-        second = self._once_ms(run)
-        if second > _SLOW_MS:
-            return Times(second, second, second)
-        repeats = max(_LEAST_REPEATS, min(repeats, int(_REPEATS_MS / (2 * second or 1))))
-        all_ms = [self._once_ms(run, busy=True) for _ in range(repeats)]
-        return Times(statistics.median(all_ms), min(all_ms), max(all_ms))
-
-    def _once_ms(self, run: Run, *, busy: bool = False) -> float:
-        """Time one run; `busy` puts another before it, to hide the host's work."""
+    def once(self, run: Run, *, busy: bool = False) -> float:
+        """Return the milliseconds of one run, by events."""
         start, stop = self.cp.cuda.Event(), self.cp.cuda.Event()
         if busy:
             run()
@@ -239,8 +180,8 @@ class Device:
         stop.synchronize()
         return float(self.cp.cuda.get_elapsed_time(start, stop))
 
-    def times_in_graph(self, run: Run, repeats: int, *, of_torch: bool) -> Times:
-        """Return the times of one run out of many in a CUDA graph.
+    def graph(self, run: Run, *, of_torch: bool = False) -> Run:
+        """Return a run that replays a CUDA graph of `IN_GRAPH` runs.
 
         of_torch: whether torch captures it; torch must know the graph that its memory is for.
         """
@@ -248,20 +189,19 @@ class Device:
             cuda = importlib.import_module("torch").cuda
             recorded = cuda.CUDAGraph()
             with cuda.graph(recorded):
-                for _ in range(_IN_GRAPH):
+                for _ in range(IN_GRAPH):
                     run()
-            replay = recorded.replay
-        else:
-            stream = self.cp.cuda.Stream(non_blocking=True)
-            with stream:
+            replay: Run = recorded.replay
+            return replay
+        stream = self.cp.cuda.Stream(non_blocking=True)
+        with stream:
+            run()
+            stream.synchronize()
+            stream.begin_capture()
+            for _ in range(IN_GRAPH):
                 run()
-                stream.synchronize()
-                stream.begin_capture()
-                for _ in range(_IN_GRAPH):
-                    run()
-                captured = stream.end_capture()
-            replay = functools.partial(captured.launch, stream=self.cp.cuda.Stream.null)
-        return Times(*(ms / _IN_GRAPH for ms in self.times(replay, repeats)))
+            captured = stream.end_capture()
+        return functools.partial(captured.launch, stream=self.cp.cuda.Stream.null)
 
     def energy(self, run: Run, seconds: float) -> Drawn:
         """Return the energy of runs in about so many seconds.
@@ -269,7 +209,7 @@ class Device:
         Raises BackendUnavailable if the GPU does not tell.
         """
         event = self.cp.cuda.Event
-        runs = max(1, int(_BATCH_MS / max(self._once_ms(run), 1e-3)))
+        runs = max(1, int(_BATCH_MS / max(self.once(run), 1e-3)))
         ends: list[Any] = []
         ended = 0
 
@@ -301,7 +241,7 @@ class Device:
         """Return a kernel that reads the data and writes nothing."""
         kernel = self.cp.RawKernel(READ_ONLY, "read_only")
         blocks = self._bytes.nbytes // READ_BYTES
-        return lambda: kernel((blocks,), (_READ_THREADS,), (self._bytes, self._room))
+        return lambda: kernel((blocks,), (READ_THREADS,), (self._bytes, self._room))
 
     def copier(self) -> Run:
         """Return a copy of the data by the driver."""
@@ -332,22 +272,6 @@ def _cupy() -> Any:
     if count == 0:
         raise BackendUnavailable("the benchmark needs an NVIDIA GPU; none was found")
     return cupy
-
-
-def _cuda_version(number: int) -> str:
-    """Print 13020 as 13.2."""
-    return f"{number // 1000}.{number % 1000 // 10}"
-
-
-def _driver_version() -> str:
-    """Return the driver's own version; CUDA does not report it."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return "unknown"
-    asked = [command, "--query-gpu=driver_version", "--format=csv,noheader"]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
-    lines = done.stdout.split()
-    return lines[0] if done.returncode == 0 and lines else "unknown"
 
 
 def read_limits(device: Device, repeats: int) -> dict[str, float]:

@@ -17,6 +17,7 @@ import click
 
 import tcusim
 from tcusim import errors
+from tcusim.cli.lazy import LazyCommand
 from tcusim.cli.output import examples
 from tcusim.plugins import Extension, entry_points_of
 
@@ -40,6 +41,16 @@ _COMMANDS: Final = {
     "cost": "tcusim.cli.cost:cost_command",
     "explore": "tcusim.cli.explore:explore_command",
 }
+# Commands of the packages beside tcusim: the object of each, and its line of help. Benchmarks are
+# in the source tree, and in no wheel.
+_BESIDE: Final = {
+    "microbench": (
+        "tcusim_cuda.microbench.command:microbench_command",
+        "Measure this machine's GPU as a unit.",
+    ),
+    "bench": ("tcusim_bench.command:bench_command", "Measure speed; in a checkout of tcusim."),
+    "tune": ("tcusim_bench.command:tune_command", "Find the fastest plans; in a checkout."),
+}
 
 
 class _Group(click.Group):
@@ -50,13 +61,15 @@ class _Group(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, importing none."""
-        return list(dict.fromkeys([*_COMMANDS, *_installed()]))
+        return list(dict.fromkeys([*_COMMANDS, *_BESIDE, *_installed()]))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
         if cmd_name in _COMMANDS:
             command: click.Command = pkgutil.resolve_name(_COMMANDS[cmd_name])
             return command
+        if cmd_name in _BESIDE:
+            return LazyCommand(cmd_name, *_BESIDE[cmd_name])
         found = _installed().get(cmd_name)
         return None if found is None else _loaded(found)
 

@@ -90,3 +90,34 @@ def test_the_wheel_can_be_imported(
     folder = install(ROOT)
     found = python("import tcusim.backends as b; print(b.__file__, b.backends()[0])", folder)
     assert found == f"{folder / 'tcusim' / 'backends.py'} numpy"
+
+
+def test_the_benchmarks_stay_in_the_source(
+    install: Callable[[Path], Path], python: Callable[..., str], tmp_path: Path
+) -> None:
+    """With the wheel alone, their commands say where they are; in a checkout, they run."""
+    folder = install(ROOT)
+    assert not list(folder.glob("tcusim_bench*"))
+    code = "\n".join(
+        (
+            # An environment for development may have the source on its path.
+            "import os",
+            "has_it = lambda place: os.path.isdir(os.path.join(place, 'tcusim_bench'))",
+            "sys.path[:] = [place for place in sys.path if not has_it(place)]",
+            "import tcusim.cli.main as cli",
+            "from click.testing import CliRunner",
+            "def call(folder, *words):",
+            "    os.chdir(folder)",
+            "    done = CliRunner().invoke(cli.main, words)",
+            "    return done.exit_code, done.output",
+            f"print(call({str(tmp_path)!r}, 'bench', 'all', '-o', 'x'))",
+            f"print(call({str(tmp_path)!r}, 'microbench', '--help')[0])",
+            f"print(call({str(ROOT / 'docs')!r}, 'bench', '--help'))",
+            f"print(call({str(ROOT)!r}, 'tune', '--help')[0])",
+        )
+    )
+    refused, measured, helped, tuned = python(code, folder).splitlines()
+    assert "is part of tcusim's source, and not of the installed package" in refused
+    assert refused.startswith("(1, ")
+    assert (measured, tuned) == ("0", "0")
+    assert "Usage: main bench" in helped

@@ -11,9 +11,8 @@ import pytest
 from lab_standin import Clockwork, NoLab
 from tcusim.machine import unit_of
 from tcusim.machine.shapes import MmaShape, Operands
-from tcusim_bench.device import Times
-from tcusim_bench.microbench import measured
-from tcusim_bench.probes import instructions_of
+from tcusim_cuda.microbench.probes import instructions_of
+from tcusim_cuda.microbench.report import measured
 
 
 def test_what_a_gpu_lacks_is_not_asked_of_it() -> None:
@@ -32,17 +31,10 @@ def test_times_that_were_not_taken_are_a_failure(monkeypatch: pytest.MonkeyPatch
     assert report.failed["flag between blocks"] == "a block ended before it had taken its times"
 
 
-def test_times_by_events_are_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = NoLab()
-    monkeypatch.setattr(lab.device, "times", lambda run, repeats: Times(2.0, 1.0, 3.0))
-    assert lab.seconds(lambda: None) == 1e-3
-    lab.close()
-
-
 def test_a_small_cache_is_not_filled() -> None:
     lab = NoLab()
     assert lab.cached_bytes == 16 * 2**20
-    lab.device.info["l2_bytes"] = 6 * 2**20
+    lab.gpu.info["l2_bytes"] = 6 * 2**20
     assert lab.cached_bytes == 2 * 2**20
     lab.close()
 
@@ -51,7 +43,7 @@ def test_cycles_are_those_of_one_core() -> None:
     """Each core has a counter of its own: two blocks' times are not compared."""
     lab = NoLab()
 
-    def kernel(blocks: object, threads: object, arguments: tuple[object, ...]) -> None:
+    def kernel(blocks: int, threads: int, arguments: tuple[object, ...]) -> None:
         times = arguments[0]
         assert isinstance(times, np.ndarray)
         # Two blocks of two warps: start and end of each.

@@ -18,6 +18,7 @@ import tcusim
 from command_line import fails, succeeds, tcusim_command
 from tcusim.algorithms import algorithms
 from tcusim.cli import main as cli
+from tcusim.cli.lazy import LazyCommand
 from tcusim.program.grammar import Loop, Step, When
 from tcusim.simulate.frames import default_inputs
 from tcusim_cuda.compile import why_no_compiler
@@ -28,11 +29,12 @@ COMMAND = [sys.executable, "-W", "error", "-m", "tcusim"]
 _CONTEXT = click.Context(cli.main)
 
 
-# Without those of installed packages, such as bench.
+# Without those of the packages beside tcusim, such as bench.
 _COMMANDS = {
     name: command
     for name in cli.main.list_commands(_CONTEXT)
-    if (command := cli.main.get_command(_CONTEXT, name)) and not isinstance(command, click.Group)
+    if (command := cli.main.get_command(_CONTEXT, name))
+    and not isinstance(command, click.Group | LazyCommand)
 }
 
 

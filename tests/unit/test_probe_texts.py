@@ -11,11 +11,11 @@ import pytest
 from tcusim.errors import Unsupported
 from tcusim.machine import unit_of
 from tcusim.machine.shapes import shape_of
-from tcusim_bench import probe_texts
-from tcusim_bench.probe_texts import A_ROUND, mma_text
-from tcusim_bench.probes import probes
 from tcusim_cuda.compile import Toolkit, compile_text, why_no_compiler
 from tcusim_cuda.cubin import read_usage
+from tcusim_cuda.microbench import texts as probe_texts
+from tcusim_cuda.microbench.probes import probes
+from tcusim_cuda.microbench.texts import A_ROUND, mma_text
 
 REASON = why_no_compiler()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))

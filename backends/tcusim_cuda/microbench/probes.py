@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import itertools
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from pathlib import Path
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -22,9 +20,9 @@ from numpy.typing import NDArray
 from tcusim.errors import TcusimError
 from tcusim.machine import Unit
 from tcusim.machine.shapes import MmaShape, Operands
-from tcusim_bench import probe_texts as texts
-from tcusim_bench.device import Array, Device, read_limits
 from tcusim_cuda.compile import compile_text
+from tcusim_cuda.microbench import texts
+from tcusim_cuda.microbench.gpu import Gpu
 
 __all__ = ["Found", "Lab", "Probe", "instructions_of", "probes"]
 
@@ -81,32 +79,25 @@ class Probe:
 
 
 class Lab:
-    """A GPU with the arrays and the launches that probes take; to be closed."""
+    """A GPU with the compiled kernels of probes; to be closed."""
 
-    def __init__(self, device: Device, unit: Unit) -> None:
-        self.device, self.unit = device, unit
-        self.cp = device.cp
-        self.sink = self.cp.zeros(256, np.uint32)
-        self._folder = tempfile.TemporaryDirectory(prefix="tcusim-probes-")
+    def __init__(self, gpu: Gpu, unit: Unit) -> None:
+        self.gpu, self.unit = gpu, unit
+        self.sink = gpu.zeros(256, np.uint32)
         self._pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1))
         self._cubins: dict[str, Future[bytes]] = {}
         self._modules: dict[str, Any] = {}
 
     @property
     def cores(self) -> int:
-        """How many cores the GPU has."""
-        return int(self.device.info["multiprocessors"])
+        """The number of the GPU's cores."""
+        return int(self.gpu.info["multiprocessors"])
 
     @property
     def cached_bytes(self) -> int:
-        """How many bytes surely stay in the second-level cache, in whole megabytes."""
-        part = int(self.device.info["l2_bytes"]) // _CACHED_PART
+        """The bytes that surely stay in the second-level cache, a multiple of a megabyte."""
+        part = int(self.gpu.info["l2_bytes"]) // _CACHED_PART
         return max(1, min(_CACHED_BYTES, part) >> 20) << 20
-
-    @cached_property
-    def room(self) -> Array:
-        """All memory that a probe may read and write, in 64-bit words."""
-        return self.device.data().view(np.uint64)
 
     # --- Kernels -----------------------------------------------------------------------------
 
@@ -115,24 +106,20 @@ class Lab:
         for probe in several:
             if probe.text and probe.text not in self._cubins:
                 self._cubins[probe.text] = self._pool.submit(
-                    compile_text, probe.name, probe.text, self.device.sm
+                    compile_text, probe.name, probe.text, self.gpu.sm
                 )
 
     def kernel(self, text: str, name: str) -> Any:
         """Return a kernel of a text, compiled and loaded once."""
         if text not in self._modules:
             if text not in self._cubins:
-                self._cubins[text] = self._pool.submit(compile_text, name, text, self.device.sm)
-            code = self._cubins[text].result()
-            path = Path(self._folder.name) / f"{len(self._modules)}.cubin"
-            path.write_bytes(code)
-            self._modules[text] = self.cp.RawModule(path=str(path))
-        return self._modules[text].get_function(name)
+                self._cubins[text] = self._pool.submit(compile_text, name, text, self.gpu.sm)
+            self._modules[text] = self.gpu.load(self._cubins[text].result())
+        return self.gpu.kernel(self._modules[text], name)
 
     def close(self) -> None:
-        """Cancel the remaining compilations, and remove the files."""
+        """Cancel the remaining compilations."""
         self._pool.shutdown(cancel_futures=True)
-        self._folder.cleanup()
 
     # --- Time --------------------------------------------------------------------------------
 
@@ -145,26 +132,26 @@ class Lab:
 
         The kernel is given memory for its times, and then the arguments.
         """
-        times = self.cp.zeros(2 * warps * blocks, np.int64)
-        kernel((blocks,), (32 * warps,), (times, *arguments))
+        times = self.gpu.zeros(2 * warps * blocks, np.int64)
+        kernel(blocks, 32 * warps, (times, *arguments))
         # Each core has a counter of its own.
-        ends: NDArray[np.int64] = self.cp.asnumpy(times).reshape(blocks, warps, 2)
+        ends: NDArray[np.int64] = self.gpu.values(times, np.int64).reshape(blocks, warps, 2)
         if not ends.all():
             raise TcusimError("a block ended before it had taken its times")
         return float((ends[..., 1].max(axis=1) - ends[..., 0].min(axis=1)).max())
 
     def seconds(self, run: Callable[[], object]) -> float:
         """Return the least time of a run, by events."""
-        return self.device.times(run, _REPEATS).least / 1e3
+        return self.gpu.times(run, _REPEATS).least / 1e3
 
     def seconds_in_graph(self, run: Callable[[], object]) -> float:
         """Return the least time of a run among many in a CUDA graph."""
-        return self.device.times_in_graph(run, _REPEATS, of_torch=False).least / 1e3
+        return self.gpu.times_in_graph(run, _REPEATS).least / 1e3
 
 
 def probes(unit: Unit, sm: int) -> Iterator[Probe]:
     """Yield the probes of a unit, the most important first."""
-    yield Probe("memory bandwidth", _memory_bandwidth)
+    yield Probe("memory bandwidth", _memory_bandwidth, texts.READ_ONLY)
     yield Probe("L2 bandwidth", _l2_bandwidth, texts.LOADED_TEXT)
     yield Probe("L2 latency", _l2_latency, texts.LOADS)
     yield Probe("memory latency", _memory_latency, texts.LOADS)
@@ -273,9 +260,13 @@ def _shared(lab: Lab) -> Iterator[Found]:
 
 
 def _memory_bandwidth(lab: Lab) -> Iterator[Found]:
-    limits = read_limits(lab.device, _REPEATS)
-    yield Found("memory_bandwidth", limits["read"], "bytes a second")
-    yield Found("copy bandwidth", limits["copy"], "bytes a second")
+    data, nbytes = lab.gpu.data, lab.gpu.data.nbytes
+    kernel = lab.kernel(texts.READ_ONLY, "read_only")
+    blocks = nbytes // texts.READ_BYTES
+    seconds = lab.seconds(partial(kernel, blocks, texts.READ_THREADS, (data, lab.sink)))
+    yield Found("memory_bandwidth", nbytes / seconds, "bytes a second")
+    seconds = lab.seconds(partial(lab.gpu.copy, data, lab.gpu.output))
+    yield Found("copy bandwidth", 2 * nbytes / seconds, "bytes a second")
 
 
 def _read(lab: Lab, name: str, loads: int, threads_per_core: int, size: int) -> Any:
@@ -291,8 +282,8 @@ def _read(lab: Lab, name: str, loads: int, threads_per_core: int, size: int) -> 
     size = size // a_round * a_round
     kernel = lab.kernel(texts.LOADED_TEXT, f"{name}_{loads}")
     more = (np.int32(_AGAIN),) if name == "again" else ()
-    arguments = (lab.room, lab.sink, np.uint64(size // 16), *more)
-    return partial(kernel, (blocks,), (threads,), arguments), size
+    arguments = (lab.gpu.data, lab.sink, np.uint64(size // 16), *more)
+    return partial(kernel, blocks, threads, arguments), size
 
 
 def _l2_bandwidth(lab: Lab) -> Iterator[Found]:
@@ -310,7 +301,7 @@ def _l2_bandwidth(lab: Lab) -> Iterator[Found]:
 def _in_flight(lab: Lab) -> Iterator[Found]:
     """Yield the memory bandwidth by the number of 16-byte loads in flight in a core."""
     for loads, threads in itertools.product(texts.LOADED, (64, 128, 256, 512, 1024, 2048)):
-        found = _read(lab, "loaded", loads, threads, 8 * lab.room.size)
+        found = _read(lab, "loaded", loads, threads, lab.gpu.data.nbytes)
         if found is not None:
             run, size = found
             about = {"loads": loads, "threads of a core": threads}
@@ -324,7 +315,7 @@ def _chain(lab: Lab, size: int) -> tuple[int, int]:
     while np.gcd(step, lines) != 1:
         step += 1
     link = lab.kernel(texts.LOADS, "link")
-    link((-(-lines // _THREADS),), (_THREADS,), (lab.room, np.uint64(lines), np.uint64(step)))
+    link(-(-lines // _THREADS), _THREADS, (lab.gpu.data, np.uint64(lines), np.uint64(step)))
     return lines, step
 
 
@@ -332,35 +323,34 @@ def _l2_latency(lab: Lab) -> Iterator[Found]:
     lines, _ = _chain(lab, lab.cached_bytes // 4)
     # The first run brings every line into the cache.
     follow = lab.kernel(texts.LOADS, "follow")
-    cycles = lab.cycles(follow, 1, lab.sink, np.int32(lines), lab.room) / lines
+    cycles = lab.cycles(follow, 1, lab.sink, np.int32(lines), lab.gpu.data) / lines
     yield Found("l2_latency", cycles, "cycles", {"bytes": lines * _LINE})
 
 
 def _memory_latency(lab: Lab) -> Iterator[Found]:
-    lines, step = _chain(lab, 8 * lab.room.size)
+    lines, step = _chain(lab, lab.gpu.data.nbytes)
     follow, best = lab.kernel(texts.LOADS, "follow"), np.inf
     for run in range(_REPEATS):
         # Writes elsewhere evict the chain from the cache, and each run begins
         # where no other has been.
-        lab.device.output("f16", 1)
-        begin = lab.room[_LINE // 8 * (run * _CHAIN_LOADS * step % lines) :]
+        lab.gpu.fill(lab.gpu.output, 0xFF)
+        begin = lab.gpu.data[_LINE * (run * _CHAIN_LOADS * step % lines) :]
         cycles = lab.cycles_once(follow, 1, lab.sink, np.int32(_CHAIN_LOADS), begin)
         best = min(best, cycles / _CHAIN_LOADS)
     yield Found("memory_latency", best, "cycles", {"bytes": lines * _LINE})
 
 
 def _widths(lab: Lab) -> Iterator[Found]:
-    size = lab.room.size * 8
+    data, size = lab.gpu.data, lab.gpu.data.nbytes
     for width in (2, 4, 8, 16):
         kernel = lab.kernel(texts.READ_WIDTHS, f"read_{width}")
-        run = partial(kernel, *_stream(size, width), (lab.room, lab.sink, np.uint64(size // width)))
+        run = partial(kernel, *_stream(size, width), (data, lab.sink, np.uint64(size // width)))
         about = {"bytes of a lane": width}
         yield Found("read bandwidth", size / lab.seconds(run), "bytes a second", about)
 
 
 def _write_widths(lab: Lab) -> Iterator[Found]:
-    out = lab.device.output("f16", lab.room.size * 4)
-    size = out.nbytes
+    out, size = lab.gpu.output, lab.gpu.output.nbytes
     for width in (2, 4, 8, 16):
         kernel = lab.kernel(texts.WRITE_WIDTHS, f"write_{width}")
         run = partial(kernel, *_stream(size, width), (out, np.uint32(0), np.uint64(size // width)))
@@ -368,9 +358,9 @@ def _write_widths(lab: Lab) -> Iterator[Found]:
         yield Found("write bandwidth", size / lab.seconds(run), "bytes a second", about)
 
 
-def _stream(size: int, width: int) -> tuple[tuple[int], tuple[int]]:
+def _stream(size: int, width: int) -> tuple[int, int]:
     """Return blocks and threads for eight words of each thread."""
-    return (size // (8 * width * _THREADS),), (_THREADS,)
+    return size // (8 * width * _THREADS), _THREADS
 
 
 # --- Launches, blocks, clock ----------------------------------------------------------------------
@@ -383,7 +373,7 @@ def _launch(lab: Lab) -> Iterator[Found]:
 
         def several(count: int, blocks: int = blocks) -> None:
             for _ in range(count):
-                kernel((blocks,), (_THREADS,), (lab.sink,))
+                kernel(blocks, _THREADS, (lab.sink,))
 
         few, many = (lab.seconds_in_graph(partial(several, count)) for count in (2, 12))
         yield Found(name, (many - few) / 10, "seconds")
@@ -391,7 +381,7 @@ def _launch(lab: Lab) -> Iterator[Found]:
 
 def _flags(lab: Lab) -> Iterator[Found]:
     rounds = 512
-    flag = lab.cp.zeros(32, np.uint32)
+    flag = lab.gpu.zeros(32, np.uint32)
     kernel = lab.kernel(texts.FLAGS, "answer")
     cycles = lab.cycles_once(kernel, 1, flag, np.int32(rounds), blocks=2)
     yield Found("word from block to block", cycles / (2 * rounds), "cycles")
@@ -399,9 +389,9 @@ def _flags(lab: Lab) -> Iterator[Found]:
 
 def _clock(lab: Lab) -> Iterator[Found]:
     kernel = lab.kernel(texts.CLOCK, "ticks")
-    found = lab.cp.zeros(2 * lab.cores, np.int64)
+    found = lab.gpu.zeros(2 * lab.cores, np.int64)
     # Some 20 ms on a GPU of today: the frequency has settled, and nanoseconds are counted by the
     # microsecond on some.
-    kernel((lab.cores,), (512,), (found, lab.sink, np.int32(2**18), np.uint32(1)))
-    cycles, nanoseconds = lab.cp.asnumpy(found).reshape(-1, 2).T
+    kernel(lab.cores, 512, (found, lab.sink, np.int32(2**18), np.uint32(1)))
+    cycles, nanoseconds = lab.gpu.values(found, np.int64).reshape(-1, 2).T
     yield Found("clock", float(np.median(cycles / nanoseconds)) * 1e9, "Hz")

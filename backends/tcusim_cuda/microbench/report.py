@@ -1,4 +1,4 @@
-"""`tcusim microbench`: measure the figures of a unit, on this machine's GPU.
+"""Measure the figures of a unit on this machine's GPU, and report them.
 
 Each probe is guarded: one that fails, or for which no time is left, is named, and the others stay.
 """
@@ -14,14 +14,14 @@ from typing import Any, Final, TypeAlias
 import tcusim
 from tcusim.errors import InputError, TcusimError, UnknownName
 from tcusim.machine import FIGURES, Figure, Instruction, Unit, unit_of
-from tcusim_bench.device import Device
-from tcusim_bench.probes import Found, Lab, Probe, probes
+from tcusim_cuda.microbench.gpu import Gpu
+from tcusim_cuda.microbench.probes import Found, Lab, Probe, probes
 
 __all__ = ["FORMAT", "Report", "known_unit", "measured", "microbench"]
 
 FORMAT: Final = "tcusim microbench 1"
-# Float16 numbers in the memory that probes read: 512 MiB, far more than any cache.
-LENGTH: Final = 2**28
+# Bytes of memory that probes read, and that they write: far more than any cache.
+NBYTES: Final = 2**29
 _CONFIDENCE: Final = "measured"
 
 Say: TypeAlias = Callable[[str], None]
@@ -120,11 +120,11 @@ def microbench(
     Raises
     ------
     BackendUnavailable
-        If CuPy, NVRTC or a GPU is missing.
+        If NVRTC, a GPU or its driver is missing.
     """
     ends = time.monotonic() + seconds
-    device = Device(LENGTH, "cupy")
-    return measured(Lab(device, known_unit(device.info)), ends, say, keep)
+    gpu = Gpu(NBYTES)
+    return measured(Lab(gpu, known_unit(gpu.info)), ends, say, keep)
 
 
 def known_unit(info: dict[str, Any]) -> Unit:
@@ -144,8 +144,8 @@ def measured(
     """
     begun = time.monotonic()
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    report = Report(dict(lab.device.info), lab.unit.name, today, tcusim.__version__)
-    todo = tuple(probes(lab.unit, lab.device.sm))
+    report = Report(dict(lab.gpu.info), lab.unit.name, today, tcusim.__version__)
+    todo = tuple(probes(lab.unit, lab.gpu.sm))
     try:
         lab.compile_ahead(todo)
         for probe in todo:
@@ -171,7 +171,7 @@ def _try(probe: Probe, lab: Lab, report: Report) -> None:
     try:
         several.extend(probe.measure(lab))
     except Exception as error:
-        # Whatever it is: CuPy's and the driver's errors have no common class.
+        # A probe may fail in any way, and the others are still to be run.
         said = str(error).strip().partition("\n")[0]
         report.failed[probe.name] = (
             said if isinstance(error, TcusimError) else (f"{type(error).__name__}: {said}")

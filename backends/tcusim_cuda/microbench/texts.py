@@ -24,6 +24,9 @@ __all__ = [
     "LOADED",
     "LOADED_TEXT",
     "LOADS",
+    "READ_BYTES",
+    "READ_ONLY",
+    "READ_THREADS",
     "READ_WIDTHS",
     "SHARED",
     "SHARED_THREADS",
@@ -297,6 +300,24 @@ SHARED: Final = "".join(
 )
 
 # --- Global memory ------------------------------------------------------------------------------
+
+READ_THREADS: Final = 256
+_READ_LOADS: Final = 8
+# Each thread has eight loads of 16 bytes in flight; the store keeps them from being left out.
+READ_ONLY: Final = f"""
+extern "C" __global__ void read_only(const uint4* data, unsigned int* never)
+{{
+    const long long first = blockIdx.x * {READ_THREADS * _READ_LOADS}ll + threadIdx.x;
+    unsigned int all = 0;
+    #pragma unroll
+    for (int k = 0; k < {_READ_LOADS}; ++k) {{
+        const uint4 v = data[first + k * {READ_THREADS}];
+        all ^= v.x ^ v.y ^ v.z ^ v.w;
+    }}
+    if (all == 0x12345678u) never[0] = all;
+}}
+"""
+READ_BYTES: Final = 16 * READ_THREADS * _READ_LOADS
 
 # A chain of addresses through `lines` lines of 128 bytes, by steps of `step` lines; and one lane
 # that follows it. The second level of the cache serves loads with .cg.
