@@ -13,10 +13,10 @@ from tcusim.cli.options import JSON, OutputFile
 from tcusim.cli.output import examples, json_text, print_json
 
 if TYPE_CHECKING:
+    from tcusim.machine.library_products import Capture
+    from tcusim.machine.library_products import Report as Orders
     from tcusim_bench.latency import Report as Calls
     from tcusim_bench.operators import Report as Operators
-    from tcusim_bench.orders import Capture
-    from tcusim_bench.orders import Report as Orders
     from tcusim_bench.report import Report
     from tcusim_bench.simulator import Report as Speeds
 
@@ -156,7 +156,7 @@ def orders_command(
     **given: Any,
 ) -> None:
     """Find the order in which torch's products on this GPU are added, to the bit."""
-    from tcusim_bench import orders
+    from tcusim.machine import library_products as orders
 
     if capture and captured:
         raise click.UsageError("--capture asks a GPU, and --captured does not; give one of them")

@@ -14,7 +14,7 @@ import pytest
 import tcusim
 from tcusim.machine.convert import from_values
 from tcusim.machine.formats import format_of
-from tcusim_bench.orders import Call, Capture, Captured, explained, places
+from tcusim.machine.library_products import Call, Capture, Captured, explained, places
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RECORD: Final = Capture.read(ROOT / "tests" / "recorded" / "products_h100.json")

@@ -9,13 +9,15 @@ each other. All bytes of a result have to be right.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
+import itertools
 import json
 import math
 import multiprocessing
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,12 +25,11 @@ from typing import Any, Final
 
 import numpy as np
 
-import tcusim
 from tcusim.errors import BackendUnavailable, InputError, TcusimError
 from tcusim.machine.convert import from_values
 from tcusim.machine.formats import Values, format_of, from_memory, round_values
-from tcusim_bench.latency import imported
-from tcusim_cuda.driver import Driver, arch_name, device_sm
+from tcusim.machine.gemm_orders import GemmOrder, explain_matmul, predict_matmul
+from tcusim.machine.registry import arches
 
 __all__ = [
     "KINDS",
@@ -39,6 +40,7 @@ __all__ = [
     "Report",
     "calls",
     "captured",
+    "captured_by",
     "judged",
 ]
 
@@ -69,9 +71,9 @@ _MOST_WORK: Final = 2**29
 # torch._scaled_mm takes such multiples of n and k.
 _STEP_OF_8_BITS: Final = 16
 # Orders of kernels that use no tensor core.
-_WITHOUT: Final = (tcusim.GemmOrder(), *(tcusim.GemmOrder(parts) for parts in (2, 4, 8, 16)))
+_WITHOUT: Final = (GemmOrder(), *(GemmOrder(parts) for parts in (2, 4, 8, 16)))
 # The sum to which cuBLAS adds after so many elements, unless it adds 8-bit floats the fast way.
-_SLOW: Final = tcusim.GemmOrder(every=128)
+_SLOW: Final = GemmOrder(every=128)
 # Rows and columns of which outputs are kept.
 _KEPT: Final = 16
 # Of the orders that give all of these, so many are tried on the whole product.
@@ -115,14 +117,20 @@ class Call:
         return format_of(self.a).itemsize == 1
 
     @property
-    def order(self) -> tcusim.GemmOrder:
+    def types(self) -> str:
+        """The operands' types, and whether 8-bit floats are added the fast way."""
+        types = self.a if self.a == self.b else f"{self.a} by {self.b}"
+        return f"{types}, fast" if self.fast else types
+
+    @property
+    def order(self) -> GemmOrder:
         """Return the order that the documentation names for such a call."""
-        return _SLOW if self.has_8_bits and not self.fast else tcusim.GemmOrder()
+        return _SLOW if self.has_8_bits and not self.fast else GemmOrder()
 
     def __str__(self) -> str:
-        types = self.a if self.a == self.b else f"{self.a} by {self.b}"
         fast = ", fast accumulation" if self.fast else ""
-        return f"{self.m} x {self.k} by {self.k} x {self.n}, {types} to {self.result}{fast}"
+        types = f"{self.types.removesuffix(', fast')} to {self.result}{fast}"
+        return f"{self.m} x {self.k} by {self.k} x {self.n}, {types}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,12 +275,20 @@ class Report:
 
     def text(self) -> str:
         """Return a table by types and k, and the calls that no order explains."""
+        groups: dict[str, list[Explained]] = {}
+        for row in self.rows:
+            groups.setdefault(row.call.types, []).append(row)
+        for least, most in itertools.pairwise((0, *_RANGES)):
+            groups[f"k {least + 1}..{most}"] = [r for r in self.rows if least < r.call.k <= most]
+        groups["all"] = self.rows
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         lines = [f"{self.gpu}; {versions}; arithmetic of {self.arch}", ""]
-        heads = ("by default", "order found", "not known")
-        lines.append(f"{'':>16}  {'calls':>5}  {'  '.join(f'{head:>11}' for head in heads)}")
-        for name, rows in (*self._by_types(), *self._by_terms(), ("all", self.rows)):
-            lines.append(f"{name:>16}  {_counts(rows)}")
+        lines.append(f"{'':>16}  calls   by default  order found    not known")
+        for name, rows in groups.items():
+            counts = ([row.how for row in rows].count(how) for how in _HOW)
+            if rows:
+                cells = "  ".join(f"{count:>11}" for count in counts)
+                lines.append(f"{name:>16}  {len(rows):>5}  {cells}")
         lines += [
             f"{row.call}: {row.refused or f'{row.equal:,} of {row.count:,} kept, {row.order}'}"
             for row in self.rows
@@ -281,28 +297,6 @@ class Report:
         if self.left:
             lines.append(f"{self.left} calls were left when the time was over")
         return "\n".join(lines)
-
-    def _by_types(self) -> Iterator[tuple[str, list[Explained]]]:
-        by_types: dict[str, list[Explained]] = {}
-        for row in self.rows:
-            call = row.call
-            types = call.a if call.a == call.b else f"{call.a} by {call.b}"
-            by_types.setdefault(f"{types}{', fast' if call.fast else ''}", []).append(row)
-        yield from by_types.items()
-
-    def _by_terms(self) -> Iterator[tuple[str, list[Explained]]]:
-        least = 1
-        for most in _RANGES:
-            rows = [row for row in self.rows if least <= row.call.k <= most]
-            if rows:
-                yield f"k {least}..{most}", rows
-            least = most + 1
-
-
-def _counts(rows: Iterable[Explained]) -> str:
-    found = [row.how for row in rows]
-    counts = "  ".join(f"{found.count(how):>11}" for how in _HOW)
-    return f"{len(found):>5}  {counts}"
 
 
 def calls(count: int, seed: int = 0) -> Iterator[Call]:
@@ -332,27 +326,37 @@ def captured(count: int = 200, seed: int = 0, *, say: Say | None = None) -> Capt
 
     Raises BackendUnavailable without a GPU or torch.
     """
-    driver, torch = Driver.open(), imported("torch")
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        torch = None
     if torch is None or not torch.cuda.is_available():
         raise BackendUnavailable("the products are torch's. Install a torch that has CUDA")
-    sm = device_sm()
-    arch = arch_name(sm)
+    major, minor = torch.cuda.get_device_capability()
+    sm = 10 * major + minor
+    arch = next((one.name for one in arches() if sm in one.sm), None)
     if arch is None:
         raise BackendUnavailable(f"the arithmetic of sm_{sm} is not known")
-    versions = {
-        "tcusim": tcusim.__version__,
-        "torch": torch.__version__,
-        "CUDA": torch.version.cuda,
-    }
+    gpu = str(torch.cuda.get_device_name())
+    return captured_by(torch, "cuda", gpu, arch, tuple(calls(count, seed)), say)
+
+
+def captured_by(
+    torch: Any, device: str, gpu: str, arch: str, asked: Sequence[Call], say: Say | None = None
+) -> Capture:
+    """Ask torch for products on one of its devices; `gpu` and `arch` are for the record."""
+    version = importlib.import_module("tcusim").__version__
+    versions = {"tcusim": version, "torch": torch.__version__, "CUDA": str(torch.version.cuda)}
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
-        made = Capture(driver.title(0), arch, versions, _settings(torch))
-        for call in calls(count, seed):
-            made.products.append(Captured.of(call, partial(torch_product, torch)))
+        made = Capture(gpu, arch, versions, _settings(torch))
+        for call in asked:
+            row = Captured.of(call, partial(torch_product, torch, device=device))
+            made.products.append(row)
             if say is not None:
-                row = made.products[-1]
-                say(f"{len(made.products)} of {count}: {call}{row.refused and ': ' + row.refused}")
+                reason = row.refused and f": {row.refused}"
+                say(f"{len(made.products)} of {len(asked)}: {call}{reason}")
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
     return made
@@ -401,36 +405,33 @@ def judged(
     jobs: int | None = None,
     seconds: float | None = None,
     say: Say | None = None,
+    executor: Executor | None = None,
 ) -> Report:
-    """Say how each product of a capture is known.
+    """Explain each product of a capture within the time; the slowest begin first.
 
-    Raises BackendUnavailable without ml_dtypes.
+    executor: of the work; by default `jobs` processes, one a processor. Raises BackendUnavailable
+    without ml_dtypes.
     """
-    if imported("ml_dtypes") is None:
+    if importlib.util.find_spec("ml_dtypes") is None:
         raise BackendUnavailable("its operands need ml_dtypes: pip install 'tcusim[bf16]'")
     report = Report(capture.gpu, capture.arch, capture.versions)
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        _explain_all(report, capture.products, pool, seconds, say)
-    return report
-
-
-def _explain_all(
-    report: Report, products: list[Captured], pool: Any, seconds: float | None, say: Say | None
-) -> None:
-    """Explain calls within the time; the slowest begin first."""
-    until = math.inf if seconds is None else time.monotonic() + seconds
-    products = sorted(products, key=lambda row: -row.call.m * row.call.n * row.call.k)
+    until = None if seconds is None else time.monotonic() + seconds
+    products = sorted(capture.products, key=lambda row: -row.call.m * row.call.n * row.call.k)
+    pool = executor or ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
     waiting = [pool.submit(explained, row, report.arch) for row in products]
     try:
-        for done in as_completed(waiting, None if seconds is None else until - time.monotonic()):
-            report.rows.append(done.result())
+        for done in as_completed(waiting, None if until is None else until - time.monotonic()):
+            row = done.result()
+            report.rows.append(row)
             if say is not None:
-                row = report.rows[-1]
                 say(f"{len(report.rows)} of {len(products)}: {row.call}: {row.how}, {row.order}")
     except TimeoutError:
+        pass
+    finally:
         pool.shutdown(wait=False, cancel_futures=True)
     report.rows.sort(key=lambda row: (row.call.a, row.call.b, row.call.fast, row.call.k))
     report.left = len(products) - len(report.rows)
+    return report
 
 
 def explained(product: Captured, arch: str) -> Explained:
@@ -450,17 +451,17 @@ def _explained(product: Captured, arch: str) -> Explained:
     left, right = a[rows], b[:, columns]
     dtype = format_of(call.result).array_name
 
-    def gives_all(arch: str, order: tcusim.GemmOrder, **types: Any) -> bool:
-        whole = tcusim.predict_matmul(a, b, arch=arch, order=order, dtype=dtype, **types)
+    def gives_all(arch: str, order: GemmOrder, **types: Any) -> bool:
+        whole = predict_matmul(a, b, arch=arch, order=order, dtype=dtype, **types)
         return hashlib.sha256(whole.tobytes()).hexdigest() == product.digest
 
-    default = tcusim.predict_matmul(left, right, arch=arch, order=call.order, dtype=dtype)
+    default = predict_matmul(left, right, arch=arch, order=call.order, dtype=dtype)
     if default.tobytes() == got.tobytes() and gives_all(arch, call.order):
         return Explained(call, "default", arch, "", str(call.order), got.size, got.size)
-    found, types = tcusim.explain_matmul(got, left, right, arch=arch), {}
+    found, types = explain_matmul(got, left, right, arch=arch), {}
     if not found.exact and not call.has_8_bits:
         # Kernels for the other units of a core add product by product, float32 as it is.
-        other = tcusim.explain_matmul(got, left, right, arch="ieee", orders=_WITHOUT, ab=call.a)
+        other = explain_matmul(got, left, right, arch="ieee", orders=_WITHOUT, ab=call.a)
         if other.best.equal > found.best.equal:
             found, types = other, {"ab": call.a}
     how, best = "unknown", found.best

@@ -1,23 +1,32 @@
-"""tcusim_bench.orders: random products of a library, captured and explained; here simulated."""
+"""Random products of a library, captured and explained; the library is simulated here."""
 
 from __future__ import annotations
 
 import json
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tcusim
 from tcusim.errors import BackendUnavailable, InputError
+from tcusim.machine import library_products as module
 from tcusim.machine.convert import from_values
 from tcusim.machine.formats import Values, format_of, to_memory
-from tcusim_bench import orders as module
-from tcusim_bench.orders import KINDS, Call, Capture, Captured, Report, calls, captured, explained
+from tcusim.machine.library_products import (
+    KINDS,
+    Call,
+    Capture,
+    Captured,
+    calls,
+    captured,
+    captured_by,
+    explained,
+    judged,
+)
 
 TWO = tcusim.GemmOrder(parts=2)
 DEFAULT = tcusim.GemmOrder()
@@ -54,10 +63,8 @@ def test_each_call_is_known_by_default_or_found_or_neither() -> None:
     ]
     capture = captured_here(*asked)
     assert capture.text().splitlines()[1:] == ["8 x 17 by 17 x 8, f16 to f16: 17 is refused"]
-    report = Report(capture.gpu, capture.arch, capture.versions)
     told: list[str] = []
-    with ThreadPoolExecutor(1) as pool:
-        module._explain_all(report, capture.products, pool, None, told.append)
+    report = judged(capture, executor=ThreadPoolExecutor(1), say=told.append)
     assert len(told) == len(asked)
     by_call = {row.call: row for row in report.rows}
     assert [by_call[one].how for one in asked] == [
@@ -117,11 +124,16 @@ def test_a_kernel_without_tensor_cores_is_found() -> None:
         assert (found.how, found.arch, found.order) == ("found", "ieee", "one chain")
 
 
+class Never(Executor):
+    """Begins nothing."""
+
+    def submit(self, *given: Any, **more: Any) -> Any:
+        return Future[Any]()
+
+
 def test_what_there_is_no_time_for_is_counted() -> None:
-    report = Report("a simulated GPU", "hopper", {})
-    products = captured_here(*(call(9, 9, 33, "f16", kind) for kind in ("f16", "f32"))).products
-    never = SimpleNamespace(submit=lambda *given: Future(), shutdown=lambda **given: None)
-    module._explain_all(report, products, never, 0.0, None)
+    capture = captured_here(*(call(9, 9, 33, "f16", kind) for kind in ("f16", "f32")))
+    report = judged(capture, seconds=0.0, executor=Never())
     assert report.left == 2
     assert "2 calls were left when the time was over" in report.text()
 
@@ -167,19 +179,14 @@ def test_torch_is_asked_for_each_kind(kind: tuple[str, str, str, bool]) -> None:
     assert np.allclose(outputs, true[np.ix_(*module.places(one))], atol=0.3, rtol=0.02)
 
 
-def test_a_capture_has_what_a_gpu_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_has_what_a_device_returned() -> None:
     torch = pytest.importorskip("torch")
-    on_a_cpu = partial(module.torch_product, device="cpu")
-    monkeypatch.setattr(module, "torch_product", on_a_cpu)
-    monkeypatch.setattr(module, "device_sm", lambda: 90)
-    driver = SimpleNamespace(title=lambda number: f"a CPU, number {number}")
-    monkeypatch.setattr(module, "Driver", SimpleNamespace(open=lambda: driver))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     before = torch.backends.cuda.matmul.allow_tf32
     told: list[str] = []
-    found = captured(4, say=told.append)
-    assert (found.gpu, found.arch, len(told)) == ("a CPU, number 0", "hopper", 4)
+    asked = tuple(calls(4))
+    found = captured_by(torch, "cpu", "a CPU", "hopper", asked, told.append)
+    assert (found.gpu, found.arch, len(told)) == ("a CPU", "hopper", 4)
     assert found.settings["allow_tf32"] == "True"
     assert torch.backends.cuda.matmul.allow_tf32 == before
-    assert [row.call for row in found.products] == list(calls(4))
+    assert tuple(row.call for row in found.products) == asked
     assert all(row.digest and not row.refused for row in found.products)
