@@ -603,7 +603,8 @@ def _before_chunks(
             if follows:
                 groups = _await_group(b, grid, of_segment)
             if given is not None:
-                b.copy(of_segment, *((of_segment, given) if follows else (given,)))
+                src, plus = (of_segment, given) if follows else (given, None)
+                b.copy(of_segment, src, plus)
     b.barrier()
     if alone:
         return None if given is None else b.rect(carry, 0, chunks, levels.panels, 0, 0)

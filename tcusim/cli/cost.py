@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import tcusim
+from tcusim import Plan, ProductPlan, Program
 from tcusim.algorithms.registry import algorithm_of
 from tcusim.arrays.spec import MOST_ELEMENTS
 from tcusim.cli import files
@@ -26,7 +27,6 @@ from tcusim.cli.output import examples, print_json, show
 from tcusim.machine import FORMATS, Unit, format_of, unit_of, usual_types
 
 if TYPE_CHECKING:
-    from tcusim.arrays.plan_functions import ProductPlan
     from tcusim.timing.cost import Cost
     from tcusim.timing.model import LaunchCost
 
@@ -131,16 +131,16 @@ def cost_command(what: str, unit: str, as_json: bool, **options: Any) -> None:
         _sweep(what, unit, as_json, options)
         return
     target = _target(what, options)
-    length = options["length"] if isinstance(target, tcusim.Program) else None
-    several = isinstance(target, tcusim.Program) and len(target.inputs) > 1
-    if several and any(one.size.constant is None for one in target.inputs):
-        arrays = " and ".join(one.name for one in target.inputs)
-        kind = algorithm_of(what).kind.removeprefix("irregular_")
-        raise click.UsageError(
-            f"{what} has several inputs, {arrays}, whose sizes its options do not tell. Name the "
-            f"operation, as in: tcusim cost {_OPERATION_OF[kind]}"
-        )
-    if isinstance(target, tcusim.Program):
+    length = None
+    if isinstance(target, Program):
+        length = options["length"]
+        if len(target.inputs) > 1 and any(one.size.constant is None for one in target.inputs):
+            arrays = " and ".join(one.name for one in target.inputs)
+            kind = algorithm_of(what).kind.removeprefix("irregular_")
+            raise click.UsageError(
+                f"{what} has several inputs, {arrays}, and its options do not give their sizes. "
+                f"Name the operation, as in: tcusim cost {_OPERATION_OF[kind]}"
+            )
         for name in ("rows", "inner", "cols"):
             if options[name] is not None:
                 raise click.UsageError(f"--{name} is of matmul and matvec; {what} is an algorithm")
@@ -149,10 +149,10 @@ def cost_command(what: str, unit: str, as_json: bool, **options: Any) -> None:
     if as_json:
         print_json(found.as_json())
     else:
-        _show(found, _products(found, where, target) if what in _PRODUCTS else "")
+        _show(found, _products(found, where, target) if isinstance(target, ProductPlan) else "")
 
 
-def _target(what: str, options: dict[str, Any]) -> Any:
+def _target(what: str, options: dict[str, Any]) -> Program | Plan | ProductPlan:
     """Return the plan of an operation, or the program of an algorithm."""
     if what not in (*_SUMS, *_PRODUCTS):
         if options["input_type"] or options["result_type"]:

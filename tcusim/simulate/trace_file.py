@@ -8,7 +8,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -270,7 +270,7 @@ _FORM: Final[dict[str, _Form]] = {
         "first": int,
         "last": _Either((int, None)),
         "ran": [int],
-        "counts": (int,) * len(Counts.__slots__),
+        "counts": (int,) * len(fields(Counts)),
     },
     "frames": [(int, int, str, str, [(str, int)], [int], [int])],
     "tiles": [

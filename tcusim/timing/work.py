@@ -6,7 +6,7 @@ Of a long loop some rounds are followed, and the last one stands for the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final, TypeAlias
 
@@ -370,28 +370,32 @@ class _Walk:
         if isinstance(step, Map):
             read = varying(read) or read
         over = transfer_of(self.program, touched.views_written, read, known=self._known)
-        self._pass(step, over, over, _arithmetic(step), who, times)
+        self._pass(step, (over, over), read, _arithmetic(step), who, times)
 
     def _add_rows(self, step: Prefix, who: Mask, times: float) -> None:
         rows = rows_of(self.program, step, frozenset(), self._known)
-        self._pass(step, rows.how, rows.to, _additions(step, rows), who, times)
+        self._pass(step, (rows.how, rows.to), (step.src,), _additions(step, rows), who, times)
 
     def _pass(
         self,
         step: _Elementwise | Prefix,
-        over: Transfer,
-        to: Transfer,
+        transfers: tuple[Transfer, Transfer],
+        moved: Sequence[View],
         arithmetic: float,
         who: Mask,
         times: float,
     ) -> None:
-        """Read by one transfer, compute, and write by another, or by that of the result."""
+        """Read by one transfer, compute, and write by another, or by that of the result.
+
+        moved: the rectangles that the first transfer reads; each lane reads any other by itself.
+        """
         touched, arrives = accesses(step), self.now
-        shifted = Where.SHIFTED in over.where
+        over, to = transfers
+        places = dict(zip(moved, over.where[-len(moved) :], strict=True))
         for view in touched.views_read:
             self._wait(self._when_there(view))
             access = self._read(view, over, who, times)
-            if shifted and view.buffer.role is BufferRole.INPUT:
+            if places.get(view) is Where.SHIFTED:
                 self._shift(access, over.vector * format_of(view.buffer.dtype).itemsize, who, times)
             arrives = max(arrives, self._when_read(view))
             if view.buffer.space is Space.GLOBAL:

@@ -118,7 +118,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
              "uses instructions of sm_.. and newer, sm_70 lacks them"),
     "cost": (*_PROGRAM, "--sweep is of segmented-sum", "is of algorithms; .* has none$",
              r"--(length|rows|inner|cols) is not of [\w-]+; see ", "--cols is of matmul; the vecto",
-             r"needs --\w+ N$", "has several inputs, .* whose sizes its options do not tell",
+             r"needs --\w+ N$", "has several inputs, .* and its options do not give their sizes",
              r"--(rows|inner|cols) is of matmul and matvec; \w+ is an algorithm$",
              "--input-type and --result-type are of operations; say --ab$",
              "--segment-size is of segmented-sum and segmented-cumsum; mat",

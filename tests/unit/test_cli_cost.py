@@ -86,7 +86,7 @@ def test_the_command_sweeps_segments(tmp_path: Path) -> None:
         ),
         (
             ("gemm", "--length", "64", "--algorithm-inner", "16", "--algorithm-cols", "16"),
-            "gemm has several inputs, a and b, whose sizes its options do not tell. Name the "
+            "gemm has several inputs, a and b, and its options do not give their sizes. Name the "
             "operation, as in: tcusim cost matmul --rows",
         ),
         (("reduction_ragged_simt", "--length", "9"), "as in: tcusim cost segmented-sum --length"),

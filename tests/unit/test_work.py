@@ -8,11 +8,24 @@ import pytest
 
 import tcusim
 from tcusim.errors import Unsupported
-from tcusim.program.grammar import Program
+from tcusim.machine.shapes import shape_of
+from tcusim.program.grammar import (
+    BLOCK,
+    Buffer,
+    BufferRole,
+    Copy,
+    Extent,
+    Index,
+    Program,
+    Scalar,
+    Space,
+    View,
+)
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.counts import counts_of_text
 from tcusim.timing.work import Latencies, Work, work_of
 
+LENGTH = Index.symbol("length")
 LATE = Latencies(load=500, shared=25, mma=33, add=4, barrier=20, word=250)
 
 
@@ -82,3 +95,38 @@ def test_segments_of_unequal_length_are_refused() -> None:
     ((built, scalars), *_) = launches(plan)
     with pytest.raises(Unsupported, match="found in the data's offsets, which the program does"):
         work_of(built, scalars, LATE, 1.0)
+
+
+def instructions(*steps: int) -> float:
+    """Return those of a Copy of a sum: each block reads its input from a multiple of a step."""
+    inputs = [
+        Buffer(f"in_{number}", "f16", Extent(LENGTH), BufferRole.INPUT)
+        for number in range(len(steps))
+    ]
+    sums = Buffer("sums", "f16", Extent.of(1024), BufferRole.SCRATCH, Space.SHARED)
+    sources = [
+        View.strided(buffer, BLOCK * step, 32, 32, 32, 1)
+        for buffer, step in zip(inputs, steps, strict=True)
+    ]
+    dst = View.strided(sums, Index.of(0), 32, 32, 32, 1)
+    plus = sources[1] if len(sources) > 1 else None
+    made = Program(
+        name="sums",
+        shape=shape_of("16x16x16"),
+        ab="f16",
+        acc="f16",
+        scalars=(Scalar("length"),),
+        buffers=(*inputs, sums),
+        blocks=Extent(LENGTH, 1024),
+        warps=1,
+        steps=(Copy(dst, sources[0], plus),),
+    )
+    return work_of(made, {"length": 4096}, LATE, 1.0).instructions
+
+
+def test_each_input_of_a_step_is_shifted_by_itself() -> None:
+    shifted = instructions(1023) - instructions(1024)
+    assert shifted > 0.0
+    aligned = instructions(1024, 1024)
+    assert instructions(1023, 1024) == instructions(1024, 1023) == aligned + shifted
+    assert instructions(1023, 1023) == aligned + 2 * shifted

@@ -222,7 +222,7 @@ class _Proof:
             yield _Elements(total * self.width, form, least, -1 - rest, factor=factor)
             yield _Elements(total * self.width, known={"block": 0})
             return
-        known: dict[str, Index | int] = {}
+        known: Mapping[str, Index | int] = {}
         per = max(pers, key=abs)
         if per < 0:
             # From the last block on: one number of blocks is a scalar.
