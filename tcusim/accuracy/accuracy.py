@@ -23,6 +23,7 @@ from tcusim.accuracy.limits import (
 from tcusim.accuracy.measure import BLOCK, measured_errors
 from tcusim.accuracy.prediction import predicted_error
 from tcusim.accuracy.splitting import Splitting, splitting_of
+from tcusim.errors import require_flags
 from tcusim.machine import (
     Arch,
     Integer,
@@ -337,6 +338,7 @@ def accuracy_of(
     >>> accuracy_of(fused_unit(16, 3)).use()
     'USELESS for sums'
     """
+    require_flags(full=full)
     found = unit_of(unit)
     ab, acc = usual_types(found.arch, ab, acc)
     tiles = [tile for tile in found.shapes if tile.supports(ab, acc)]

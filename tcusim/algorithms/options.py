@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias
 
-from tcusim.errors import InputError
+from tcusim.errors import InputError, require_flags
 
 # For each name, the valid words of a value, and the text.
 _Words: TypeAlias = Mapping[str, tuple[tuple[str, ...], str]]
@@ -80,6 +80,8 @@ def arguments_of(function: Callable[..., Any], given: Mapping[str, Any]) -> dict
         option = options[name]
         if option.type is int and not (value is None and option.default is None):
             as_size(name, value)
+        if option.type is bool:
+            require_flags(**{name: value})
         if option.choices and value is not None and value not in option.choices:
             valid = ", ".join(map(str, option.choices))
             raise InputError(f"unknown {name} {value!r}; valid: {valid}")

@@ -349,6 +349,7 @@ def plan_product(
     """
     if not isinstance(operation, str) or operation not in ("matmul", "matvec"):
         raise unknown_name("operation", operation, ("matmul", "matvec"))
+    require_flags(add_c=add_c)
     if (cols is None) != (operation == "matvec"):
         raise InputError("'matmul' needs cols, the columns of b; 'matvec' has none")
     layout = ProductLayout(

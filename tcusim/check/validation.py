@@ -21,7 +21,7 @@ from tcusim.check.cases import Case, Recipe
 from tcusim.check.kinds import KINDS, Kind, Tile, exact_up_to, has_formula, layouts, variants
 from tcusim.check.memory import require_bytes
 from tcusim.check.report import MmaCount, ShapeReport, ShapeRow
-from tcusim.errors import InputError, TcusimError, Unsupported
+from tcusim.errors import InputError, TcusimError, Unsupported, require_flags
 from tcusim.machine import arches, format_of, rule_for
 from tcusim.machine.layouts.maps import LANES
 from tcusim.machine.shapes import MmaShape, shape_of
@@ -136,6 +136,7 @@ class Validation:
         full: bool = False,
     ) -> Validation:
         """Return the work to do; the arguments and errors are those of `validate_shape`."""
+        require_flags(full=full)
         shape = shape_of(shape)
         require_types(shape, ab, acc)
         limit = exact_up_to(ab, acc, rule_for(arch, ab, acc, shape.family(ab, acc)))

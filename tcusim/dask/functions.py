@@ -164,6 +164,7 @@ def cumsum(
     result, axis = _result_type(a, dtype), _axis(a, axis)
     own = _options("cumsum", options)
     order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
+    require_flags(**order)
     is_exact = _is_exact(a, result, own)
     shape = (*a.shape[:axis], *a.shape[axis + 1 :])
     if 0 in a.shape:
@@ -296,6 +297,7 @@ def segmented_cumsum(
     array([1., 2., 3., 1., 2.])
     """
     own = _options("segmented_cumsum", options)
+    require_flags(exclusive=exclusive, reverse=reverse)
     more = {"exclusive": exclusive, "reverse": reverse, "options": own}
     given = _laid(a, axis, segment_size, (offsets, segment_ids, num_segments), sort=sort)
     scans = _by_segments(tcusim.segmented_cumsum, given, dtype, more, initial)

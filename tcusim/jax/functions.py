@@ -309,13 +309,13 @@ def segment_sum(
     >>> tcusim.jax.segment_sum(jnp.arange(4.0), jnp.array([0, 0, 2, 2]), 3).tolist()
     [1.0, 0.0, 5.0]
     """
-    del unique_indices, bucket_size
+    require_flags(indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
+    del bucket_size
     if mode is not None and _mode(mode) != _DROP:
         raise InputError(f"mode must be None or 'drop', got {mode!r}")
     values, ids = _with_ids(data, segment_ids)
     arch, _ = _options("segment_sum", options)
     rule = _rule(values, dtype, arch, keeps=True)
-    require_flags(indices_are_sorted=indices_are_sorted)
     if num_segments is None:
         if isinstance(ids, jax.core.Tracer):
             raise InputError("num_segments must be given where segment_ids are traced")

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from tcusim.backends import Backend, native_arch, tapping_backend
-from tcusim.errors import InputError, Unsupported, require_names
+from tcusim.errors import InputError, Unsupported, require_flags, require_names
 from tcusim.machine import Values, arch_of
 from tcusim.machine.rules import require_int
 from tcusim.program.grammar import Accesses, Const, Program, accesses, walk
@@ -193,6 +193,7 @@ class Trace:
         >>> trace.find("nan") is None
         True
         """
+        require_flags(backwards=backwards)
         if warp is not None:
             self.require_warp(warp)
         test = breakpoint_of(where, self.names) if isinstance(where, str) else where

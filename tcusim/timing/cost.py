@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from tcusim.arrays.plan_functions import Plan, ProductPlan
-from tcusim.errors import InputError
+from tcusim.errors import InputError, require_flags
 from tcusim.machine import Unit, unit_of
 from tcusim.machine.rules import Arch, require_int
 from tcusim.program.grammar import Program
@@ -142,6 +142,8 @@ def cost(
     Unsupported
         For segments of unequal length: their time depends on data.
     """
+    if cached is not None:
+        require_flags(cached=cached)
     plan = _launches(target, length, sizes)
     where = unit_of(unit)
     given = [plan.memory[name].nbytes for name in (*plan.inputs, *plan.outputs)]

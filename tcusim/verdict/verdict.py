@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from tcusim.accuracy.accuracy import accuracy_of
 from tcusim.algorithms import algorithm_of
 from tcusim.check.report import ShapeReport
-from tcusim.errors import InputError, Unsupported, unknown_name
+from tcusim.errors import InputError, Unsupported, require_flags, unknown_name
 from tcusim.machine.likeness import borrowed
 from tcusim.machine.shapes import MmaShape
 from tcusim.timing.roofline import Roofline, roofline
@@ -198,6 +198,7 @@ def validate(
     """
     if not named:
         raise InputError("there is no unit to judge; name one, such as validate('64x8x16')")
+    require_flags(full=full)
     first = named[0]
     if model is not None and len(named) > 1:
         raise InputError(f"a model is of one unit, and {len(named)} are named")

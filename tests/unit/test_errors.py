@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import inspect
 import pickle
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -13,6 +15,8 @@ import pytest
 
 import tcusim
 from tcusim import errors
+from tcusim.algorithms.registry import algorithms
+from tcusim.errors import InputError
 from tcusim_cuda import emit
 from tcusim_cuda.compile import CompileError
 
@@ -87,3 +91,114 @@ def test_an_unknown_name_of_many() -> None:
 def test_an_array_in_the_place_of_a_word_is_refused(call: Any, text: str) -> None:
     with pytest.raises(tcusim.InputError, match=text):
         call(np.ones((16, 16), np.float16))
+
+
+ONES = np.ones(4, np.float16)
+BY_OFFSETS = {"offsets": [0, 4]}
+BY_IDS = {"segment_ids": np.zeros(4, np.int32), "num_segments": 1}
+# A call of each public function and method that takes flags, but for them.
+FLAGGED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "accuracy_of": (("h200",), {}),
+    "batch_invariant": (("cpu",), {}),
+    "build": (("reduction_k",), {}),
+    "carries": ((ONES,), {}),
+    "cost": ((tcusim.build("reduction_k"),), {"length": 256}),
+    "cumsum": ((ONES, 0), {}),
+    "explain": ((ONES, ONES), {}),
+    "explore": ((), {"algorithms": ["reduction_k"]}),
+    "gemm_orders": ((4,), {}),
+    "interpret": ((tcusim.build("reduction_k"), {"in": np.ones(256, np.float16)}), {}),
+    "logsumexp": ((ONES, 0), {}),
+    "mean": ((ONES,), {}),
+    "partials": ((ONES,), {}),
+    "plan": (("cumsum",), {"length": 4}),
+    "plan_product": (("matvec",), {"rows": 1, "inner": 1}),
+    "segment_cumsum": ((ONES,), BY_IDS),
+    "segment_max": ((ONES,), BY_IDS),
+    "segment_mean": ((ONES,), BY_IDS),
+    "segment_min": ((ONES,), BY_IDS),
+    "segment_sum": ((ONES,), BY_IDS),
+    "segmented_cumsum": ((ONES,), BY_OFFSETS),
+    "segmented_max": ((ONES,), BY_OFFSETS),
+    "segmented_mean": ((ONES,), BY_OFFSETS),
+    "segmented_min": ((ONES,), BY_OFFSETS),
+    "segmented_sum": ((ONES,), BY_OFFSETS),
+    "sum": ((ONES,), {}),
+    "validate": (("h200",), {"algorithms": ["reduction_k"]}),
+    "validate_shape": (("16x16x16",), {"algorithms": ["reduction_k"]}),
+}
+METHODS = [
+    (tcusim.plan("sum", length=4).__call__, (ONES,)),
+    (tcusim.explain(ONES, ONES).to_text, ()),
+    (tcusim.trace(tcusim.build("reduction_k"), {"in": np.ones(256, np.float16)}).find, ("mma",)),
+]
+
+
+def flags_of(function: Any) -> list[str]:
+    """Return the parameters that are True or False."""
+    return [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if str(parameter.annotation).split(" ")[0] == "bool" or type(parameter.default) is bool
+    ]
+
+
+def require_flags_checked(function: Any, args: tuple[Any, ...], **more: Any) -> None:
+    """Assert that a function refuses whatever is neither True nor False, for each of its flags."""
+    assert flags_of(function)
+    for flag in flags_of(function):
+        for value in (np.zeros((2, 2)), "no", np.array(True), 0.0):
+            with pytest.raises(InputError, match=f"^{flag} must be True or False, got "):
+                begun(function(*args, **more, **{flag: value}))
+
+
+def begun(found: Any) -> None:
+    """Enter a context, or start a generator, which checks nothing before."""
+    found.__enter__() if hasattr(found, "__enter__") else next(found)
+
+
+@pytest.mark.parametrize("library", ["", "torch", "jax", "dask"])
+def test_every_flag_of_a_public_function_is_checked(library: str) -> None:
+    """An array has no one truth value, and a string such as "no" has the wrong one."""
+    if library:
+        pytest.importorskip(f"{library}.array" if library == "dask" else library)
+    module = importlib.import_module(f"tcusim.{library}".rstrip("."))
+    functions = {name: getattr(module, name) for name in module.__all__}
+    for name, function in functions.items():
+        if not (inspect.isfunction(function) and flags_of(function)):
+            continue
+        assert name in FLAGGED, f"{library} {name}: add a call of it"
+        args, more = FLAGGED[name]
+        taken = inspect.signature(function).parameters
+        given = tuple(in_library(library, one) for one in args)
+        rest = {key: in_library(library, one) for key, one in more.items() if key in taken}
+        require_flags_checked(function, given, **rest)
+
+
+def in_library(library: str, value: Any) -> Any:
+    """Return an array as that of a library; dask takes ids of NumPy."""
+    if not isinstance(value, np.ndarray) or not library:
+        return value
+    if library == "dask":
+        whole = value.dtype == np.int32
+        return value if whole else importlib.import_module("dask.array").from_array(value)
+    module = importlib.import_module("torch" if library == "torch" else "jax.numpy")
+    return module.asarray(value)
+
+
+@pytest.mark.parametrize(("method", "args"), METHODS)
+def test_every_flag_of_a_method_is_checked(method: Any, args: tuple[Any, ...]) -> None:
+    require_flags_checked(method, args)
+
+
+def test_every_flag_of_an_algorithm_is_checked() -> None:
+    found = [
+        (row.name, option.name)
+        for row in algorithms()
+        for option in row.options.values()
+        if option.type is bool
+    ]
+    assert found
+    for name, flag in found:
+        with pytest.raises(InputError, match=f"^{flag} must be True or False, got 'no'"):
+            tcusim.build(name, **dict[str, Any]({flag: "no"}))

@@ -66,6 +66,7 @@ class Explanation:
 
     def to_text(self, *, color: bool = False) -> str:
         """Return tables in plain text; with the escape sequences of a terminal for `color`."""
+        require_flags(color=color)
         return text_of(self.accounts, color=color)
 
     def to_json(self) -> str:
