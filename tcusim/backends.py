@@ -132,31 +132,39 @@ class DeviceArrayFacts(Protocol):
 class Lane(Protocol):
     """A prepared launch of a plan, for arrays like those of an earlier launch."""
 
-    def __call__(self, *arrays: Any) -> Any:
-        """Return the result in a new array; None, without a launch, if the arrays do not match.
+    def __call__(self, *arrays: Any, out: Any = None, stream: Any = None) -> Any:
+        """Return `out` or a new array; None, without a launch, if the call needs the session.
 
-        arrays: the plan's inputs, of the same library, shapes, types and GPU as before, without
-        recorded gradients. The call checks everything else: the stream, the context, addresses and
-        strides.
+        arrays: the plan's inputs. They and `out` are of the same library, shapes, types and GPU as
+        before, without recorded gradients. The call checks everything else: the stream, the
+        context, addresses, overlaps and strides.
         """
 
 
-@runtime_checkable
 class QuickSession(Protocol):
     """The optional fast path of a session, for calls that are repeated very often."""
 
-    def lane(self, arrays: Sequence[Any], shape: tuple[int, ...]) -> Lane | None:
+    def lane(self, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]) -> Lane | None:
         """Return a prepared launch for arrays like these, and a result of this shape.
 
-        They have been passed to `run` on the current stream. None if there is no fast path.
+        They have been passed to `run` without `initial` and `starts`. None if there is no fast
+        path.
         """
+
+
+def lane_of_session(
+    session: Any, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]
+) -> Lane | None:
+    """Return `QuickSession.lane` of a session; None if it is no such session."""
+    # No isinstance: of a protocol it takes as long as a launch.
+    make: Callable[..., Lane | None] | None = getattr(session, "lane", None)
+    return None if make is None else make(inputs, out, shape)
 
 
 class Session(Protocol):
     """A plan prepared on a backend: the work common to all calls has been done.
 
-    Callers cache it: a call like an earlier one (of arrays of the same library, types and shapes,
-    on the same stream) should cost the host little more than its launches.
+    Callers cache it. A session for calls that are repeated often is also a `QuickSession`.
     """
 
     def run(

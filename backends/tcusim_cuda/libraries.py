@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+import operator
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -90,47 +91,28 @@ class QuickLibrary(Library):
     # Whether it makes a new array on the device of another one, whatever the current one is, and
     # may leave a third one current: torch goes back to the one that it takes for current.
     may_switch: ClassVar[bool] = False
+    # Functions of an array: the address of its first element, whether it has no gaps, its GPU.
+    # Functions of Python's own, in C, take a tenth of the time of one in Python.
+    address: Callable[[Any], int]
+    has_no_gaps: Callable[[Any], bool]
+    device: Callable[[Any], int]
 
     @abstractmethod
-    def is_plain(self, array: Any) -> bool:
-        """Return whether an array has no gaps and needs no closer look."""
-
-    @abstractmethod
-    def address(self, array: Any) -> int:
-        """Return the address of a plain array's first element."""
-
-    @abstractmethod
-    def device(self, array: Any) -> int:
-        """Return the number of a plain array's GPU."""
-
-    @abstractmethod
-    def current_stream(self, device: int) -> int:
-        """Return the handle of the library's current stream on a device."""
-
     def stream_reader(self, device: int) -> Callable[[], int]:
-        """Return a function that asks for the current stream on a device."""
-        return functools.partial(self.current_stream, device)
+        """Return a function that returns the library's current stream on a device."""
 
     def on(self, device: int) -> AbstractContextManager[Any]:
         """Let the library make new arrays on a device; its context is the thread's."""
         return nullcontext()
 
     @abstractmethod
-    def new(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
-        """Return a new array on the device of another, which is the current one."""
-
-    def readers(self) -> tuple[Callable[[Any], int], Callable[[Any], bool]]:
-        """Return functions of an array: its address, and whether it has no gaps.
-
-        The array is on a GPU, and nothing is recorded of it.
-        """
-        return self.address, self.is_plain
-
     def maker(self, like: Any, shape: tuple[int, ...], dtype: str) -> Callable[[], Any]:
-        """Return a function that makes such arrays beside another, without a reference to it."""
-        return functools.partial(self.new, self.new(like, (), dtype), shape, dtype)
+        """Return a function that makes arrays on the device of another, which is the current one.
 
-    def described(self, array: Any, name: str, *, contiguous: bool) -> DeviceArray:
+        It keeps no reference to the other. dtype: NumPy's name.
+        """
+
+    def describe(self, array: Any, name: str) -> DeviceArray | None:
         """Return the description of an array in GPU memory."""
         device = self.device(array)
         return DeviceArray(
@@ -140,14 +122,16 @@ class QuickLibrary(Library):
             address=self.address(array),
             shape=tuple(array.shape),
             dtype=str(array.dtype).removeprefix("torch."),
-            contiguous=contiguous,
+            contiguous=self.has_no_gaps(array),
             device=device,
-            stream=self.current_stream(device),
+            stream=self.stream_reader(device)(),
         )
 
     def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str) -> Any:
         """Return a new array on the device of another."""
-        return self.new(like.owner, shape, format_of(dtype).array_name)
+        assert like.device is not None
+        with self.on(like.device):
+            return self.maker(like.owner, shape, format_of(dtype).array_name)()
 
 
 class _Torch(QuickLibrary):
@@ -155,8 +139,11 @@ class _Torch(QuickLibrary):
     may_switch = True
     module = "torch"
     type_name = "Tensor"
+    address = operator.methodcaller("data_ptr")
+    has_no_gaps = operator.methodcaller("is_contiguous")
+    device = operator.attrgetter("device.index")
 
-    def describe(self, array: Any, name: str) -> DeviceArray:
+    def describe(self, array: Any, name: str) -> DeviceArray | None:
         if not array.is_cuda:
             raise InputError(
                 f"{name} is a torch tensor on {array.device}. Move it to the GPU with .cuda(), or "
@@ -168,7 +155,7 @@ class _Torch(QuickLibrary):
                 f"its .values()"
             )
         require_no_gradient(name, array)
-        return self.described(array, name, contiguous=array.is_contiguous())
+        return super().describe(array, name)
 
     def memory(self, like: DeviceArray, nbytes: int, stream: int) -> Any:
         cuda, device = self.imported.cuda, like.owner.device
@@ -189,42 +176,25 @@ class _Torch(QuickLibrary):
     def transposed(self, owner: Any, axes: tuple[int, ...]) -> Any:
         return owner.permute(axes)
 
-    def is_plain(self, array: Any) -> bool:
-        return bool(array.is_cuda and array.is_contiguous() and not array.requires_grad)
-
-    def address(self, array: Any) -> int:
-        address: int = array.data_ptr()
-        return address
-
-    def device(self, array: Any) -> int:
-        index: int = array.device.index
-        return index
-
-    def current_stream(self, device: int) -> int:
-        torch = sys.modules["torch"]
-        # As Triton asks; the public call makes an object, which takes several microseconds.
-        raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-        if raw is not None:
-            return int(raw(device))
-        return int(torch.cuda.current_stream(device).cuda_stream)
-
     def stream_reader(self, device: int) -> Callable[[], int]:
-        raw = getattr(sys.modules["torch"]._C, "_cuda_getCurrentRawStream", None)
-        return super().stream_reader(device) if raw is None else functools.partial(raw, device)
+        # As Triton asks; the public call makes an object, which takes several microseconds.
+        raw = getattr(self.imported._C, "_cuda_getCurrentRawStream", None)
+        if raw is not None:
+            return functools.partial(raw, device)
+        return lambda: int(self.imported.cuda.current_stream(device).cuda_stream)
 
-    def new(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
-        return like.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype))
-
-    def readers(self) -> tuple[Callable[[Any], int], Callable[[Any], bool]]:
-        kind = self.array_type
-        return kind.data_ptr, kind.is_contiguous
+    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str) -> Any:
+        return like.owner.new_empty(
+            shape, dtype=getattr(self.imported, format_of(dtype).array_name)
+        )
 
     def maker(self, like: Any, shape: tuple[int, ...], dtype: str) -> Callable[[], Any]:
         # To read a shape and a type from Python takes torch longer than to make the array: they are
         # copied from a tensor that is then freed.
+        kind = getattr(self.imported, dtype)
         if math.prod(shape) > _MOST_OF_PATTERN:
-            return super().maker(like, shape, dtype)
-        pattern = self.new(like, shape, dtype)
+            return functools.partial(like.new_empty((), dtype=kind).new_empty, shape, dtype=kind)
+        pattern = like.new_empty(shape, dtype=kind)
         pattern.untyped_storage().resize_(0)
         return functools.partial(self.imported.empty_like, pattern)
 
@@ -233,18 +203,13 @@ class _Cupy(QuickLibrary):
     kind = "cupy"
     module = "cupy"
     type_name = "ndarray"
-
-    def describe(self, array: Any, name: str) -> DeviceArray:
-        return self.described(array, name, contiguous=self.is_plain(array))
+    address = operator.attrgetter("data.ptr")
+    has_no_gaps = operator.attrgetter("flags.c_contiguous")
+    device = operator.attrgetter("data.device_id")
 
     def on(self, device: int) -> AbstractContextManager[Any]:
         there: AbstractContextManager[Any] = self.imported.cuda.Device(device)
         return there
-
-    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str) -> Any:
-        assert like.device is not None
-        with self.on(like.device):
-            return super().empty(like, shape, dtype)
 
     def arranged(self, array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
         assert array.device is not None
@@ -256,26 +221,16 @@ class _Cupy(QuickLibrary):
         with self.on(self.device(owner)):
             return owner.copy()
 
-    def is_plain(self, array: Any) -> bool:
-        return bool(array.flags.c_contiguous)
+    def stream_reader(self, device: int) -> Callable[[], int]:
+        current = self.imported.cuda.get_current_stream
+        return lambda: int(current(device).ptr)
 
-    def address(self, array: Any) -> int:
-        address: int = array.data.ptr
-        return address
-
-    def device(self, array: Any) -> int:
-        number: int = array.data.device_id
-        return number
-
-    def current_stream(self, device: int) -> int:
-        return int(sys.modules["cupy"].cuda.get_current_stream(device).ptr)
-
-    def new(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
-        # bfloat16 beside arrays of it, else its bits.
-        if dtype == "bfloat16":
-            own = like.dtype.name == dtype
-            return sys.modules["cupy"].empty(shape, like.dtype if own else np.uint16)
-        return sys.modules["cupy"].empty(shape, dtype)
+    def maker(self, like: Any, shape: tuple[int, ...], dtype: str) -> Callable[[], Any]:
+        # NumPy has no bfloat16: beside other arrays, its bits.
+        kind = np.dtype("uint16" if dtype == "bfloat16" else dtype)
+        if like.dtype.name == dtype:
+            kind = like.dtype
+        return functools.partial(self.imported.empty, shape, kind)
 
 
 class _Pycuda(Library):
@@ -321,29 +276,22 @@ class _Xla(QuickLibrary):
     kind = "xla"
     module = "tcusim.jax.ffi"
     type_name = "XlaArray"
+    address = operator.attrgetter("ptr")
 
-    def describe(self, array: Any, name: str) -> DeviceArray:
-        return self.described(array, name, contiguous=True)
+    def has_no_gaps(self, array: Any) -> bool:
+        return True
+
+    def device(self, array: Any) -> int:
+        return Driver.open().home_of(array.ptr, "an array of XLA")[0]
+
+    def stream_reader(self, device: int) -> Callable[[], int]:
+        stream: Callable[[], int] = self.imported.current_stream
+        return stream
 
     def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str) -> None:
         return None
 
-    def is_plain(self, array: Any) -> bool:
-        return True
-
-    def address(self, array: Any) -> int:
-        address: int = array.ptr
-        return address
-
-    def device(self, array: Any) -> int:
-        number, _ = Driver.open().home_of(array.ptr, "an array of XLA")
-        return number
-
-    def current_stream(self, device: int) -> int:
-        stream: int = sys.modules[self.module].current_stream()
-        return stream
-
-    def new(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    def maker(self, like: Any, shape: tuple[int, ...], dtype: str) -> Callable[[], Any]:
         raise AssertionError("a handler of XLA writes to arrays that it is given")
 
 
@@ -357,12 +305,10 @@ def library_of(array: DeviceArray) -> Library:
     return _BY_KIND[array.kind]
 
 
-def quick_library(array_type: type) -> QuickLibrary | None:
+def quick_library(array: Any) -> QuickLibrary | None:
     """Return the library whose arrays are of this very type, if it is a quick one."""
-    for library in _KNOWN:
-        if array_type is library.array_type:
-            return library if isinstance(library, QuickLibrary) else None
-    return None
+    found = next((one for one in _KNOWN if type(array) is one.array_type), None)
+    return found if isinstance(found, QuickLibrary) else None
 
 
 # --- Descriptions -----------------------------------------------------------------------------
@@ -387,7 +333,7 @@ def device_array(array: Any, name: str) -> DeviceArray | None:
     if isinstance(array, np.ndarray):
         return None
     for library in _KNOWN:
-        kind = getattr(sys.modules.get(library.module), library.type_name, None)
+        kind = library.array_type
         if kind is not None and isinstance(array, kind):
             return library.describe(array, name)
     return _OTHER.describe(array, name)

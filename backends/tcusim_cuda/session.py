@@ -8,12 +8,11 @@ from array import array as words_array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from tcusim.backends import Edge, Lane
+from tcusim.backends import Edge
 from tcusim.errors import InputError
 from tcusim.machine import format_of
 from tcusim.machine.shapes import TILE_BYTES
@@ -36,54 +35,24 @@ from tcusim_cuda.runtime import (
 # Streams of a context whose temporaries are kept; with one more, those of the stream used first are
 # let go.
 _MOST_STREAMS: Final = 8
-# Kinds of calls that need no second look.
-_MOST_SIGNATURES: Final = 64
 # As cudaMalloc aligns.
 _ALIGNMENT: Final = 256
+# Addresses of a source and a target, rows, bytes of a row, and of a row of the target.
+_Copy: TypeAlias = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """One round of a plan's launches: the arrays by its names, and copies before and after."""
+class _Round:
+    """One round of a plan's launches: the arrays by its names, and the work before and after.
+
+    before, after: copies, as the arguments of `Driver.copy_rows` but for the stream. cleared: rows
+    to be cleared after them, if any, as those of `Driver.clear_rows`.
+    """
 
     arrays: dict[str, DeviceArray]
-    before: list[Callable[[Driver, int], None]] = field(default_factory=list)
-    after: list[Callable[[Driver, int], None]] = field(default_factory=list)
-
-
-class _Look(NamedTuple):
-    """The facts of a call on the fast path.
-
-    addresses: of the inputs, and of `out` if given. signature: all the facts that decide whether
-    the arrays are valid. aliased: whether `out` is the first input.
-    """
-
-    addresses: list[int]
-    signature: tuple[Any, ...]
-    device: int
-    aliased: bool
-
-
-@dataclass(slots=True)
-class _Known:
-    """The facts of all calls with one signature, which are right.
-
-    context: the GPU's primary one. stream_now: asks for the library's current stream. shape: of the
-    result. new: makes a result, from the first call on that needs one.
-    """
-
-    library: QuickLibrary
-    device: int
-    context: int
-    context_id: int
-    stream_now: Callable[[], int]
-    aliased: bool
-    shape: tuple[int, ...]
-    new: Callable[[], Any] | None = None
-
-
-# A function from arrays by name and a stream to rounds of launches.
-_Works: TypeAlias = Callable[[Mapping[str, DeviceArray], int], list[_Work]]
+    before: list[_Copy] = field(default_factory=list)
+    after: list[_Copy] = field(default_factory=list)
+    cleared: tuple[int, int, int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +74,12 @@ class _Queue:
 
 
 class DeviceSession:
-    """A plan made ready on one runtime; see `tcusim.backends.Session`.
+    """A plan made ready on one runtime; see `tcusim.backends.Session` and `QuickSession`.
 
     Kernels are emitted when it is made, unless they are given, and compiled and loaded when first
     launched on a GPU. Each stream has temporaries of its own, and one lock keeps the launches of a
-    call together.
-
-    A call like an earlier one (the same library, types, shapes and GPU, on the library's current
-    stream) takes a fast path: addresses are written into arguments that are ready, and nothing is
-    looked at but addresses, gaps, overlaps, the stream and the context.
+    call together. Every call ends in `launch`: from `run` and `compute`, which check their arrays,
+    and from a `PreparedLaunch`, whose arrays are like those of a call that was right.
     """
 
     def __init__(
@@ -128,16 +94,10 @@ class DeviceSession:
         self.prepared = PreparedPlan(plan, arch, kernels)
         self._first, self._last = self.prepared.first, self.prepared.last
         self._lock = threading.Lock()
-        self._queues: dict[tuple[int, int, bool], _Queue] = {}
+        # By the context's id, the stream, and whether the first output is the first input.
+        self.queues: dict[tuple[int, int, bool], _Queue] = {}
         # The launch in progress, for messages.
-        self._now: Call | None = None
-        # The fast path's: libraries by type of array (None: of no such library), and signatures of
-        # calls that were right.
-        self._libraries: dict[type, QuickLibrary | None] = {}
-        self._known: dict[tuple[Any, ...], _Known] = {}
-        self._input_bytes = tuple(plan.memory[name].nbytes for name in plan.inputs)
-        self._output_bytes = plan.memory[self._last].nbytes
-        self._result = format_of(plan.memory[self._last].dtype).array_name
+        self.now: Call | None = None
 
     # --- Plans of one result -----------------------------------------------------------------
 
@@ -152,15 +112,6 @@ class DeviceSession:
         starts: Sequence[Mapping[str, int]] | None = None,
     ) -> Any:
         """Launch the plan where the arrays are; see `tcusim.backends.Session.run`."""
-        whole = initial is None and starts is None
-        if whole:
-            look = self._look(inputs, out, shape)
-            known = None if look is None else self._known.get(look.signature)
-            if look is not None and known is not None:
-                like = inputs[self._first]
-                result = self._run_known(known, look.addresses, like, out, stream)
-                if result is not None:
-                    return result
         called = {self._first: "a"}
         given = {name: on_gpu(array, called.get(name, name)) for name, array in inputs.items()}
         wanted = {} if out is None else {self._last: on_gpu(out, "out")}
@@ -168,130 +119,26 @@ class DeviceSession:
             for name, array in given.items():
                 self.prepared.require_fit(array, name)
         for array in wanted.values():
-            self.prepared.require_out(array, shape, whole=whole)
-        works_of: _Works | None = None
-        if starts is not None:
-            works_of = partial(self._stacked, starts)
-        elif initial is not None:
-            works_of = partial(self._longer, initial)
-        result = self._launched(given, wanted, {self._last: shape}, stream, works_of)[self._last]
-        if whole:
-            self._remember(inputs, out, shape)
-        return result
+            self.prepared.require_out(array, shape, whole=initial is None and starts is None)
+        shapes = {self._last: shape}
+        return self._launched(given, wanted, shapes, stream, initial, starts)[self._last]
 
-    def _run_known(
-        self, known: _Known, addresses: list[int], like: Any, out: Any, stream: Any
-    ) -> Any:
-        """Launch a call like one that was right; return the result.
-
-        like: the first input. None, with nothing launched, on a stream that has had no launches.
-        """
-        library, handle, driver = known.library, known.stream_now(), Driver.open()
-        queue = self._queues.get((known.context_id, handle, known.aliased))
-        if queue is None or (stream is not None and handle_of(stream) != handle):
+    def lane(
+        self, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]
+    ) -> PreparedLaunch | None:
+        """Return a prepared launch for such arrays; see `tcusim.backends.QuickSession.lane`."""
+        like = inputs[self._first]
+        library, kinds = quick_library(like), {type(array) for array in inputs.values()}
+        # Outputs that no launch writes are poisoned; a prepared launch does not do that.
+        if (
+            library is None
+            or kinds | {type(like if out is None else out)} != {type(like)}
+            or tuple(inputs) != self.plan.inputs
+            or not self.runtime.in_primary_context
+            or not all(step.blocks for step in self.prepared.steps)
+        ):
             return None
-        self._now = None
-        try:
-            if out is None and library.may_switch:
-                out = self._result_of(known, addresses, like)
-            if driver.current_context() == known.context:
-                if out is None:
-                    out = self._result_of(known, addresses, like)
-                self._launch(queue, addresses)
-            else:
-                with driver.in_primary_context(known.device), library.on(known.device):
-                    if out is None:
-                        out = self._result_of(known, addresses, like)
-                    self._launch(queue, addresses)
-        except Exception as error:
-            self.runtime.explain(error, self.plan.title, self._configured)
-            raise
-        return out
-
-    def _result_of(self, known: _Known, addresses: list[int], like: Any) -> Any:
-        """Return a new array for the result, and add its address to those of the inputs."""
-        if known.new is None:
-            known.new = known.library.maker(like, known.shape, self._result)
-        made = known.new()
-        addresses.append(known.library.address(made))
-        return made
-
-    def lane(self, arrays: Sequence[Any], shape: tuple[int, ...]) -> Lane | None:
-        """Return the fast path for such arrays; see `tcusim.backends.QuickSession.lane`."""
-        look = self._look(dict(zip(self.plan.inputs, arrays, strict=True)), None, shape)
-        known = None if look is None else self._known.get(look.signature)
-        if known is None:
-            return None
-        address_of, has_no_gaps = known.library.readers()
-
-        def lane(*arrays: Any) -> Any:
-            addresses = []
-            for array in arrays:
-                address = address_of(array)
-                if address % TILE_BYTES or not has_no_gaps(array):
-                    return None
-                addresses.append(address)
-            return self._run_known(known, addresses, arrays[0], None, None)
-
-        return lane
-
-    def _look(self, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]) -> _Look | None:
-        """Return the facts of a call; None if the fast path is not for such arrays."""
-        kind = type(inputs[self._first])
-        library = self._libraries.get(kind)
-        if library is None:
-            return None
-        facts: list[Any] = [shape]
-        addresses: list[int] = []
-        device = None
-        arrays = [inputs[name] for name in self.plan.inputs]
-        if out is not None:
-            arrays.append(out)
-        for array in arrays:
-            if type(array) is not kind or not library.is_plain(array):
-                return None
-            address, at = library.address(array), library.device(array)
-            if address % TILE_BYTES or at != (at if device is None else device):
-                return None
-            device = at
-            addresses.append(address)
-            facts.append(array.dtype)
-            facts.append(array.shape)
-        assert device is not None
-        aliased = False
-        if out is not None:
-            target = addresses[-1]
-            end = target + self._output_bytes
-            for number, nbytes in enumerate(self._input_bytes):
-                address = addresses[number]
-                if target < address + nbytes and address < end:
-                    if number or target != address:
-                        return None
-                    aliased = True
-        return _Look(addresses, (kind, *facts, device, aliased), device, aliased)
-
-    def _remember(self, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]) -> None:
-        """Let calls like this one, now known to be valid, take the fast path."""
-        kind = type(inputs[self._first])
-        # Outputs that no launch writes are poisoned; the fast path does not do that.
-        if not (self.runtime.in_primary_context and all(s.blocks for s in self.prepared.steps)):
-            return
-        if kind not in self._libraries:
-            self._libraries[kind] = quick_library(kind)
-        library = self._libraries[kind]
-        if library is None:
-            return
-        look = self._look(inputs, out, shape)
-        if look is None or look.signature in self._known:
-            return
-        if len(self._known) >= _MOST_SIGNATURES:
-            self._known.clear()
-        driver, device = Driver.open(), look.device
-        context = driver.primary_context(device)
-        self._known[look.signature] = _Known(
-            library, device, context, driver.context_id(context), library.stream_reader(device),
-            look.aliased, shape,
-        )  # fmt: skip
+        return PreparedLaunch(self, library, library.device(like), shape)
 
     # --- Plans of any results ----------------------------------------------------------------
 
@@ -344,17 +191,18 @@ class DeviceSession:
         wanted: Mapping[str, DeviceArray],
         shapes: Mapping[str, tuple[int, ...]],
         stream: Any,
-        works_of: _Works | None = None,
+        initial: Edge | None = None,
+        starts: Sequence[Mapping[str, int]] | None = None,
         *,
         poison: bool = False,
     ) -> dict[str, Any]:
         """Launch on arrays that fit; return the results, those wanted or new ones of these shapes.
 
-        works_of: gives the rounds of launches for all arrays by name, if it is not one round.
+        initial, starts: see `tcusim.backends.Session.run`.
         """
         runtime, memory = self.runtime, self.plan.memory
         place = place_of([*given.values(), *wanted.values()])
-        self.prepared.require_gpu(place.device, self.runtime.name)
+        self.prepared.require_gpu(place.device, runtime.name)
         like = given[self._first]
         handle = handle_of(stream)
         with self._active(place, stream, like.stream if handle is None else handle) as opened:
@@ -367,11 +215,16 @@ class DeviceSession:
             if aliased and poison:
                 raise InputError(f"{made[self._last].name} is an input: poison would destroy it")
             arrays = {**given, **made}
-            works = [_Work(arrays)] if works_of is None else works_of(arrays, opened)
+            if starts is not None:
+                rounds = self._stacked(arrays, starts, opened)
+            elif initial is not None:
+                rounds = [self._longer(arrays, initial, opened)]
+            else:
+                rounds = [_Round(arrays)]
             queue = self._queue(place, opened, aliased, like)
-            used = [*made.values(), *(array for work in works for array in work.arrays.values())]
+            used = [*made.values(), *(array for one in rounds for array in one.arrays.values())]
             with ordered({array.stream for array in used}, opened):
-                self._launch_rounds(queue, works, poison=poison)
+                self._launch_rounds(queue, rounds, poison=poison)
             if any(library_of(array).must_wait for array in given.values()):
                 Driver.open().wait(opened)
         return {
@@ -398,7 +251,7 @@ class DeviceSession:
         self.prepared.require_gpu(place.device, self.runtime.name)
         results = {}
         with self._active(place, stream, given) as opened:
-            work = _Work({name: self._room(name, opened) for name in (*bits, *plan.outputs)})
+            work = _Round({name: self._room(name, opened) for name in (*bits, *plan.outputs)})
             for name, values in bits.items():
                 driver.copy_there(values, work.arrays[name].address, opened)
             queue = self._queue(place, opened, False, None)
@@ -422,40 +275,36 @@ class DeviceSession:
 
     # --- Parts of arrays, and longer rows ----------------------------------------------------
 
-    def _longer(self, initial: Edge, arrays: Mapping[str, DeviceArray], stream: int) -> list[_Work]:
+    def _longer(self, arrays: Mapping[str, DeviceArray], initial: Edge, stream: int) -> _Round:
         """Return the launches for rows with one element more than those of the scan: a zero."""
         whole, memory = arrays[self._last], self.plan.memory[self._last]
         *lead, length = whole.shape
         rows, item, pitch = math.prod(lead), whole.itemsize, length * whole.itemsize
         zero, rest = (0, item) if initial == "first" else (pitch - item, 0)
         start = whole.address + rest
+        cleared = (whole.address + zero, rows, item, pitch)
         # The plan writes where the others belong if they are one row that begins where wide
         # accesses may; element by element, writing takes longer than a copy.
         if whole.size == memory.size + 1 and start % TILE_BYTES == 0:
             scan = replace(whole, address=start, shape=(memory.size,))
-        else:
-            like, size = arrays[self._first], (memory.size,)
-            scan = new_array(self.runtime, like, "the scan", size, memory.dtype, stream)
-
-        def finish(driver: Driver, handle: int) -> None:
-            if scan.address != start:
-                driver.copy_rows(scan.address, start, rows, pitch - item, pitch, handle)
-            driver.clear_rows(whole.address + zero, rows, item, pitch, handle)
-
-        return [_Work({**arrays, self._last: scan}, after=[finish])]
+            return _Round({**arrays, self._last: scan}, cleared=cleared)
+        like, size = arrays[self._first], (memory.size,)
+        scan = new_array(self.runtime, like, "the scan", size, memory.dtype, stream)
+        copy = (scan.address, start, rows, pitch - item, pitch)
+        return _Round({**arrays, self._last: scan}, after=[copy], cleared=cleared)
 
     def _stacked(
-        self, starts: Sequence[Mapping[str, int]], arrays: Mapping[str, DeviceArray], stream: int
-    ) -> list[_Work]:
+        self, arrays: Mapping[str, DeviceArray], starts: Sequence[Mapping[str, int]], stream: int
+    ) -> list[_Round]:
         """Return a round of launches for each part of the arrays.
 
         A part that begins where no tile may is replaced by a room of its own, from or to which it
         is copied. The rounds share rooms: they are queued one after the other.
         """
         rooms: dict[str, DeviceArray] = {}
-        works = []
+        rounds = []
         for start in starts:
-            work = _Work({})
+            one = _Round({})
             for name, array in arrays.items():
                 part = found = self.prepared.part(array, name, start)
                 if not self.prepared.takes_tiles_of(part, name):
@@ -464,15 +313,15 @@ class DeviceSession:
                         rooms[name] = new_array(
                             self.runtime, array, array.name, part.shape, dtype, stream
                         )
-                    found = rooms[name]
+                    found, nbytes = rooms[name], part.nbytes
                     if name == self._last:
-                        work.after.append(partial(_copy, found, part))
+                        one.after.append((found.address, part.address, 1, nbytes, nbytes))
                     else:
-                        work.before.append(partial(_copy, part, found))
+                        one.before.append((part.address, found.address, 1, nbytes, nbytes))
                 self.prepared.require_fit(found, name)
-                work.arrays[name] = found
-            works.append(work)
-        return works
+                one.arrays[name] = found
+            rounds.append(one)
+        return rounds
 
     # --- Launching ---------------------------------------------------------------------------
 
@@ -480,7 +329,7 @@ class DeviceSession:
     def _active(self, place: Place, stream: Any, handle: int | None) -> Iterator[int]:
         """Give the handle, or that of the library's stream, in the context of the place."""
         runtime = self.runtime
-        self._now = None
+        self.now = None
         with runtime.explained(self.plan.title, self._configured), runtime.active(place):
             if handle is None:
                 handle = runtime.default_stream(place)
@@ -492,7 +341,7 @@ class DeviceSession:
         """Return the launches on a stream, in the active context."""
         driver = Driver.open()
         key = (driver.context_id(driver.current_context()), stream, aliased)
-        known = self._queues.get(key)
+        known = self.queues.get(key)
         if known is not None:
             return known
         launched = [step for step in self.prepared.steps if step.blocks]
@@ -505,11 +354,11 @@ class DeviceSession:
         # While these are compiled, launches elsewhere go on.
         loaded = self.runtime.loaded(kernels, place)
         with self._lock:
-            here = [one for one in self._queues if one[0] == key[0] and one != key]
+            here = [one for one in self.queues if one[0] == key[0] and one != key]
             while len(here) >= _MOST_STREAMS:
-                del self._queues[here.pop(0)]
-            made = self._queues.get(key) or self._new_queue(launched, loaded, stream, like)
-            self._queues[key] = made
+                del self.queues[here.pop(0)]
+            made = self.queues.get(key) or self._new_queue(launched, loaded, stream, like)
+            self.queues[key] = made
         return made
 
     def _new_queue(
@@ -559,25 +408,27 @@ class DeviceSession:
         return _Queue(stream, words, ready, owner, status, status_bytes)
 
     def _launch_rounds(
-        self, queue: _Queue, works: Sequence[_Work], *, poison: bool = False
+        self, queue: _Queue, rounds: Sequence[_Round], *, poison: bool = False
     ) -> None:
         """Queue rounds of launches, in the active context."""
-        plan, driver, handle = self.plan, Driver.open(), queue.stream
+        plan, driver, stream = self.plan, Driver.open(), queue.stream
         # Elements that no block writes hold the values that they have on the simulator.
         poison = poison or len(queue.calls) < len(self.prepared.steps)
-        for work in works:
-            for do in work.before:
-                do(driver, handle)
+        for one in rounds:
+            for copy in one.before:
+                driver.copy_rows(*copy, stream)
             for name in plan.outputs if poison else ():
                 memory = plan.memory[name]
-                address = work.arrays[name].address
-                driver.poison(address, memory.size, format_of(memory.dtype), handle)
+                address = one.arrays[name].address
+                driver.poison(address, memory.size, format_of(memory.dtype), stream)
             names = (*plan.inputs, *plan.outputs)
-            self._launch(queue, [work.arrays[name].address for name in names])
-            for do in work.after:
-                do(driver, handle)
+            self.launch(queue, [one.arrays[name].address for name in names])
+            for copy in one.after:
+                driver.copy_rows(*copy, stream)
+            if one.cleared is not None:
+                driver.clear_rows(*one.cleared, stream)
 
-    def _launch(self, queue: _Queue, addresses: Sequence[int]) -> None:
+    def launch(self, queue: _Queue, addresses: Sequence[int]) -> None:
         """Launch on arrays at these addresses, of the plan's inputs, then of its outputs.
 
         In the active context. The lock keeps the launches of a round together: those of another
@@ -588,18 +439,92 @@ class DeviceSession:
                 queue.words[place] = address
             if queue.status_bytes:
                 Driver.open().clear(queue.status, queue.status_bytes, queue.stream)
-            for self._now, launch in queue.calls:
+            for self.now, launch in queue.calls:
                 launch()
+
+    def explain(self, error: Exception) -> None:
+        """Raise a LaunchError if an error is a failure of the library or of the driver."""
+        self.runtime.explain(error, self.plan.title, self._configured)
 
     def _configured(self) -> str:
         """Return the configuration of the launch that failed."""
-        if self._now is not None:
-            return self._now.configuration
-        sizes = [*self._input_bytes, *(memory.nbytes for memory in self.plan.temporaries)]
-        total = (
-            sum(sizes) + self._output_bytes + sum(step.status_bytes for step in self.prepared.steps)
-        )
+        if self.now is not None:
+            return self.now.configuration
+        total = sum(memory.nbytes for memory in self.plan.arrays)
+        total += sum(step.status_bytes for step in self.prepared.steps)
         return f"Nothing was launched. Its arrays have {total} bytes in all."
+
+
+class PreparedLaunch:
+    """A session's launches for arrays like those of a call that was right: a `Lane` of tcusim's.
+
+    The arrays are of one library and one GPU. Each call writes addresses into arguments that are
+    ready; it looks at addresses, gaps, overlaps, the stream and the context.
+    """
+
+    def __init__(
+        self, session: DeviceSession, library: QuickLibrary, device: int, shape: tuple[int, ...]
+    ) -> None:
+        self.session, self.library, self.device, self.shape = session, library, device, shape
+        driver = Driver.open()
+        self.context = driver.primary_context(device)
+        self.context_id = driver.context_id(self.context)
+        self.address_of, self.has_no_gaps = library.address, library.has_no_gaps
+        self.stream_now = library.stream_reader(device)
+        # Makes a result, from the first call on that needs one.
+        self.new: Callable[[], Any] | None = None
+        plan = session.plan
+        self.nbytes = [plan.memory[name].nbytes for name in (*plan.inputs, *plan.outputs)]
+
+    def __call__(self, *arrays: Any, out: Any = None, stream: Any = None) -> Any:
+        """Launch on such arrays; see `tcusim.backends.Lane`."""
+        addresses = []
+        for array in arrays if out is None else (*arrays, out):
+            address = self.address_of(array)
+            if address % TILE_BYTES or not self.has_no_gaps(array):
+                return None
+            addresses.append(address)
+        aliased = out is not None and addresses[0] == addresses[-1]
+        if out is not None and self._overlaps(addresses, int(aliased)):
+            return None
+        handle, session, driver = self.stream_now(), self.session, Driver.open()
+        session.now = None
+        queue = session.queues.get((self.context_id, handle, aliased))
+        if queue is None or (stream is not None and handle_of(stream) != handle):
+            return None
+        try:
+            if out is None and self.library.may_switch:
+                out = self._result(addresses, arrays[0])
+            if driver.current_context() == self.context:
+                if out is None:
+                    out = self._result(addresses, arrays[0])
+                session.launch(queue, addresses)
+            else:
+                with driver.in_primary_context(self.device), self.library.on(self.device):
+                    if out is None:
+                        out = self._result(addresses, arrays[0])
+                    session.launch(queue, addresses)
+        except Exception as error:
+            session.explain(error)
+            raise
+        return out
+
+    def _overlaps(self, addresses: Sequence[int], first: int) -> bool:
+        """Return whether the output, the last of these, overlaps an input from `first` on."""
+        start, nbytes = addresses[-1], self.nbytes
+        return any(
+            start < addresses[number] + nbytes[number] and addresses[number] < start + nbytes[-1]
+            for number in range(first, len(addresses) - 1)
+        )
+
+    def _result(self, addresses: list[int], like: Any) -> Any:
+        """Return a new array for the result, and add its address to those of the inputs."""
+        if self.new is None:
+            dtype = format_of(self.session.plan.memory[self.session.plan.outputs[0]].dtype)
+            self.new = self.library.maker(like, self.shape, dtype.array_name)
+        made = self.new()
+        addresses.append(self.address_of(made))
+        return made
 
 
 # --- Steps of every way to launch -------------------------------------------------------------
@@ -667,12 +592,6 @@ def ordered(others: set[int], stream: int) -> Iterator[None]:
     yield
     for other in others:
         driver.order(stream, other)
-
-
-def _copy(source: DeviceArray, target: DeviceArray, driver: Driver, stream: int) -> None:
-    """Queue a copy between arrays of one size."""
-    nbytes = target.nbytes
-    driver.copy_rows(source.address, target.address, 1, nbytes, nbytes, stream)
 
 
 def _rounded_up(nbytes: int) -> int:

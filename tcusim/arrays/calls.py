@@ -11,7 +11,7 @@ import threading
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -55,7 +55,7 @@ from tcusim.arrays.problem import (
 )
 from tcusim.arrays.report import Report
 from tcusim.arrays.spec import Call, Layout, ProductLayout, Spec, arch_of_run
-from tcusim.backends import DeviceArrayFacts, DeviceBackend, Lane, QuickSession, Session
+from tcusim.backends import DeviceArrayFacts, DeviceBackend, Lane, Session, lane_of_session
 from tcusim.errors import InputError, Unsupported
 
 __all__ = ["Prepared", "forget", "lane_of", "noticed", "run"]
@@ -90,6 +90,15 @@ class Prepared:
     starts: Sequence[Mapping[str, int]] | None = None
     before: tuple[Stage, ...] = ()
     session: Session | None = None
+    # Prepared launches, by the signatures of the call's other arrays: offsets, initial values, out.
+    lanes: dict[Hashable, Lane] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def takes_lanes(self) -> bool:
+        """Whether each call is one launch of the plan on the arrays as they are."""
+        edge = self.layout is not None and self.layout.initial is not None
+        as_they_are = all(arrangement is None for _, arrangement in self.arranged)
+        return as_they_are and self.starts is None and not edge
 
 
 class Cache:
@@ -125,6 +134,8 @@ class Cache:
 _PREPARED: Final = Cache(256)
 # Calls by offsets: there is one for each number of segments, and for each length of the longest.
 _BY_OFFSETS: Final = Cache(256)
+# Prepared launches of a prepared call: for offsets, initial values and out of other libraries.
+_MOST_LANES: Final = 8
 _NOTICED: Final[ContextVar[list[Prepared] | None]] = ContextVar("tcusim.noticed", default=None)
 
 
@@ -212,17 +223,11 @@ def _run_foreign(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -
     return put_into(out, np.asarray(run(request, taken, call._replace(out=None))))
 
 
-def lane_of(prepared: Prepared, array: Any) -> Lane | None:
-    """Return the shortest way for a call of one array that has been run, if there is one."""
-    session, layout = prepared.session, prepared.layout
-    if not isinstance(session, QuickSession) or prepared.arranged != (("in", None),):
+def lane_of(prepared: Prepared) -> Lane | None:
+    """Return the prepared launch for a call of one array that has been run, if there is one."""
+    if prepared.layout is None or prepared.layout.back is not None:
         return None
-    assert layout is not None
-    if prepared.spec.carry or prepared.offsets or layout.by_offsets is not None:
-        return None
-    if layout.initial is not None or layout.back is not None or prepared.flat is not None:
-        return None
-    return session.lane((array,), prepared.shape)
+    return prepared.lanes.get(())
 
 
 # --- Running a prepared call ----------------------------------------------------------------------
@@ -297,18 +302,12 @@ def _on_device(
         name: array if arrangement is None else home.arranged(array, *arrangement)
         for (name, arrangement), array in zip(prepared.arranged, arrays, strict=False)
     }
+    beside = {}
     if offsets is not None:
-        inputs["offsets"] = offsets.array
+        beside["offsets"] = offsets.array
     if carry is not None:
-        inputs["carry"] = carry
-    result = session.run(
-        inputs,
-        out=out if out is None or prepared.flat is None else out.reshape(prepared.shape),
-        shape=prepared.shape,
-        stream=call.stream,
-        initial=None if layout is None else layout.initial,
-        starts=prepared.starts,
-    )
+        beside["carry"] = carry
+    result = _launched(prepared, session, inputs | beside, [*beside.values()], call)
     if call.report is not None:
         _require_report(call.report)
         for _ in prepared.starts or (None,):
@@ -316,6 +315,40 @@ def _on_device(
     if prepared.flat is not None:
         result = out if out is not None else result.reshape(prepared.flat)
     return result if back is None else home.restored(result, back)
+
+
+def _launched(
+    prepared: Prepared, session: Session, inputs: dict[str, Any], beside: list[Any], call: Call
+) -> Any:
+    """Launch on arrays by the plan's names: by a prepared launch, or by the session.
+
+    beside: those that are no arrays of the call, so that their signatures may differ.
+    """
+    if call.out is not None:
+        beside.append(call.out)
+    key = tuple(map(signature, beside)) if beside else ()
+    lane, out = prepared.lanes.get(key), call.out
+    if lane is not None:
+        result = lane(*inputs.values(), out=out, stream=call.stream)
+        if result is not None:
+            return result
+    if out is not None and prepared.flat is not None:
+        out = out.reshape(prepared.shape)
+    result = session.run(
+        inputs,
+        out=out,
+        shape=prepared.shape,
+        stream=call.stream,
+        initial=None if prepared.layout is None else prepared.layout.initial,
+        starts=prepared.starts,
+    )
+    if lane is None and None not in key and prepared.takes_lanes:
+        lane = lane_of_session(session, inputs, out, prepared.shape)
+        if len(prepared.lanes) >= _MOST_LANES:
+            prepared.lanes.clear()
+        if lane is not None:
+            prepared.lanes[key] = lane
+    return result
 
 
 def _zeros(prepared: Prepared, home: DeviceBackend, arrays: tuple[Any, ...], out: Any) -> Any:

@@ -167,27 +167,33 @@ def _cupy_signature(a: Any) -> Hashable:
     return (type(a), data.device_id, a.shape, a.dtype, a.strides, data.ptr % _ALIGNMENT)
 
 
-def _pycuda_signature(a: Any) -> Hashable | None:
-    # Such an array does not say on which GPU it is.
-    if sys.modules["pycuda.driver"].Device.count() > 1:
-        return None
-    return (type(a), a.shape, a.dtype, a.strides, int(a.ptr) % _ALIGNMENT)
-
-
 def _xla_signature(a: Any) -> Hashable:
     # Each GPU has streams of its own.
     return (type(a), a.stream, a.shape, a.dtype, a.ptr % _ALIGNMENT)
+
+
+def _interface_signature(a: Any) -> Hashable:
+    interface = a.__cuda_array_interface__
+    address, read_only = interface["data"]
+    # The interface does not say on which GPU the memory is: the driver that computes there does.
+    driver = sys.modules["tcusim_cuda.driver"].Driver.open()
+    device, _ = driver.home_of(address, "an array")
+    shape, strides, mask = (interface.get(name) for name in ("shape", "strides", "mask"))
+    layout = (shape, interface["typestr"], strides, address % _ALIGNMENT)
+    return (type(a), device, *layout, mask, read_only)
 
 
 def _reader_for(kind: type) -> _Reader | None:
     if hasattr(kind, "data_ptr"):
         # A fake tensor warns where it is asked for its address.
         return None if _is_fake(kind) else _torch_signature
-    if not hasattr(kind, "__cuda_array_interface__"):
+    # JAX's arrays are read through DLPack: their interface does not wait for their values.
+    if not hasattr(kind, "__cuda_array_interface__") or kind.__module__.startswith("jax"):
         return None
-    if hasattr(kind, "ptr"):
-        return _xla_signature if hasattr(kind, "stream") else _pycuda_signature
-    return _cupy_signature if hasattr(kind, "strides") else None
+    if hasattr(kind, "ptr") and hasattr(kind, "stream"):
+        return _xla_signature
+    is_cupy = hasattr(kind, "strides") and not hasattr(kind, "ptr")
+    return _cupy_signature if is_cupy else _interface_signature
 
 
 _READERS: dict[type, _Reader | None] = {np.ndarray: _numpy_signature}

@@ -145,8 +145,12 @@ def _unknown(name: object) -> UnknownName:
 
 def arches() -> tuple[Arch, ...]:
     """Return every architecture: the registered ones and, of registered units, their own."""
-    own = (unit.arch for unit in UNITS.all())
-    return tuple(dict.fromkeys((*_ARCHES.all(), *own)))
+    found = [*_ARCHES.all()]
+    for unit in UNITS.all():
+        # Compared, not hashed: the hash of an architecture is that of all its rules.
+        if unit.arch not in found:
+            found.append(unit.arch)
+    return tuple(found)
 
 
 def registered_units() -> tuple[Unit, ...]:

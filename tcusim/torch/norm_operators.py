@@ -10,7 +10,7 @@ import torch
 
 from tcusim.algorithms.norm import most_columns, rms_norm
 from tcusim.arrays.libraries import as_numpy, chosen_backend, like_array
-from tcusim.backends import DeviceBackend, QuickSession, Session, get_backend, run
+from tcusim.backends import DeviceBackend, Session, get_backend, lane_of_session, run
 from tcusim.errors import TcusimError
 from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
 from tcusim.machine.registry import rule_for
@@ -100,11 +100,20 @@ def _session_of(program: Program, arrays: dict[str, Any]) -> Session:
     return _session(program, sizes, chosen_backend(arrays["in"], None).name)
 
 
-def _run(program: Program, arrays: dict[str, Any], shape: tuple[int, ...]) -> Any:
-    """Return the output of a program, in some shape, where its inputs are."""
+def _run(
+    program: Program, arrays: dict[str, Any], shape: tuple[int, ...], key: Hashable | None = None
+) -> Any:
+    """Return the output of a program, in some shape, where its inputs are.
+
+    key: of the prepared launch, which is then kept in `tcusim.torch.repeated`.
+    """
     input = arrays["in"]
     if input.is_cuda:
-        return _session_of(program, arrays).run(arrays, shape=shape)
+        session = _session_of(program, arrays)
+        result = session.run(arrays, shape=shape)
+        if key is not None:
+            keep(key, lane_of_session(session, arrays, None, shape))
+        return result
     values = {name: as_numpy(name, array).reshape(-1) for name, array in arrays.items()}
     out = run(program, values, arch=arch_for(input))["out"]
     return like_array(input, out.reshape(shape))
@@ -143,12 +152,7 @@ def rms_norm_at_once(
         arrays["weight"] = plain(weight, "weight").contiguous()
         kind = _type_of(weight)
     program = _program(columns, _type_of(input), eps=_rounded(eps), weight=kind)
-    result = _run(program, arrays, input.shape)
-    if key is not None:
-        session = _session_of(program, arrays)
-        if isinstance(session, QuickSession):
-            keep(key, session.lane(tuple(arrays.values()), input.shape))
-    return result
+    return _run(program, arrays, input.shape, key)
 
 
 def asked_of(input: Any, weight: Any, shape: Any, eps: float | None) -> Hashable:
@@ -175,8 +179,15 @@ def rms_scales_kernel(input: Any, eps: float) -> Any:
         return input.new_empty(rows, dtype=torch.float32)
     if not _has_program(input):
         return 1 / _roots(input, columns, eps).reshape(rows)
+    taken, key = plain(input).contiguous(), None
+    if input.is_cuda:
+        key = rms_scales_kernel, eps, input.shape, input.dtype, input.get_device()
+        lane = found(key)
+        result = None if lane is None else lane(taken)
+        if result is not None:
+            return result
     program = _program(columns, _type_of(input), eps=_rounded(eps), scales=True)
-    return _run(program, {"in": plain(input).contiguous()}, tuple(rows))
+    return _run(program, {"in": taken}, tuple(rows), key)
 
 
 # --- Shapes, derivatives, vmap --------------------------------------------------------------------

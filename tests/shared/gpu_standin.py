@@ -216,6 +216,7 @@ class StandIn(Launcher):
     remedy = "It is here."
     fails: Exception | None = None
     launches = 0
+    # Calls that were checked, and made or found their launches: prepared launches ask for nothing.
     long_ways = 0
 
     def __init__(self, driver: StandInDriver) -> None:
@@ -229,6 +230,7 @@ class StandIn(Launcher):
 
     @contextlib.contextmanager
     def active(self, place: Place) -> Iterator[None]:
+        self.long_ways += 1
         yield
 
     def default_stream(self, place: Place) -> int:
@@ -365,6 +367,14 @@ class Cupy:
             self.data = SimpleNamespace(ptr=values.ctypes.data, device_id=0)
             self.shape, self.dtype, self.flags = values.shape, values.dtype, values.flags
 
+        @property
+        def strides(self) -> tuple[int, ...]:
+            return self.values.strides
+
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            return OnGpu(self.values, data=(self.data.ptr, False)).interface
+
         def astype(self, dtype: Any, copy: bool = True) -> Cupy.ndarray:
             return Cupy.ndarray(self.values.astype(dtype, copy=copy))
 
@@ -374,7 +384,7 @@ class Cupy:
         def copy(self) -> Cupy.ndarray:
             return Cupy.ndarray(aligned(self.values))
 
-    stream = SimpleNamespace(ptr=0)
+    stream = SimpleNamespace(ptr=3)
     cuda = SimpleNamespace(
         get_current_stream=lambda device: Cupy.stream,
         Device=lambda device: contextlib.nullcontext(),

@@ -24,7 +24,6 @@ from launch_plans import forget_plans
 from tcusim.errors import InputError
 from tcusim_cuda import CUDA, runtime
 from tcusim_cuda.driver import Driver
-from tcusim_cuda.session import DeviceSession
 from two_gpus import Array, CupyArray, Gpus, Tensor, cupy_of, faulty, torch_of
 
 ASK = cuda.cuPointerGetAttribute
@@ -50,6 +49,20 @@ def gpus(standing_in: Gpus, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
     for clear in (forget_plans, gc.collect):
         clear()
     assert standing_in.complaints == ""
+
+
+@pytest.fixture
+def long_ways(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which each call adds its GPU, but for prepared launches."""
+    seen: list[int] = []
+    active = type(CUDA).active
+
+    def noted(runtime: Any, place: runtime.Place) -> Any:
+        seen.append(place.device)
+        return active(runtime, place)
+
+    monkeypatch.setattr(type(CUDA), "active", noted)
+    return seen
 
 
 def address_of(array: Any) -> int:
@@ -131,39 +144,39 @@ def test_what_torch_says_is_believed(gpus: Gpus, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("current", [0, 1])
 @pytest.mark.parametrize("library", ["torch", "cupy"])
 def test_a_tensor_of_another_gpu_takes_the_short_way(
-    gpus: Gpus, monkeypatch: pytest.MonkeyPatch, library: str, current: int
+    gpus: Gpus,
+    monkeypatch: pytest.MonkeyPatch,
+    long_ways: list[int],
+    library: str,
+    current: int,
 ) -> None:
     modules = {"torch": torch_of((0, 0)), "cupy": cupy_of(gpus)}
     monkeypatch.setitem(sys.modules, library, modules[library])
     kind: Any = {"torch": Tensor, "cupy": CupyArray}[library]
     plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", options={"backend": "cuda"})
-    session: Any = plan.session_on(CUDA)
-    launched, long_ways = session._launched, [0]
-
-    def long_way(*given: Any) -> Any:
-        long_ways[0] += 1
-        return launched(*given)
-
-    monkeypatch.setattr(session, "_launched", long_way)
     expected = tcusim.cumsum(X)
     with gpus.current(current):
         for device in (0, 1):
             x = kind(gpus, device, X)
-            long_ways[0] = 0
+            long_ways.clear()
             for _ in range(3):
-                same(session.run({"in": x}, shape=X.shape), expected, device)
-            lane = session.lane((x,), X.shape)
-            same(lane(x), expected, device)
+                same(plan(x), expected, device)
             out = kind(gpus, device, X)
-            assert session.run({"in": x}, out=out, shape=X.shape) is out
-            assert session.run({"in": x}, out=out, shape=X.shape) is out
+            assert plan(x, out=out) is out
             same(out, expected, device)
-            assert long_ways == [2]
+            for _ in range(2):
+                out = kind(gpus, device, X)
+                assert plan(out, out=out) is out
+                same(out, expected, device)
+            # A first call, one with out=, and one in place.
+            assert long_ways == [device] * 3
     assert gpus.launches[0] == gpus.launches[1]
 
 
 def test_a_plan_is_for_the_gpu_of_its_array(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
     for given, able in (("75,90", 1), ("90,75", 0)):
+        # A GPU that changes into another is none: calls prepared for one are kept.
+        forget_plans()
         monkeypatch.setenv("TWO_GPUS_SM", given)
         a, b = Array(gpus, able, A), Array(gpus, able, B.T)
         # Turing has no bf16, of which a product of float32 is made.
@@ -261,7 +274,7 @@ def test_streams_are_counted_for_each_gpu(gpus: Gpus) -> None:
         for device, stream in streams:
             x = Array(gpus, device, X)
             session.run({"in": x}, out=x, shape=X.shape, stream=stream)
-    assert len(session._queues) == 16
+    assert len(session.queues) == 16
 
 
 def test_threads_on_both_gpus(gpus: Gpus) -> None:
@@ -301,11 +314,11 @@ def test_a_forked_process_is_told(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -
     x = Tensor(gpus, 1, X)
     plan = tcusim.plan("cumsum", length=LENGTH, dtype="float16", options={"backend": "cuda"})
     session: Any = plan.session_on(CUDA)
-    session.run({"in": x}, shape=X.shape)
-    lane, memory = session.lane((x,), X.shape), CUDA.memory(None, 100, 0)
+    plan(x)
+    memory = CUDA.memory(None, 100, 0)
     calls: list[Any] = [
         lambda: tcusim.sum(x),
-        lambda: lane(x),
+        lambda: plan(x),
         lambda: session.run({"in": x}, shape=X.shape),
         lambda: plan(X),
     ]
@@ -332,7 +345,7 @@ def test_a_forked_process_is_told(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -
         text = told.read()
     assert "does not survive that. Start processes with 'spawn'" in text
     assert "\n" not in text
-    same(lane(x), tcusim.cumsum(X), 1)
+    same(plan(x), tcusim.cumsum(X), 1)
 
 
 class _Managed(ctypes.Structure):
@@ -495,18 +508,11 @@ def test_a_gpu_launches_while_another_waits_for_its_compiler(
 
 @pytest.mark.parametrize("library", ["torch", "cupy"])
 def test_calls_with_initial_values_take_the_short_way(
-    gpus: Gpus, monkeypatch: pytest.MonkeyPatch, library: str
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch, long_ways: list[int], library: str
 ) -> None:
     modules = {"torch": torch_of((0, 0)), "cupy": cupy_of(gpus)}
     monkeypatch.setitem(sys.modules, library, modules[library])
     kind: Any = {"torch": Tensor, "cupy": CupyArray}[library]
-    launched, long_ways = DeviceSession._launched, [0]
-
-    def long_way(*given: Any) -> Any:
-        long_ways[0] += 1
-        return launched(*given)
-
-    monkeypatch.setattr(DeviceSession, "_launched", long_way)
     half = X[:2996].reshape(2, 1498)
     options: dict[str, Any] = {"axis": 1, "dtype": "float32", "backend": "cuda"}
     for device in (0, 1):
@@ -522,8 +528,8 @@ def test_calls_with_initial_values_take_the_short_way(
                 tcusim.cumsum(half, axis=1, dtype="float32", initial=n),
                 device,
             )
-    # The first call on each GPU: others are like it.
-    assert long_ways == [2]
+    # The first call with values of the computer and of the GPU, and each copy to the GPU.
+    assert [long_ways.count(device) for device in (0, 1)] == 2 * [2 + 4 * 3]
     here, there = kind(gpus, 0, half), kind(gpus, 1, np.zeros(2, np.float32))
     with pytest.raises(InputError, match=r"GPU 0.*GPU 1"):
         tcusim.cumsum(here, initial=there, **asked(**options))

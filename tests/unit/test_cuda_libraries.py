@@ -91,7 +91,7 @@ def test_results_beside_a_tensor_keep_no_memory(
     torch: Torch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Torch.Tensor, "sizes", [])
-    library = quick_library(Torch.Tensor)
+    library = quick_library(Torch.Tensor(X))
     assert library is not None
     torch.float32 = np.float32  # type: ignore[attr-defined]
     x = Torch.Tensor(aligned(X))
@@ -103,9 +103,8 @@ def test_results_beside_a_tensor_keep_no_memory(
     monkeypatch.setattr(libraries, "_MOST_OF_PATTERN", 5)
     assert library.maker(x, (3, 2), "float32")().shape == (3, 2)
     assert Torch.Tensor.sizes == [0, 0]
-    address_of, has_no_gaps = library.readers()
-    assert (address_of(x), has_no_gaps(x)) == (x.data_ptr(), True)
-    assert not has_no_gaps(Torch.Tensor(X[::2]))
+    assert (library.address(x), library.has_no_gaps(x)) == (x.data_ptr(), True)
+    assert not library.has_no_gaps(Torch.Tensor(X[::2]))
 
 
 def test_a_tensor_whose_gradient_would_be_lost(torch: Torch) -> None:
@@ -168,7 +167,7 @@ def test_arrays_of_xla_are_what_its_handler_is_given(
     assert isinstance(library, QuickLibrary)
     assert library.empty(found, (3,), "f16") is None
     with pytest.raises(AssertionError, match="a handler of XLA writes to arrays that it is given"):
-        library.new(XlaArray(), (3,), "float16")
+        library.maker(XlaArray(), (3,), "float16")
     assert gpu.launches == 0
 
 

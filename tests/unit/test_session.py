@@ -6,7 +6,7 @@ import gc
 import re
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,9 +27,10 @@ from gpu_standin import (
     prepared,
     session_of,
 )
+from launch_plans import forget_plans
 from tcusim.errors import InputError
+from tcusim.plugins import restored
 from tcusim.simulate.backend import NUMPY
-from tcusim_cuda import session as launch_session
 from tcusim_cuda.emit import emit
 from tcusim_cuda.runtime import LaunchError
 
@@ -194,26 +195,26 @@ def test_status_words_are_cleared_when_their_memory_is_taken(gpu: StandIn) -> No
 
 
 def test_status_words_of_a_graph_are_cleared_by_each_round(quick: StandIn) -> None:
-    session = prepared(quick, result="float32", algorithm="scan_single_pass")
-    driver, given = quick.driver, {"in": Cupy.ndarray(aligned(LONG))}
+    scan = quick_plan(result="float32", algorithm="scan_single_pass")
+    driver, x = quick.driver, there(LONG)
     driver.capturing.add(3)
-    session.run(given, shape=LONG.shape)
+    scan(x)
     driver.capturing.clear()
     taken, clear, launch = driver.notes
     assert taken == clear == "clear 256 bytes on 3"
     assert launch.startswith("launch")
     # What was captured has not been done: calls on the stream find what was in the memory before.
     driver.notes.clear()
-    session.run(given, shape=LONG.shape)
-    session.run(given, shape=LONG.shape, stream=3)
+    scan(x)
+    scan(x, stream=3)
     assert driver.notes == 2 * [clear, launch]
-    # Two of the calls took the short way.
+    # Two of the calls were prepared launches.
     assert quick.long_ways == 1
     # A graph of a stream that has had a call before holds launches alone.
     driver.notes.clear()
-    session.run(given, shape=LONG.shape, stream=4)
+    scan(x, stream=4)
     driver.capturing.add(4)
-    session.run(given, shape=LONG.shape, stream=4)
+    scan(x, stream=4)
     clears = [note for note in driver.notes if note.startswith("clear")]
     assert clears == ["clear 256 bytes on 4"]
 
@@ -308,104 +309,109 @@ def test_one_row_is_scanned_where_it_belongs(
     assert gpu.made == copied
 
 
+# --- Prepared launches --------------------------------------------------------------------------
+
+
+FEW = LONG[:2048]
+
+
 @pytest.fixture
-def quick(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+def quick(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     """Let the stand-in launch in the primary context, for arrays of a stand-in for CuPy."""
     monkeypatch.setitem(sys.modules, "cupy", Cupy)
-    monkeypatch.setattr(Cupy, "stream", SimpleNamespace(ptr=3))
     monkeypatch.setattr(StandIn, "in_primary_context", True)
-    monkeypatch.setattr(launch_session, "place_of", counted(gpu, launch_session.place_of))
-    return gpu
+    forget_plans()
+    with restored():
+        tcusim.register_backend(gpu)
+        yield gpu
+    forget_plans()
 
 
-def counted(gpu: StandIn, place_of: Any) -> Any:
-    """Return a function that counts in `gpu.long_ways`."""
-
-    def count(arrays: Any) -> Any:
-        gpu.long_ways += 1
-        return place_of(arrays)
-
-    gpu.long_ways = 0
-    return count
+def there(values: Any) -> Any:
+    return Cupy.ndarray(aligned(values))
 
 
-def test_a_call_like_an_earlier_one_takes_the_short_way(quick: StandIn) -> None:
-    session = quick.prepare(in_chunks(result="f32"), "hopper")
+def quick_plan(x: Any = LONG, **options: Any) -> Any:
+    """Return a plan of a scan of an array like one on the computer."""
+    return tcusim.plan("cumsum", length=x.size, **asked(backend="stand-in", **options))
+
+
+def few(**options: Any) -> Any:
+    """Return a plan for an array like FEW, of one launch."""
+    return quick_plan(FEW, algorithm="scan_tn", **options)
+
+
+def on(stream: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a stream be the library's current one."""
+    monkeypatch.setattr(Cupy, "stream", SimpleNamespace(ptr=stream))
+
+
+def test_a_call_like_an_earlier_one_only_launches(quick: StandIn) -> None:
+    scan = quick_plan(result="float32")
+    count = len(scan.launches)
     for number, x in enumerate((LONG, LONG[::-1], -LONG)):
-        given = {"in": Cupy.ndarray(aligned(x))}
-        expected = chunked(result="f32", x=x)
-        made = session.run(given, shape=LONG.shape)
-        assert made.values.tobytes() == expected.tobytes()
-        out = Cupy.ndarray(aligned(np.full(LONG.size, np.nan, np.float32)))
-        assert session.run(given, out=out, shape=LONG.shape, stream=3) is out
-        assert out.values.tobytes() == expected.tobytes()
-        assert (quick.long_ways, quick.launches) == (2, 6 * (number + 1))
+        expected = tcusim.cumsum(x, dtype="float32").tobytes()
+        assert scan(there(x)).values.tobytes() == expected
+        out = there(np.full(LONG.size, np.nan, np.float32))
+        assert scan(there(x), out=out, stream=3) is out
+        assert out.values.tobytes() == expected
+        assert (quick.long_ways, quick.launches) == (2, 2 * count * (number + 1))
     assert all("waits" not in note for note in quick.driver.notes)
 
 
-def test_nothing_is_cleared_on_the_short_way(quick: StandIn) -> None:
-    session = prepared(quick, result="float32", algorithm="scan_single_pass")
+def test_a_prepared_launch_clears_nothing(quick: StandIn) -> None:
+    scan = quick_plan(result="float32", algorithm="scan_single_pass")
     for _ in range(3):
-        session.run({"in": Cupy.ndarray(aligned(LONG))}, shape=LONG.shape)
+        scan(there(LONG))
     assert quick.long_ways == 1
     clear, *launches = quick.driver.notes
     assert clear.startswith("clear")
     assert launches == 3 * ["launch 7 x 32 on 3"]
 
 
-FEW = LONG[:2048]
-
-
-def few(gpu: StandIn, **options: Any) -> Any:
-    """Return a session for an array like FEW, of one launch."""
-    plan = tcusim.plan("cumsum", length=FEW.size, **asked(algorithm="scan_tn", **options))
-    return session_of(gpu, plan)
-
-
-def test_the_short_way_in_place(quick: StandIn) -> None:
-    session = few(quick)
-    expected = tcusim.cumsum(FEW, options={"algorithm": "scan_tn"})
-    apart = Cupy.ndarray(aligned(np.zeros_like(FEW)))
+def test_a_prepared_launch_in_place(quick: StandIn) -> None:
+    scan, apart = few(), there(np.zeros_like(FEW))
+    expected = tcusim.cumsum(FEW, options={"algorithm": "scan_tn"}).tobytes()
     for _ in range(2):
         quick.texts.clear()
-        x = Cupy.ndarray(aligned(FEW))
-        assert session.run({"in": x}, out=apart, shape=FEW.shape) is apart
-        assert session.run({"in": x}, out=x, shape=FEW.shape) is x
-        assert x.values.tobytes() == apart.values.tobytes() == expected.tobytes()
+        x = there(FEW)
+        assert scan(x, out=apart) is apart
+        assert scan(x, out=x) is x
+        assert x.values.tobytes() == apart.values.tobytes() == expected
     assert (quick.long_ways, quick.texts) == (2, [])
 
 
-def test_what_does_not_take_the_short_way(quick: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    session, shape = few(quick, result="float32"), FEW.shape
-    x, out = (Cupy.ndarray(aligned(v)) for v in (FEW, np.zeros(FEW.size, np.float32)))
+def test_calls_that_are_not_like_earlier_ones(
+    quick: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan, x, out = few(result="float32"), there(FEW), there(np.zeros(FEW.size, np.float32))
 
-    def long_ways(**options: Any) -> int:
+    def long_ways(x: Any = x, out: Any = out, **options: Any) -> int:
         before = quick.long_ways
-        options = {"inputs": {"in": x}, "out": out, "shape": shape} | options
-        session.run(**options)
-        return int(quick.long_ways - before)
+        scan(x, out=out, **options)
+        return quick.long_ways - before
 
     assert [long_ways() for _ in range(3)] == [1, 0, 0]
-    assert long_ways(stream=4) == 1
-    assert long_ways(inputs={"in": OnGpu(FEW)}) == 1
+    assert [long_ways(stream=4) for _ in range(2)] == [1, 1]
+    assert long_ways(OnGpu(FEW)) == 1
     assert long_ways(out=OnGpu(out.values)) == 1
-    assert long_ways(out=None) == 1
-    assert long_ways(out=Cupy.ndarray(aligned(np.zeros((1, *shape), "f4"))), shape=(1, *shape)) == 1
-    assert long_ways(inputs={"in": Cupy.ndarray(x.values.reshape(1, -1))}) == 1
-    monkeypatch.setattr(Cupy, "stream", SimpleNamespace(ptr=5))
+    assert [long_ways(out=None) for _ in range(2)] == [1, 0]
+    row = there(FEW[None])
+    assert [long_ways(row, there(out.values[None])) for _ in range(2)] == [1, 0]
+    on(5, monkeypatch)
     assert [long_ways(), long_ways()] == [1, 0]
     # A call that named a stream has prepared its launches.
-    monkeypatch.setattr(Cupy, "stream", SimpleNamespace(ptr=4))
-    assert long_ways() == 0
+    on(4, monkeypatch)
+    assert [long_ways(), long_ways(stream=4)] == [0, 0]
 
 
 def calls_of_ours(call: Callable[[], object]) -> int:
-    """Return the Python calls of functions of tcusim_cuda, comprehensions included."""
+    """Return the Python calls of tcusim's functions, comprehensions included."""
     counted = 0
 
     def count(frame: Any, event: str, given: object) -> None:
         nonlocal counted
-        counted += event == "call" and "tcusim_cuda" in frame.f_code.co_filename
+        counted += event == "call" and "tcusim" in frame.f_code.co_filename
 
     sys.setprofile(count)
     try:
@@ -415,102 +421,88 @@ def calls_of_ours(call: Callable[[], object]) -> int:
     return counted
 
 
-@pytest.mark.parametrize(
-    ("kind", "most", "most_into_out"), [(Cupy.ndarray, 18, 16), (OnGpu, 75, 80)]
-)
+@pytest.mark.parametrize(("kind", "most", "most_into_out"), [(there, 17, 25), (OnGpu, 108, 130)])
 def test_a_warm_call_takes_few_steps(
-    quick: StandIn, kind: Any, most: int, most_into_out: int
+    quick: StandIn, monkeypatch: pytest.MonkeyPatch, kind: Any, most: int, most_into_out: int
 ) -> None:
-    session, x, out = few(quick), kind(aligned(FEW)), kind(aligned(np.zeros_like(FEW)))
-
-    def into_out() -> None:
-        session.run({"in": x}, out=out, shape=FEW.shape)
-
-    def into_a_new_array() -> None:
-        session.run({"in": x}, shape=FEW.shape)
-
-    for call, allowed in ((into_a_new_array, most), (into_out, most_into_out)):
+    monkeypatch.setattr(StandIn, "launch", lambda *given: None)
+    scan, x, out = few(), kind(FEW), kind(np.zeros_like(FEW))
+    calls: list[tuple[Callable[[], object], int]] = [
+        (lambda: scan(x), most),
+        (lambda: scan(x, out=out), most_into_out),
+    ]
+    for call, allowed in calls:
+        call()
         call()
         assert calls_of_ours(call) <= allowed
 
 
 def test_a_session_that_nobody_keeps_goes_at_once(quick: StandIn) -> None:
-    session = prepared(quick, result="float32", algorithm="scan_single_pass")
+    scan = quick_plan(result="float32", algorithm="scan_single_pass")
     for _ in range(2):
-        session.run({"in": Cupy.ndarray(aligned(LONG))}, shape=LONG.shape)
-    gone = weakref.ref(session)
+        scan(there(LONG))
+    gone = weakref.ref(scan.session_on(quick))
     gc.disable()
     try:
-        del session
+        del scan
+        forget_plans()
         assert gone() is None
     finally:
         gc.enable()
 
 
 def test_another_current_context_is_no_reason_for_the_long_way(quick: StandIn) -> None:
-    session = few(quick)
-    x = Cupy.ndarray(aligned(FEW))
-    expected = session.run({"in": x}, shape=FEW.shape).values.tobytes()
+    scan, x = few(), there(FEW)
+    expected = scan(x).values.tobytes()
     quick.driver.context = 8
-    assert session.run({"in": x}, shape=FEW.shape).values.tobytes() == expected
-    lane = session.lane((x,), FEW.shape)
-    assert lane(x).values.tobytes() == expected
-    assert (quick.launches, quick.long_ways, quick.driver.context) == (3, 1, 8)
+    assert scan(x).values.tobytes() == expected
+    assert (quick.launches, quick.long_ways, quick.driver.context) == (2, 1, 8)
 
 
 def test_what_is_refused_after_a_right_call(quick: StandIn) -> None:
-    session, shape = few(quick, result="float32"), FEW.shape
-    x, out = (Cupy.ndarray(aligned(v)) for v in (FEW, np.zeros(FEW.size, np.float32)))
-    session.run({"in": x}, out=out, shape=shape)
+    scan, x = few(result="float32"), there(FEW)
+    out = there(np.zeros(FEW.size, np.float32))
+    scan(x, out=out)
     both = aligned(np.zeros(2 * FEW.size, np.float32))
     half = both.view(np.float16)
     for given, to, said in (
         (half[: FEW.size], both[8 : 8 + FEW.size], "out overlaps a in memory"),
-        (half[: 2 * FEW.size : 2], out.values, "a has gaps"),
         (x.values, FEW, "out must be an array of float32"),
-        (out.values, out.values, "a must be of float16"),
-        (aligned(FEW, shift=1), out.values, "a begins at address"),
+        (out.values, out.values, "this plan takes 2048 elements of float16, got 2048 of float32"),
     ):
         with pytest.raises(InputError, match=said):
-            session.run({"in": Cupy.ndarray(given)}, out=Cupy.ndarray(to), shape=shape)
+            scan(Cupy.ndarray(given), out=Cupy.ndarray(to))
     assert quick.launches == 1
 
 
-def test_a_failure_on_the_short_way_is_explained(quick: StandIn) -> None:
-    session = few(quick)
-    given = {"in": Cupy.ndarray(aligned(FEW))}
-    session.run(given, shape=FEW.shape)
+def test_a_failure_of_a_prepared_launch_is_explained(quick: StandIn) -> None:
+    scan = few()
+    scan(there(FEW))
     quick.fails = ZeroDivisionError("no")
     with pytest.raises(LaunchError, match=r"stand-in: Plan\(.*scan_tn was to run as 1 blocks"):
-        session.run(given, shape=FEW.shape)
+        scan(there(FEW))
     assert quick.long_ways == 1
 
 
-def test_a_lane_launches_on_arrays_like_earlier_ones(
+def test_a_prepared_launch_leaves_other_arrays_and_streams_to_the_session(
     quick: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = prepared(quick, result="float32", algorithm="scan_single_pass")
-    first = Cupy.ndarray(aligned(LONG))
-    assert session.lane((first,), LONG.shape) is None
+    first = there(LONG)
     expected = session.run({"in": first}, shape=LONG.shape).values.tobytes()
-    lane = session.lane((first,), LONG.shape)
+    lane = session.lane({"in": first}, None, LONG.shape)
     assert lane(first).values.tobytes() == expected
-    assert quick.long_ways == 1
     assert quick.driver.notes[1:] == 2 * ["launch 7 x 32 on 3"]
-    # What it is not for is not launched, and left to the general way.
     apart = aligned(np.zeros(2 * LONG.size, np.float16))
     for other in (aligned(LONG, shift=16), apart[::2]):
         assert lane(Cupy.ndarray(other)) is None
-    with monkeypatch.context() as patch:
-        patch.setattr(Cupy, "stream", SimpleNamespace(ptr=5))
-        assert lane(first) is None
+    on(5, monkeypatch)
+    assert lane(first) is None
     assert quick.launches == 2
-    # Each stream on which it has run has its way.
-    with monkeypatch.context() as patch:
-        patch.setattr(Cupy, "stream", SimpleNamespace(ptr=5))
-        session.run({"in": first}, shape=LONG.shape)
-        assert lane(first).values.tobytes() == expected
+    # Each stream on which the session has run has its launches.
+    session.run({"in": first}, shape=LONG.shape)
+    assert lane(first).values.tobytes() == expected
     assert (quick.launches, quick.long_ways) == (4, 2)
-    quick.fails = ZeroDivisionError("no")
-    with pytest.raises(LaunchError, match=r"scan_single_pass was to run as"):
-        lane(first)
+    # Of several libraries, and of unknown ones, there is none.
+    for inputs, out in (({"in": OnGpu(LONG)}, None), ({"in": first}, OnGpu(LONG))):
+        assert session.lane(inputs, out, LONG.shape) is None
