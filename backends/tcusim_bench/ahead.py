@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from tcusim.errors import TcusimError
 from tcusim.machine import format_of
 from tcusim.machine.formats import Values, from_memory
+from tcusim_bench.parts import matrix_columns
 from tcusim_bench.problems import Problem
 from tcusim_bench.programs import Recipe
-from tcusim_bench.sections import Case, matrix_columns
+from tcusim_bench.record import Case
 from tcusim_cuda.compile import compile_kernel
 from tcusim_cuda.emit import emit
 

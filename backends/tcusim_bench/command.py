@@ -1,29 +1,47 @@
-"""`tcusim bench`: how fast tcusim is on this machine's GPU, beside the libraries installed here."""
+"""`tcusim bench` and `tcusim tune`: the speed of tcusim on this machine, beside other libraries."""
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import click
 
 from tcusim.cli import files
 from tcusim.cli.options import JSON, OutputFile
 from tcusim.cli.output import examples, json_text, print_json
-
-if TYPE_CHECKING:
-    from tcusim.machine.library_products import Capture
-    from tcusim.machine.library_products import Report as Orders
-    from tcusim_bench.latency import Report as Calls
-    from tcusim_bench.operators import Report as Operators
-    from tcusim_bench.report import Report
-    from tcusim_bench.simulator import Report as Speeds
+from tcusim.errors import InputError
 
 __all__ = ["bench_command", "tune_command"]
 
-_OUTPUT = click.option("-o", "--output", type=OutputFile(), help="Write JSON to a file.")
-_LOG2_LENGTH = click.option(
+_BACKEND: Final = click.option(
+    "--backend", default="cupy", show_default=True, help="Who runs the kernels."
+)
+
+
+@click.group("bench")
+def bench_command() -> None:
+    """Measure what a user waits for on this machine, beside other libraries."""
+
+
+@bench_command.command(
+    "run",
+    epilog=examples(
+        "tcusim bench run sums scans products --quick",
+        "tcusim bench run sums --segment 16 --peer torch.compile",
+        "tcusim bench run figure-10 --authors v100.json -o recorded",
+        "tcusim bench run -o recorded --seconds 400 --commit $(git rev-parse --short HEAD)",
+    ),
+)
+@click.argument("parts", nargs=-1)
+@click.option(
+    *("-o", "--output"),
+    type=click.Path(file_okay=False),
+    help="Folder for a JSON file of each part; problems that are there are not measured again.",
+)
+@click.option(
     "--log2-length",
     type=click.IntRange(20, 34),
     default=30,
@@ -31,92 +49,80 @@ _LOG2_LENGTH = click.option(
     metavar="N",
     help="Elements: 2 to the power N.",
 )
-_BACKEND = click.option(
-    "--backend", default="cupy", show_default=True, help="Who runs the kernels."
-)
-_SECONDS = click.option(
-    "--seconds", type=float, help="Time for all problems, which have equal shares of it."
-)
-_AUTHORS = click.option(
-    "--authors",
-    type=click.Path(exists=True, dir_okay=False),
-    help="JSON of what the paper's authors measured, to record beside it.",
-)
-_COMMIT = click.option("--commit", help="Commit of tcusim's source, for the record.")
-
-
-@click.group("bench")
-def bench_command() -> None:
-    """Measure what a user waits for on this machine's GPU, beside other libraries."""
-
-
-@bench_command.command(
-    "throughput",
-    epilog=examples(
-        "tcusim bench throughput --quick",
-        "tcusim bench throughput --section ragged --section small --json -o bench.json",
-        "tcusim bench throughput --section scans --segment 0",
-    ),
-)
-@_LOG2_LENGTH
-@click.option(
-    *("--section", "sections"),
-    multiple=True,
-    help="sums, scans and products by default; or sizes, small, types, ragged, graphs, "
-    "graph-segments, exact, energy; repeatable.",
-)
 @click.option(
     *("--segment", "segments"),
     type=int,
     multiple=True,
-    help="Elements of a segment, 0 for the whole array; repeatable.",
+    help="Elements of a segment, 0 for the whole array; repeatable. By default the part's sizes.",
 )
 @click.option("--peer", "peers", multiple=True, help="Library to compare with; repeatable.")
 @_BACKEND
-@click.option("--plans-only", is_flag=True, help="Try no programs beside those of the plan.")
-@click.option("--quick", is_flag=True, help="Fewer sizes and elements, and plans only.")
-@_SECONDS
-@_COMMIT
+@click.option("--programs", is_flag=True, help="Try programs beside those of the plan.")
+@click.option("--quick", is_flag=True, help="Fewer sizes and elements.")
+@click.option("--seconds", type=float, help="Time for all problems, which have equal shares of it.")
+@click.option("--commit", help="Commit of tcusim's source, for the record.")
+@click.option(
+    "--authors",
+    type=click.Path(exists=True, dir_okay=False),
+    help="JSON of what the paper's authors measured, to record beside it.",
+)
 @JSON
-@_OUTPUT
-def throughput_command(as_json: bool, output: str | None, plans_only: bool, **given: Any) -> None:
-    """Compare the kernels with the memory's speed, and with other libraries, on long arrays."""
-    from tcusim_bench.throughput import Settings, bench
+def run_command(
+    parts: tuple[str, ...], output: str | None, authors: str | None, as_json: bool, **given: Any
+) -> None:
+    """Measure PARTS, all by default: sections, figures of the paper, and measurements by the clock.
 
-    chosen = {name: value for name, value in given.items() if value not in (None, ())}
-    settings = Settings(**chosen, programs=not plans_only)
-    _measured(
-        bench(settings, say=None if as_json else partial(click.echo, err=True)), as_json, output
-    )
+    Sections: sums, scans, products, types, sizes, small, ragged, graphs, graph-segments, exact,
+    energy. Figures: figure-2, 3, 10, 11, 12, 13, 14 and figure-power. By the clock: latency (of
+    public calls), operators (of tcusim.torch), simulator (on the processor). A run that is stopped
+    goes on with the same folder.
+    """
+    from tcusim_bench.run import Settings, run
 
-
-def _measured(report: Report, as_json: bool, output: str | None) -> None:
-    """Deliver a report; fail if any result of tcusim's own was wrong."""
-    _deliver(report, as_json, output)
-    if report.wrong:
-        for attempt in report.wrong:
-            click.echo(f"{attempt.who}, {attempt.label}: {attempt.status}", err=True)
+    settings = Settings(**{name: value for name, value in given.items() if value not in (None, ())})
+    series = None if authors is None else _read_authors(Path(authors))
+    say = None if as_json else partial(click.echo, err=True)
+    found = run(parts, settings, None if output is None else Path(output), series, say)
+    if as_json:
+        print_json({name: report.as_json() for name, report in found.items()})
+    else:
+        click.echo("\n\n".join(f"{name}\n{one.text()}" for name, one in found.items()))
+    wrong = [row for report in found.values() for row in report.wrong]
+    for row in wrong:
+        click.echo(f"{row.case}: {row.who}, {row.label}: {row.status}", err=True)
+    if wrong:
         raise click.exceptions.Exit(1)
 
 
-@bench_command.command(
-    "latency",
-    epilog=examples("tcusim bench latency", "tcusim bench latency --size 4096 --json -o warm.json"),
-)
-@click.option(
-    *("--size", "sizes"),
-    type=click.IntRange(64),
-    multiple=True,
-    help="Elements of the array; repeatable.",
-)
-@click.option("--first/--no-first", default=True, help="Time first calls too, in new processes.")
-@JSON
-@_OUTPUT
-def latency_command(as_json: bool, output: str | None, sizes: tuple[int, ...], first: bool) -> None:
-    """Time what one call costs on short arrays: the host's share, warm, and the first call."""
-    from tcusim_bench.latency import SIZES, latency
+def _read_authors(path: Path) -> dict[str, Any]:
+    """Return the series that the paper's authors measured, by name, from a JSON file.
 
-    _deliver(latency(sizes or SIZES, first_calls=first), as_json, output)
+    Each is a list of {"label", "x", "y"}. Raises InputError if the file has none.
+    """
+    try:
+        figures: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["figures"]
+        for line in (line for lines in figures.values() for line in lines):
+            if len(line["x"]) != len(line["y"]) or not isinstance(line["label"], str):
+                raise ValueError(f"{line['label']!r} has not as many x as y")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path} has no series: it must be JSON with an object 'figures' of lists of "
+            f"{{'label', 'x', 'y'}} ({type(error).__name__}: {error})"
+        ) from error
+    return figures
+
+
+@bench_command.command(
+    "chart", epilog=examples("tcusim bench chart recorded/sums.json -o sums.html")
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("-o", "--output", type=OutputFile(), required=True, help="HTML file for the charts.")
+def chart_command(file: str, output: str) -> None:
+    """Draw charts of FILE, which `tcusim bench run` recorded, as a page that asks for nothing."""
+    from tcusim_bench.charts import page
+    from tcusim_bench.record import Report
+
+    files.write_text(output, page(Report.read(Path(file))))
 
 
 @bench_command.command(
@@ -145,7 +151,7 @@ def latency_command(as_json: bool, output: str | None, sizes: tuple[int, ...], f
 @click.option("--jobs", type=click.IntRange(1), help="Processes; default: one a processor.")
 @click.option("--seconds", type=float, help="Time to explain all calls.")
 @JSON
-@_OUTPUT
+@click.option("-o", "--output", type=OutputFile(), help="Write JSON to a file.")
 def orders_command(
     as_json: bool,
     output: str | None,
@@ -165,152 +171,7 @@ def orders_command(
         found = orders.captured(count, seed, say=say)
     else:
         found = orders.Capture.read(Path(captured))
-    _deliver(found if capture else orders.judged(found, **given, say=say), as_json, output)
-
-
-@bench_command.command(
-    "operators",
-    epilog=examples(
-        "tcusim bench operators --quick",
-        "tcusim bench operators --seconds 120 --json -o operators.json",
-    ),
-)
-@_LOG2_LENGTH
-@click.option("--quick", is_flag=True, help="bfloat16 and rows of 4,096 alone.")
-@click.option("--seconds", type=float, help="Time for all operators.")
-@JSON
-@_OUTPUT
-def operators_command(
-    log2_length: int, quick: bool, seconds: float | None, as_json: bool, output: str | None
-) -> None:
-    """Time the operators of tcusim.torch on this machine's GPU, beside torch's own."""
-    from tcusim_bench.operators import COLUMNS, DTYPES, operators
-
-    columns, dtypes = ((4096,), ("bfloat16",)) if quick else (COLUMNS, DTYPES)
-    _deliver(operators(log2_length, columns, dtypes, seconds=seconds), as_json, output)
-
-
-@bench_command.command(
-    "simulator",
-    epilog=examples(
-        "tcusim bench simulator",
-        "tcusim bench simulator --log2-length 22 --json -o speed.json",
-    ),
-)
-@click.option(
-    "--log2-length",
-    type=click.IntRange(8, 28),
-    default=24,
-    show_default=True,
-    metavar="N",
-    help="Elements: 2 to the power N.",
-)
-@JSON
-@_OUTPUT
-def simulator_command(log2_length: int, as_json: bool, output: str | None) -> None:
-    """Time the simulator on this machine's processor, beside NumPy's own sums and scans."""
-    from tcusim_bench.simulator import simulator
-
-    _deliver(simulator(log2_length), as_json, output)
-
-
-@bench_command.command(
-    "paper",
-    epilog=examples(
-        "tcusim bench paper 10 --quick",
-        "tcusim bench paper 12 --authors v100.json --json -o figure_12.json",
-    ),
-)
-@click.argument("figure")
-@_LOG2_LENGTH
-@click.option(
-    *("--segment", "segments"),
-    type=click.IntRange(1),
-    multiple=True,
-    help="Size to take instead of the figure's; repeatable.",
-)
-@_BACKEND
-@click.option("--quick", is_flag=True, help="Every third size, and fewer elements.")
-@_SECONDS
-@_COMMIT
-@_AUTHORS
-@JSON
-@_OUTPUT
-def paper_command(
-    figure: str, as_json: bool, output: str | None, authors: str | None, **given: Any
-) -> None:
-    """Measure FIGURE of the paper's evaluation: 2, 3, 10, 11, 12, 13, 14 or power."""
-    from tcusim_bench.paper import measure_figure, read_authors
-    from tcusim_bench.throughput import Settings
-
-    settings = Settings(**{name: value for name, value in given.items() if value not in (None, ())})
-    series = None if authors is None else read_authors(Path(authors))
-    say = None if as_json else partial(click.echo, err=True)
-    _measured(measure_figure(figure, settings, series, say), as_json, output)
-
-
-@bench_command.command(
-    "all",
-    epilog=examples(
-        "tcusim bench all -o recorded --seconds 400 --commit $(git rev-parse --short HEAD)",
-        "tcusim bench all -o recorded --part figure-10 --part energy",
-    ),
-)
-@click.option(
-    *("-o", "--output"),
-    type=click.Path(file_okay=False),
-    required=True,
-    help="Folder for a JSON file of each part; problems that are there are not measured again.",
-)
-@click.option(
-    *("--part", "parts"),
-    multiple=True,
-    help="A section, figure-NAME or latency; repeatable. All by default.",
-)
-@_LOG2_LENGTH
-@_BACKEND
-@click.option("--quick", is_flag=True, help="Fewer sizes and elements.")
-@_SECONDS
-@_COMMIT
-@_AUTHORS
-def all_command(output: str, parts: tuple[str, ...], authors: str | None, **given: Any) -> None:
-    """Record every section and every figure of the paper, in parts; go on where a run was cut."""
-    from tcusim_bench.everything import record_all
-    from tcusim_bench.paper import read_authors
-    from tcusim_bench.throughput import Settings
-
-    settings = Settings(**{name: value for name, value in given.items() if value not in (None, ())})
-    series = None if authors is None else read_authors(Path(authors))
-    say = partial(click.echo, err=True)
-    recorded = record_all(Path(output), settings, parts, series, say)
-    for one in recorded:
-        click.echo(one)
-    if any(one.wrong for one in recorded):
-        raise click.exceptions.Exit(1)
-
-
-@bench_command.command("chart", epilog=examples("tcusim bench chart bench.json -o charts"))
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.option(
-    *("-o", "--output"),
-    type=click.Path(file_okay=False),
-    default=".",
-    show_default=True,
-    help="Folder for the charts.",
-)
-def chart_command(file: str, output: str) -> None:
-    """Draw charts of what `throughput` recorded in FILE, as PNG and SVG; needs matplotlib."""
-    from tcusim_bench.charts import draw
-
-    for path in draw(Path(file), Path(output)):
-        click.echo(path)
-
-
-def _deliver(
-    report: Report | Calls | Capture | Operators | Orders | Speeds,
-    as_json: bool,
-    output: str | None,
-) -> None:
+    report = found if capture else orders.judged(found, **given, say=say)
     if output is not None:
         files.write_text(output, json_text(report.as_json()) + "\n")
     if as_json:
@@ -362,7 +223,8 @@ def tune_command(
     same bits with them as without.
     """
     from tcusim.arrays.tuned import read_rows, write_rows
-    from tcusim_bench.sections import POWERS, Case
+    from tcusim_bench.parts import POWERS
+    from tcusim_bench.record import Case
     from tcusim_bench.tune import tune
 
     length, path = 1 << log2_length, Path(given["output"])

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from tcusim.errors import BackendUnavailable
-from tcusim_bench.contender import Contender
-from tcusim_bench.device import Array, Run
-from tcusim_bench.problems import Problem
+from tcusim_bench.device import Array
+from tcusim_bench.problems import Contender, Problem
+from tcusim_cuda.microbench.stopwatch import Run
 
 __all__ = ["BLOCK_SOURCE", "CUB_SOURCE", "Cub", "block_ways", "dotted"]
 

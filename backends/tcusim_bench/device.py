@@ -16,7 +16,7 @@ from tcusim.machine import format_of
 from tcusim.machine.formats import Values, from_memory
 from tcusim.program.launches import LaunchPlan
 from tcusim_bench.energy import Drawn, Meter, drawn
-from tcusim_bench.sections import matrix_columns
+from tcusim_bench.parts import matrix_columns
 from tcusim_cuda import CUDA, CUPY, PYCUDA
 from tcusim_cuda.driver import Driver
 from tcusim_cuda.microbench.gpu import gpu_info

@@ -7,6 +7,7 @@ with the bits of the simulator.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -17,10 +18,12 @@ from tcusim.errors import InputError, TcusimError
 from tcusim.machine.formats import Values, to_memory
 from tcusim.program.launches import LaunchPlan
 from tcusim_bench.device import CHUNK, Array, Device
+from tcusim_bench.parts import offsets_of
 from tcusim_bench.programs import Recipe
-from tcusim_bench.sections import Case, offsets_of
+from tcusim_bench.record import Case
+from tcusim_cuda.microbench.stopwatch import Run
 
-__all__ = ["Problem", "reference"]
+__all__ = ["Contender", "Problem", "reference"]
 
 # Elements that are compared with float64, and that the simulator runs.
 _SAMPLE: Final = 2**20
@@ -34,6 +37,20 @@ _PRODUCT_ROWS: Final = 16
 # Rows of such a product that are simulated, and the most products of numbers in them.
 _SIMULATED_ROWS: Final = 32
 _MOST_SIMULATED: Final = 2**26
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to solve a problem: `prepare` does all untimed work, and returns the timed call.
+
+    It is given the memory for the result. who, label, acc, result: as in a row of the record.
+    """
+
+    who: str
+    label: str
+    acc: str
+    result: str
+    prepare: Callable[[Array], Run]
 
 
 class Sample(NamedTuple):

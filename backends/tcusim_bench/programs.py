@@ -29,7 +29,7 @@ from tcusim.errors import InputError, TcusimError
 from tcusim.machine import Values, format_of
 from tcusim.program.launches import LaunchPlan, Memory, PlanBuilder
 from tcusim.simulate.backend import NUMPY
-from tcusim_bench.sections import Case
+from tcusim_bench.record import Case
 
 __all__ = ["Recipe", "plans", "recipes"]
 

@@ -21,7 +21,7 @@ from tcusim.program.launches import LaunchPlan
 from tcusim_bench.device import Device
 from tcusim_bench.problems import Problem
 from tcusim_bench.programs import plans
-from tcusim_bench.sections import Case
+from tcusim_bench.record import Case
 from tcusim_cuda.driver import arch_name
 
 __all__ = ["Tuned", "tune"]

@@ -16,7 +16,8 @@ from tables import table
 from tcusim import line_charts
 from tcusim.algorithms import algorithms
 from tcusim.line_charts import Line, Plot
-from tcusim_bench.report import OURS, Report, Row
+from tcusim_bench.charts import giga, pico
+from tcusim_bench.record import OURS, Report, Row
 
 __all__ = ["claims", "figure", "programs"]
 
@@ -83,8 +84,8 @@ def _of_report(report: Report | None, title: str, name: _Name, x: str, y: str = 
     where = report.device["gpu"].removeprefix("NVIDIA ") if report else "H200"
     if report is None:
         return line_charts.missing(f"{where}: {title}", "This was not recorded.")
-    lines = _lines(report.rows, name, _tera if y == _TERA else _giga)
-    kinds = {row.kind for row in report.rows if name(row)} & {"sum", "scan"}
+    lines = _lines(report.best(), name, _tera if y == _TERA else giga)
+    kinds = {row.case.kind for row in report.best() if name(row)} & {"sum", "scan"}
     level = None
     if len(kinds) == 1 and y == _GIGA:
         level = ("limit", _limit(report, *kinds))
@@ -99,7 +100,7 @@ def _lines(
         who, number = name(row), value(row)
         if who is not None and number:
             points = found.setdefault(who, {})
-            points[row.segment_size] = max(number, points.get(row.segment_size, 0.0))
+            points[row.case.segment_size] = max(number, points.get(row.case.segment_size, 0.0))
     names = sorted(found, key=lambda who: (who != OURS, not who.startswith("paper")))
     return tuple(Line(who, tuple(sorted(found[who].items()))) for who in names)
 
@@ -109,10 +110,6 @@ def _limit(report: Report, kind: str) -> float:
     return report.limits["read"] / 2e9 if kind == "sum" else report.limits["copy"] / 4e9
 
 
-def _giga(row: Row) -> float | None:
-    return row.elements_per_s / 1e9 if row.elements_per_s else None
-
-
 def _tera(row: Row) -> float | None:
     if row.flops is None:
         return None
@@ -120,43 +117,39 @@ def _tera(row: Row) -> float | None:
 
 
 def _watts(row: Row) -> float | None:
-    return row.best.watts
-
-
-def _pico(row: Row) -> float | None:
-    return 1e12 * row.joules_per_element if row.joules_per_element else None
+    return row.watts
 
 
 def _is_papers(row: Row) -> bool:
     """Return whether it is one of the paper's programs, as printed."""
-    who = row.best.who
+    who = row.who
     return who.startswith(f"{OURS} ") and who.split()[1].rstrip(",") not in _OF_OTHERS
 
 
 def _by_algorithm(row: Row) -> str:
     """Name programs, of whichever tile, by the algorithm, and say which are the paper's."""
-    if not row.best.who.startswith(f"{OURS} "):
-        return row.best.who
-    name = row.best.who.split()[1].rstrip(",")
+    if not row.who.startswith(f"{OURS} "):
+        return row.who
+    name = row.who.split()[1].rstrip(",")
     return f"paper: {name}" if _is_papers(row) else f"{OURS}: {name}"
 
 
 def _as_one(row: Row) -> str:
     """Name the best of the paper's programs."""
-    return "paper's best" if _is_papers(row) else row.best.who
+    return "paper's best" if _is_papers(row) else row.who
 
 
 def _of_kind(kind: str, name: Callable[[Row], str]) -> _Name:
-    return lambda row: name(row) if row.kind == kind else None
+    return lambda row: name(row) if row.case.kind == kind else None
 
 
 def _of_types(acc: str) -> _Name:
     """Name products with these accumulators; what tcusim launches has f32 ones, and any result."""
 
     def name(row: Row) -> str | None:
-        if row.best.who == OURS:
-            return OURS if row.best.result == acc else None
-        return _by_algorithm(row) if row.best.acc == acc else None
+        if row.who == OURS:
+            return OURS if row.result == acc else None
+        return _by_algorithm(row) if row.acc == acc else None
 
     return name
 
@@ -228,12 +221,12 @@ def _last_values(series: list[dict]) -> dict[float, float]:
 
 def _power(report: Report | None, folder: Path) -> Iterable[str]:
     for kind, title in (("sum", "segmented sum"), ("scan", "segmented scan")):
-        for y, value in (("watts of the board", _watts), ("10⁻¹² joules an element", _pico)):
+        for y, value in (("watts of the board", _watts), ("10⁻¹² joules an element", pico)):
             if report is None:
                 yield line_charts.missing(f"H200: {title}, {y}", "This was not recorded.")
                 continue
-            lines = _lines(report.rows, _of_kind(kind, _by_algorithm), value)
-            log = value is _pico
+            lines = _lines(report.best(), _of_kind(kind, _by_algorithm), value)
+            log = value is pico
             plot = Plot(f"H200: {title}", lines, "elements of a segment", y, log=log)
             yield line_charts.draw(plot)
 
@@ -259,17 +252,17 @@ def programs(name: str, folder: Path = DATA) -> str:
     if report is None:
         return records.none(f"figure {name}")
     found: dict[tuple[str, str], list[Row]] = {}
-    for row in report.rows:
+    for row in report.best():
         if _is_papers(row):
-            found.setdefault((row.best.who.removeprefix(f"{OURS} "), row.best.acc), []).append(row)
+            found.setdefault((row.who.removeprefix(f"{OURS} "), row.acc), []).append(row)
     lines = []
     for (who, acc), rows in found.items():
-        good = [row for row in rows if row.best.ok]
+        good = [row for row in rows if row.ok]
         best = max(good, key=lambda row: row.elements_per_s or 0.0, default=None)
-        sizes = sorted(row.segment_size for row in good)
-        at = f"{_giga(best):,.0f} at {best.segment_size:,}" if best else "—"
+        sizes = sorted(row.case.segment_size for row in good)
+        at = f"{giga(best):,.0f} at {best.case.segment_size:,}" if best else "—"
         share = f"{best.of_limit:.1%}" if best and best.of_limit else "—"
-        failed = [f"{row.segment_size:,}: {row.best.status}" for row in rows if not row.best.ok]
+        failed = [f"{row.case.segment_size:,}: {row.status}" for row in rows if not row.ok]
         between = f"{sizes[0]:,} to {sizes[-1]:,}" if sizes else "—"
         lines.append((f"`{who}`", acc, between, at, share, "; ".join(failed[:2]) or "—"))
     heads = ("program and tile", "sums", "sizes", "fastest, 10⁹/s", "of the limit", "what failed")
@@ -362,20 +355,20 @@ def _shares(folder: Path) -> str:
 
 
 def _is_ours(row: Row) -> bool:
-    return row.best.who == OURS
+    return row.who == OURS
 
 
 def _best_by_size(report: Report | None, wanted: Callable[[Row], bool]) -> dict[float, float]:
     best: dict[float, float] = {}
-    for row in report.rows if report else ():
-        number = _giga(row)
+    for row in report.best() if report else ():
+        number = giga(row)
         if number and wanted(row):
-            best[row.segment_size] = max(number, best.get(row.segment_size, 0.0))
+            best[row.case.segment_size] = max(number, best.get(row.case.segment_size, 0.0))
     return best
 
 
 def _of(who: str, kind: str = "") -> Callable[[Row], bool]:
-    return lambda row: row.best.who == who and row.kind in (kind or row.kind)
+    return lambda row: row.who == who and row.case.kind in (kind or row.case.kind)
 
 
 def _v100_speed_up(word: str, peer: str, folder: Path) -> str:
@@ -423,9 +416,9 @@ def _power_of(kind: str, folder: Path) -> str:
         return _NOT
     parts = []
     for peer in ("CUB, offsets", "CUB") if kind == "sum" else ("Thrust", "CUB"):
-        for what, value in (("power", _watts), ("energy an element", _pico)):
+        for what, value in (("power", _watts), ("energy an element", pico)):
             theirs = _least(report, _of(peer, kind), value)
-            ours = _least(report, lambda row: _is_papers(row) and row.kind == kind, value)
+            ours = _least(report, lambda row: _is_papers(row) and row.case.kind == kind, value)
             changes = [ours[x] / theirs[x] - 1 for x in ours if x in theirs]
             if changes:
                 parts.append(f"{what} {_span(changes, '{:+.0%}')} of {peer}'s")
@@ -437,11 +430,11 @@ def _least(
 ) -> dict[float, float]:
     """Return by size what the program took that needs the least energy."""
     found: dict[float, tuple[float, float]] = {}
-    for row in report.rows:
-        number, energy = value(row), _pico(row)
+    for row in report.best():
+        number, energy = value(row), pico(row)
         if number and energy and wanted(row):
-            known = found.get(row.segment_size, (energy, number))
-            found[row.segment_size] = min(known, (energy, number))
+            known = found.get(row.case.segment_size, (energy, number))
+            found[row.case.segment_size] = min(known, (energy, number))
     return {size: number for size, (_, number) in found.items()}
 
 
@@ -476,7 +469,7 @@ def _against_blocks(folder: Path) -> str:
     for kind in ("sum", "scan"):
         theirs = _best_by_size(report, _of("CUB, warp or block", kind))
         for what, test in (("the paper's", _is_papers), ("tcusim's", _is_ours)):
-            ours = _best_by_size(report, lambda r, k=kind, t=test: r.kind == k and t(r))
+            ours = _best_by_size(report, lambda r, k=kind, t=test: r.case.kind == k and t(r))
             parts.append(f"{what} {kind}s {_in_two(_ratios(ours, theirs), 1024)}")
     return "; ".join(parts)
 
@@ -557,8 +550,8 @@ def _products(
 ) -> dict[float, float]:
     """Return the most TFLOP/s of each size, of products that have a name and are of a program."""
     best: dict[float, float] = {}
-    for row in report.rows if report else ():
-        number = _tera(row) if row.kind == "matmul" else None
-        if number and is_theirs(row.best.who) and wanted(row) is not None:
-            best[row.segment_size] = max(number, best.get(row.segment_size, 0.0))
+    for row in report.best() if report else ():
+        number = _tera(row) if row.case.kind == "matmul" else None
+        if number and is_theirs(row.who) and wanted(row) is not None:
+            best[row.case.segment_size] = max(number, best.get(row.case.segment_size, 0.0))
     return best

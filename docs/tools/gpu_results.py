@@ -8,8 +8,7 @@ recorded, `records` reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,10 @@ from records import DATA, none
 from tables import table
 
 from tcusim import line_charts
-from tcusim.line_charts import Line, Plot
-from tcusim_bench.report import OURS, Attempt, Report, Row
-from tcusim_bench.throughput import ROUNDED
+from tcusim.machine import format_of
+from tcusim_bench import charts as bench_charts
+from tcusim_bench.charts import best_of
+from tcusim_bench.record import OURS, ROUNDED, Case, Report, Row
 
 __all__ = [
     "agreement",
@@ -43,9 +43,9 @@ _NAMES = {
     "scan": "scans",
     "matvec": "products of a matrix and a vector",
 }
-# Sections of the main tables, by kind, and those that have tables of their own.
+# Sections of the main tables, by kind, and the others that have no tables of their own.
 _MAIN = {"sum": "sums", "scan": "scans", "matvec": "products"}
-_APART = (*_MAIN.values(), "exact", "energy")
+_OTHERS = ("sizes", "small", "types", "ragged", "graphs", "graph-segments")
 
 
 # --- A library's products -----------------------------------------------------------------------
@@ -168,21 +168,23 @@ _LIBRARIES = ("tcusim.torch", "torch", "torch.compile")
 
 def operators(folder: Path = DATA) -> str:
     """Return what the operators of tcusim.torch take, as shares of the memory's speed."""
-    record = records.read("h200/operators.json", folder)
-    if record is None:
-        return none("`tcusim bench operators`")
-    cells: dict[tuple[str, str, int], dict[str, str]] = {}
-    for row in record["rows"]:
-        key = row["operator"], row["dtype"], row["columns"]
-        text = row["wrong"] or f"{row['of_limit']:.0%}, {row['us']:.0f} µs"
-        cells.setdefault(key, {})[row["who"]] = text
+    report = records.report("operators", folder)
+    if report is None:
+        return none("`tcusim bench run operators`")
+    cells: dict[Case, dict[str, str]] = {}
+    for row in report.best():
+        text = f"{row.of_limit:.0%}, {row.host_us:.0f} µs" if row.ok else row.status
+        cells.setdefault(row.case, {})[row.who] = text
     rows = [
-        (f"`{name}`", dtype, f"{columns:,}", *(found.get(who, "") for who in _LIBRARIES))
-        for (name, dtype, columns), found in cells.items()
+        (
+            *(f"`{case.kind}`", format_of(case.dtype).array_name, f"{case.segment_size:,}"),
+            *(found.get(who, "") for who in _LIBRARIES),
+        )
+        for case, found in cells.items()
     ]
     heads = ("operator", "type", "columns", *(f"`{who}`" for who in _LIBRARIES))
-    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    text = f"Recorded on: {record['gpu']}; {versions}; {record['elements']:,} elements."
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    text = f"Recorded on: {report.device['gpu']}; {versions}; {report.length:,} elements."
     return f"{text}\n\n{table(heads, rows)}"
 
 
@@ -201,16 +203,16 @@ def benchmark(kind: str, folder: Path = DATA, *, result: str | None = None) -> s
         return none(f"the benchmark with {_NAMES[kind]}")
     if result is None and kind == "scan":
         result = "f16"
-    shown = [row for row in report.rows if row.kind == kind]
-    rows = [row for row in shown if result is None or row.best.result == result]
+    shown = [row for row in report.best() if row.case.kind == kind]
+    rows = [row for row in shown if result is None or row.result == result]
     if not rows:
         return none(f"the benchmark with {_NAMES[kind]}")
-    names = list(dict.fromkeys(row.best.who for row in rows))
+    names = list(dict.fromkeys(row.who for row in rows))
     names.sort(key=lambda name: name != OURS)
     lines = []
-    for size in dict.fromkeys(row.segment_size for row in rows):
-        here = [row for row in rows if row.segment_size == size]
-        best = {name: _best(here, name) for name in names}
+    for size in dict.fromkeys(row.case.segment_size for row in rows):
+        here = [row for row in rows if row.case.segment_size == size]
+        best = {name: best_of(here, name) for name in names}
         ours = best.get(OURS)
         speeds = (_speed(best[name]) for name in names if name != OURS)
         lines.append((_size(here[0]), *_our_cells(ours), *speeds))
@@ -222,23 +224,29 @@ def benchmark(kind: str, folder: Path = DATA, *, result: str | None = None) -> s
 
 def sections(folder: Path = DATA) -> str:
     """Return the speeds of all other sections that were recorded, a table for each."""
-    others = records.other_sections(_APART, folder)
-    if not others:
-        return none("the benchmark's other sections")
     parts = []
-    for section, shown in others:
-        peers = [name for name in dict.fromkeys(r.best.who for r in shown) if name != OURS]
+    for section in _OTHERS:
+        report = records.section(section, folder)
+        if report is None:
+            continue
+        shown = report.best()
+        peers = [name for name in dict.fromkeys(r.who for r in shown) if name != OURS]
         lines = [
             (
-                *(row.kind, row.case.size, f"{row.dtype} → {row.best.result}", *_our_cells(row)),
-                *(_speed(_best([r for r in shown if _rivals(r, row)], name)) for name in peers),
+                *(
+                    row.case.kind,
+                    row.case.size,
+                    f"{row.case.dtype} → {row.result}",
+                    *_our_cells(row),
+                ),
+                *(_speed(best_of([r for r in shown if _rivals(r, row)], name)) for name in peers),
             )
             for row in shown
-            if row.best.who == OURS
+            if row.who == OURS
         ]
         heads = ("kind", "size", "types", OURS, "of the limit", "of the best other", *peers)
         parts.append(f"**`{section}`**\n\n{table(heads, lines)}")
-    return "\n\n".join(parts)
+    return "\n\n".join(parts) or none("the benchmark's other sections")
 
 
 def exact(folder: Path = DATA) -> str:
@@ -247,20 +255,22 @@ def exact(folder: Path = DATA) -> str:
     if report is None:
         return none("the benchmark's section `exact`")
     lines = []
-    for row in report.rows:
-        if row.best.who != OURS:
+    for row in report.best():
+        if row.who != OURS:
             continue
-        (usual,) = (r for r in report.rows if r.best.who == ROUNDED and _same_types(r, row))
+        (usual,) = (r for r in report.best() if r.who == ROUNDED and _same_types(r, row))
         ours, other = row.elements_per_s, usual.elements_per_s
         ratio = f"{ours / other:.0%}" if ours and other else "—"
-        types = f"f16 → {row.best.result}"
-        lines.append((row.kind, row.case.size, types, f"**{_speed(row)}**", _speed(usual), ratio))
+        types = f"f16 → {row.result}"
+        lines.append(
+            (row.case.kind, row.case.size, types, f"**{_speed(row)}**", _speed(usual), ratio)
+        )
     heads = ("kind", "segment", "types", "exact, 10⁹/s", "rounded, 10⁹/s", "of rounded")
     return f"Recorded on: {records.recorded(report)}.\n\n{table(heads, lines)}"
 
 
 def _same_types(one: Row, other: Row) -> bool:
-    return one.case == other.case and one.best.result == other.best.result
+    return one.case == other.case and one.result == other.result
 
 
 def energy(folder: Path = DATA) -> str:
@@ -268,11 +278,11 @@ def energy(folder: Path = DATA) -> str:
     report = records.section("energy", folder)
     if report is None:
         return none("the benchmark's section `energy`")
-    shown = [row for row in report.rows if row.joules_per_element]
-    peers = [who for who in dict.fromkeys(row.best.who for row in shown) if who != OURS]
+    shown = [row for row in report.best() if row.joules_per_element]
+    peers = [who for who in dict.fromkeys(row.who for row in shown) if who != OURS]
     lines = []
     for case in dict.fromkeys(row.case for row in shown):
-        here = {row.best.who: row for row in shown if row.case == case}
+        here = {row.who: row for row in shown if row.case == case}
         cells = [_picojoules(here.get(who)) for who in (OURS, *peers)]
         lines.append((case.kind, case.size, f"**{cells[0]}**", *cells[1:]))
     text = "Picojoules an element, and watts of the whole board. "
@@ -283,26 +293,20 @@ def energy(folder: Path = DATA) -> str:
 def _picojoules(row: Row | None) -> str:
     if row is None or row.joules_per_element is None:
         return "—"
-    return f"{1e12 * row.joules_per_element:,.0f} ({row.best.watts:.0f} W)"
+    return f"{1e12 * row.joules_per_element:,.0f} ({row.watts:.0f} W)"
 
 
 def _rivals(row: Row, ours: Row) -> bool:
     """Return whether a row is comparable: of the same problem, and in a scan of the same type."""
-    same = ours.kind != "scan" or row.best.result == ours.best.result
+    same = ours.case.kind != "scan" or row.result == ours.result
     return same and row.case == ours.case
 
 
 def _size(row: Row) -> str:
     """Return what a line is about: a segment size, the whole array, or a matrix."""
     if row.case.is_product:
-        return f"{row.length // row.segment_size:,} x {row.segment_size:,}"
-    return "whole array" if row.case.is_whole else f"{row.segment_size:,}"
-
-
-def _best(rows: Iterable[Row], who: str) -> Row | None:
-    """Return a library's fastest row, or any if none was timed."""
-    found = [row for row in rows if row.best.who == who]
-    return max(found, key=lambda row: row.elements_per_s or 0.0, default=None)
+        return f"{row.case.length // row.case.segment_size:,} x {row.case.segment_size:,}"
+    return "whole array" if row.case.is_whole else f"{row.case.segment_size:,}"
 
 
 def _speed(row: Row | None) -> str:
@@ -328,23 +332,22 @@ def _head(report: Report, kind: str) -> str:
 
 
 def _wrong(rows: Iterable[Row]) -> list[str]:
-    failed: list[tuple[Row, Attempt]] = [(row, row.best) for row in rows if not row.best.ok]
-    lines = [f"- {one.who}, {_size(row)}: {one.status}" for row, one in failed]
+    lines = [f"- {row.who}, {_size(row)}: {row.status}" for row in rows if not row.ok]
     return ["\n".join(lines)] if lines else []
 
 
 def kernels(folder: Path = DATA) -> str:
     """Return which of tcusim's own programs was the best at each size, by types."""
     reports = [records.section(name, folder) for name in _MAIN.values()]
-    found = [row for report in reports if report for row in report.rows]
+    found = [row for report in reports if report for row in report.best()]
     if not found:
         return none("the benchmark")
     rows = [
         (
-            *(row.kind, _size(row)),
-            f"{row.best.acc} → {row.best.result}",
-            *(f"`{row.best.label}`", _speed(row), f"{row.of_limit or 0:.1%}"),
-            f"{row.best.bits_compared:,}",
+            *(row.case.kind, _size(row)),
+            f"{row.acc} → {row.result}",
+            *(f"`{row.label}`", _speed(row), f"{row.of_limit or 0:.1%}"),
+            f"{row.bits_compared:,}",
         )
         for row in found
         if row.is_ours
@@ -358,109 +361,15 @@ def kernels(folder: Path = DATA) -> str:
 
 def charts(*names: str, folder: Path = DATA) -> str:
     """Return charts of sections: speed, share of the limit, speed-up, and energy if it is there."""
-    plots = [plot for name in names for plot in _plots(name, folder)]
+    plots: list[str] = []
+    for name in names:
+        report = records.section(name, folder)
+        if report is None:
+            plots.append(line_charts.missing(f"Section {name}", "This was not recorded."))
+        else:
+            suffix = "" if name in _MAIN.values() else f" ({name})"
+            plots += bench_charts.plots(report.best(), suffix)
     return line_charts.charts(plots)
-
-
-def _plots(name: str, folder: Path) -> Iterable[str]:
-    report = records.section(name, folder)
-    if report is None:
-        yield line_charts.missing(f"Section {name}", "This was not recorded.")
-        return
-    for kind, dtype in dict.fromkeys((row.kind, row.dtype) for row in report.rows):
-        rows = [row for row in report.rows if (row.kind, row.dtype) == (kind, dtype)]
-        result = next(row.best.result for row in rows if row.best.who == OURS)
-        rows = [row for row in rows if kind != "scan" or row.best.result == result]
-        title = f"{_TITLES.get(kind, kind)}, {dtype}"
-        title += "" if name in _MAIN.values() else f" ({name})"
-        yield _plot(title, rows, "10⁹ elements a second", _giga)
-        if any(row.of_limit for row in rows):
-            yield _plot(f"{title}: share of the limit", rows, "%", _share)
-        yield _ratios(title, rows)
-        if any(row.joules_per_element for row in rows):
-            yield _plot(f"{title}: energy", rows, "10⁻¹² joules an element", _pico, log=True)
-
-
-_TITLES = {"sum": "Sums", "scan": "Scans", "matvec": "Matrix by vector", "matmul": "Matrices"}
-
-
-def _giga(row: Row) -> float | None:
-    return row.elements_per_s / 1e9 if row.elements_per_s else None
-
-
-def _share(row: Row) -> float | None:
-    return 100 * row.of_limit if row.of_limit else None
-
-
-def _pico(row: Row) -> float | None:
-    return 1e12 * row.joules_per_element if row.joules_per_element else None
-
-
-def _plot(
-    title: str,
-    rows: Sequence[Row],
-    y: str,
-    value: Callable[[Row], float | None],
-    *,
-    log: bool = False,
-) -> str:
-    """Draw a line for each library, ours first."""
-    names = tuple(dict.fromkeys(row.case.size for row in rows))
-    whos = sorted(dict.fromkeys(row.best.who for row in rows), key=lambda who: who != OURS)
-    lines = tuple(Line(who, _points(rows, names, who, value)) for who in whos)
-    return line_charts.draw(Plot(title, lines, _x(rows), y, names=_short(names), log=log))
-
-
-def _ratios(title: str, rows: Sequence[Row]) -> str:
-    """Draw how many times as fast ours is as each other library."""
-    names = tuple(dict.fromkeys(row.case.size for row in rows))
-    ours = dict(_points(rows, names, OURS, _giga))
-    lines = []
-    for who in dict.fromkeys(row.best.who for row in rows):
-        points = _points(rows, names, who, _giga)
-        if who != OURS:
-            lines.append(Line(who, tuple((x, ours[x] / y) for x, y in points if x in ours)))
-    text, level = "times as fast as", ("as fast", 1.0)
-    plot = Plot(f"{title}: speed-up", tuple(lines), _x(rows), text, names=_short(names), first=1)
-    plot = replace(plot, log=True, level=level)
-    return line_charts.draw(plot)
-
-
-def _points(
-    rows: Sequence[Row], names: Sequence[str], who: str, value: Callable[[Row], float | None]
-) -> tuple[tuple[float, float], ...]:
-    """Return a library's fastest rows, at the places of their sizes."""
-    found = []
-    for place, name in enumerate(names):
-        best = _best([row for row in rows if row.case.size == name], who)
-        number = None if best is None else value(best)
-        if number:
-            found.append((float(place), number))
-    return tuple(found)
-
-
-def _x(rows: Sequence[Row]) -> str:
-    case = rows[0].case
-    if case.lengths:
-        return "lengths of segments"
-    if case.is_product:
-        return "columns"
-    return "elements of the array" if case.in_graph else "elements of a segment"
-
-
-def _short(names: Sequence[str]) -> tuple[str, ...]:
-    """Return names of sizes that fit below an axis."""
-    return tuple(_short_name(name) for name in names)
-
-
-def _short_name(name: str) -> str:
-    if not name.isdigit():
-        return name.removeprefix("uniform ").replace("..", " to ").replace("000", "k")
-    number = int(name)
-    if number < 2**13 or number & (number - 1):
-        return name
-    digits = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-    return "2" + str(number.bit_length() - 1).translate(digits)
 
 
 # --- Latency ------------------------------------------------------------------------------------
@@ -468,25 +377,27 @@ def _short_name(name: str) -> str:
 
 def latency(folder: Path = DATA) -> str:
     """Return what warm calls cost beside `cupy.sum`, a column a length, and what first calls do."""
-    record = records.latency(folder)
-    if record is None:
-        return none("`tcusim bench latency`")
-    by_call: dict[str, dict[int, dict[str, Any]]] = {}
-    for row in record["rows"]:
-        by_call.setdefault(row["call"], {})[row["size"]] = row
-    sizes = sorted({row["size"] for row in record["rows"]})
+    report = records.report("latency", folder)
+    if report is None:
+        return none("`tcusim bench run latency`")
+    by_call: dict[str, dict[int, Row]] = {}
+    for row in report.rows:
+        if row.case.kind == "call":
+            by_call.setdefault(row.who, {})[row.case.length] = row
+    sizes = sorted({size for found in by_call.values() for size in found})
     rows = [
         (
             f"`{call}`",
-            *(f"{found[size]['us']:.1f} µs, {found[size]['ratio']:.2f}" for size in sizes),
+            *(f"{1e3 * found[size].ms:.1f} µs, {found[size].ratio:.2f}" for size in sizes),
         )
         for call, found in by_call.items()
     ]
-    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    first = [(name, f"{ms:.0f} ms") for name, ms in record["first_ms"].items()]
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    first = [(r.who, f"{r.ms:.0f} ms") for r in report.rows if r.case.kind == "first call"]
+    device = report.device
     return "\n\n".join(
         (
-            f"Recorded on: {record['gpu']}; {versions}; {record['packages']} packages installed.",
+            f"Recorded on: {device['gpu']}; {versions}; {device['packages']} packages installed.",
             table(("call", *(f"{size:,} elements" for size in sizes)), rows),
             table(("first call", "time"), first),
         )

@@ -7,18 +7,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tcusim.machine.formats import from_memory, to_memory
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.backend import NUMPY
-from tcusim_bench.contender import Contender
-from tcusim_bench.device import Device, Times
+from tcusim_bench import run as bench_run
+from tcusim_bench.device import Device
 from tcusim_bench.energy import Drawn
-from tcusim_bench.problems import Problem, reference
+from tcusim_bench.problems import Contender, Problem, reference
 from tcusim_bench.programs import Recipe
-from tcusim_bench.sections import Case
+from tcusim_bench.record import Case
+from tcusim_cuda.microbench.stopwatch import Times
 
-__all__ = ["NoGpu", "NoPeers", "NotAhead", "damage"]
+__all__ = ["NoGpu", "NoPeers", "NotAhead", "damage", "without_gpu"]
 
 
 class NoGpu(Device):
@@ -48,7 +50,7 @@ class NoGpu(Device):
     def data(self, dtype: str = "f16") -> Any:
         return self.numbers[dtype]
 
-    def once(self, run: Any) -> float:
+    def once(self, run: Any, *, busy: bool = False) -> float:
         run()
         return 0.5
 
@@ -60,7 +62,7 @@ class NoGpu(Device):
     def times(self, run: Any, repeats: int, *, warm: bool = False) -> Times:
         return Times(0.5, 0.25, 1.0)
 
-    def times_in_graph(self, run: Any, repeats: int, *, of_torch: bool) -> Times:
+    def times_in_graph(self, run: Any, repeats: int, *, of_torch: bool = False) -> Times:
         return Times(0.125, 0.125, 0.125)
 
     def energy(self, run: Any, seconds: float) -> Drawn:
@@ -120,9 +122,7 @@ class NoPeers:
     def close(self) -> None:
         pass
 
-    def contenders(
-        self, problem: Problem, names: tuple[str, ...] | None = None
-    ) -> Iterator[Contender]:
+    def ways(self, problem: Problem, names: tuple[str, ...]) -> Iterator[Contender]:
         if not names:
             return
 
@@ -145,3 +145,14 @@ class NoPeers:
         yield Contender("right", "a", "f32", "f32", right)
         yield Contender("idle", "b", "f32", "f32", lambda out: lambda: None)
         yield Contender("broken", "c", "f32", "f16", broken)
+
+
+def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the benchmark measure on these stand-ins, also on few elements."""
+    for name, value in (
+        ("Device", NoGpu),
+        ("Contenders", NoPeers),
+        ("Ahead", NotAhead),
+        ("_LOG2_LENGTHS", (14, 34)),
+    ):
+        monkeypatch.setattr(bench_run, name, value)

@@ -16,7 +16,7 @@ from tcusim_bench import ahead
 from tcusim_bench.ahead import Ahead, Numbers, Place, make_compiled, make_expected
 from tcusim_bench.problems import Problem
 from tcusim_bench.programs import Recipe
-from tcusim_bench.sections import Case
+from tcusim_bench.record import Case
 
 LENGTH = 2**20
 MASK = 2**64 - 1

@@ -13,7 +13,7 @@ import pytest
 
 from tcusim_bench import cub as bench_cub
 from tcusim_bench.cub import BLOCK_SOURCE, CUB_SOURCE, Cub, block_ways
-from tcusim_bench.sections import Case
+from tcusim_bench.record import Case
 
 
 def test_what_is_called_of_cub_is_in_its_sources() -> None:

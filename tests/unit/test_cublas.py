@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcusim_bench.cublas import cublas_ways
-from tcusim_bench.sections import Case
+from tcusim_bench.contenders import cublas_ways
+from tcusim_bench.record import Case
 
 ROWS, INNER = 6, 4
 TYPES: dict[int, Any] = {2: np.float16, 0: np.float32}

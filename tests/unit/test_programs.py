@@ -9,9 +9,10 @@ from some import Some, marked
 from tcusim.errors import InputError
 from tcusim.machine import format_of
 from tcusim.program.launches import Memory
+from tcusim_bench.parts import POWERS
 from tcusim_bench.problems import reference
 from tcusim_bench.programs import Recipe, plans, recipes
-from tcusim_bench.sections import POWERS, Case
+from tcusim_bench.record import Case
 from tcusim_cuda.emit import emit
 
 # Even powers of two, and the whole array.

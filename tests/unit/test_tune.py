@@ -15,9 +15,9 @@ from tcusim.errors import AgreementError, InputError
 from tcusim.program.launches import LaunchPlan
 from tcusim_bench import tune as module
 from tcusim_bench.command import tune_command
-from tcusim_bench.device import Times
-from tcusim_bench.sections import Case
+from tcusim_bench.record import Case
 from tcusim_bench.tune import tune
+from tcusim_cuda.microbench.stopwatch import Times
 
 CASE = Case("tune", "sum", 64, 2**20)
 

@@ -1,7 +1,7 @@
-"""The peers of the benchmark: CuPy, PyTorch, a Triton kernel written by hand, and CUB.
+"""The contenders of the benchmark: CuPy, PyTorch, cuBLAS, Triton kernels, CUB and Thrust.
 
-Every peer is optional. Each gets the same data and writes its result where it is told, and is
-verified and timed as our own programs are.
+Every library is optional. Each gets the same data and writes its result where it is told, and is
+verified and timed as tcusim's programs are.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
+
 from tcusim.errors import unknown_name
 from tcusim.machine import format_of
-from tcusim_bench.contender import Contender, first_line
 from tcusim_bench.cub import BLOCK_SOURCE, CUB_SOURCE, Cub, block_ways, dotted
-from tcusim_bench.cublas import cublas_ways
-from tcusim_bench.device import Array, Device, Run
-from tcusim_bench.problems import Problem
+from tcusim_bench.device import Array, Device
+from tcusim_bench.problems import Contender, Problem
 from tcusim_bench.programs import plans
+from tcusim_bench.record import first_line
+from tcusim_cuda.microbench.stopwatch import Run
 
-__all__ = ["DEFAULT_PEERS", "IN_TORCH", "PEERS", "Peers"]
+__all__ = ["IN_TORCH", "PEERS", "Contenders", "cublas_ways", "triton_tiles"]
 
 # Products by torch of the same numbers as float32; cuBLAS by each of its computations; CUB by
 # offsets where segments are of one size, and its parts of warps and blocks, a segment each; Thrust.
@@ -28,9 +30,6 @@ PEERS: Final = (
     *("cupy", "torch", "torch.compile", "torch.float32", "cublas"),
     *("triton", "cub", "cub.offsets", "cub.block", "thrust"),
 )
-# torch.compile takes seconds to compile each problem.
-DEFAULT_PEERS: Final = ("cupy", "torch", "triton", "cub")
-
 # The report's names of torch, and of the launcher of Triton's kernels.
 PYTORCH: Final = "PyTorch"
 TRITON: Final = "Triton"
@@ -46,7 +45,7 @@ _TRITON_WHOLE: Final = 2**16
 TRITON_PIECES: Final = ((16384, 8), (4096, 4), (8192, 4), (1024, 2))
 
 
-class Peers:
+class Contenders:
     """The libraries to compare with; CUB starts to compile at once, during the first measurements.
 
     Raises UnknownName if a name is none of `PEERS`.
@@ -73,17 +72,15 @@ class Peers:
                 cub = self._cubs[source.name]
                 self.versions |= {"nvcc": cub.nvcc, "CCCL": dotted(cub.version)}
             else:
-                version = importlib.import_module(module).__version__
-                importlib.import_module("torch")
-                self.versions[module] = str(version)
+                self.versions[module] = str(importlib.import_module(module).__version__)
+                if module == "triton":
+                    importlib.import_module("torch")
         except Exception as error:
             self.missing[name] = first_line(error)
         return name not in self.missing
 
-    def contenders(
-        self, problem: Problem, names: tuple[str, ...] | None = None
-    ) -> Iterator[Contender]:
-        """Yield every way of peers to solve a problem: of all, or of some by their names."""
+    def ways(self, problem: Problem, names: tuple[str, ...]) -> Iterator[Contender]:
+        """Yield every way of some libraries to solve a problem."""
         ways: dict[str, Callable[[Problem], Iterator[Contender]]] = {
             "cupy": _cupy_ways,
             "torch": _torch_ways,
@@ -99,7 +96,7 @@ class Peers:
         if cub := self._cubs.get(BLOCK_SOURCE.name):
             ways["cub.block"] = partial(cub.ways, "CUB, warp or block", block_ways)
         for name in self.names:
-            if names is not None and name not in names:
+            if name not in names:
                 continue
             try:
                 found = list(ways[name](problem))
@@ -294,3 +291,75 @@ def _triton_ways(problem: Problem) -> Iterator[Contender]:
         if problem.segments % rows == 0:
             label = f"{rows} x {step}, {warps} warps"
             yield Contender(TRITON, label, "f32", result, partial(prepare, rows, step, warps))
+
+
+# --- cuBLAS -----------------------------------------------------------------------------------
+
+# cublasComputeType_t, the type of the factors alpha and beta, and ours of sums and results. As the
+# paper has them, HGEMM is float16 throughout, and the results of MGEMM are float32.
+_COMPUTATIONS: Final = (
+    ("HGEMM", 64, "f16"),
+    ("MGEMM", 68, "f32"),
+    ("HGEMM, pedantic", 65, "f16"),
+    ("MGEMM, pedantic", 69, "f32"),
+)
+_NUMPY: Final = {"f16": np.float16, "f32": np.float32}
+# cudaDataType_t, and cublasGemmAlgo_t's default.
+_CUDA: Final = {"f16": 2, "f32": 0}
+_DEFAULT: Final = -1
+# Columns of a matrix; a vector is its first column.
+_COLUMNS: Final = 16
+
+
+def cublas_ways(problem: Problem) -> Iterator[Contender]:
+    """Yield products of matrices; of a vector, as a matrix of 16 columns, too."""
+    if not problem.case.is_product:
+        return
+    for name, computation, types in _COMPUTATIONS:
+        prepare = partial(_cublas, problem, computation, types)
+        who = "cuBLAS without tensor cores" if "pedantic" in name else "cuBLAS"
+        if problem.kind == "matvec":
+            who, name = f"{who}, 16 columns", f"{name} of 16 columns, and a copy of one"
+        yield Contender(who, name, types, types, prepare)
+
+
+def _cublas(problem: Problem, computation: int, types: str, out: Array) -> Run:
+    cp, rows, inner = problem.device.cp, problem.segments, problem.segment_size
+    if problem.kind == "matmul":
+        columns, right, to = inner, problem.right, out
+    else:
+        columns = _COLUMNS
+        right = cp.zeros((inner, columns), np.float16)
+        right[:, 0] = problem.right
+        to = cp.empty(rows * columns, _NUMPY[types])
+    product = _gemm(cp, (rows, columns, inner), (problem.data, right, to), computation, types)
+    if problem.kind == "matmul":
+        return product
+    first = to.reshape(rows, columns)[:, 0]
+
+    def run() -> None:
+        product()
+        out[:] = first
+
+    return run
+
+
+def _gemm(
+    cp: Any, sizes: tuple[int, int, int], arrays: tuple[Array, ...], computation: int, types: str
+) -> Run:
+    """Return the product of matrices that lie by rows: that of the transposed ones, by columns."""
+    cublas = importlib.import_module("cupy_backends.cuda.libs.cublas")
+    rows, columns, inner = sizes
+    left, right, to = arrays
+    factors = np.array([1, 0], _NUMPY[types])
+    one, zero = factors.ctypes.data, factors.ctypes.data + factors.itemsize
+
+    def run() -> None:
+        cublas.gemmEx(
+            *(cp.cuda.device.get_cublas_handle(), 0, 0, columns, rows, inner, one),
+            *(right.data.ptr, _CUDA["f16"], columns, left.data.ptr, _CUDA["f16"], inner, zero),
+            *(to.data.ptr, _CUDA[types], columns, computation, _DEFAULT),
+        )
+        _ = factors  # which the pointers lead to
+
+    return run

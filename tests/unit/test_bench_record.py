@@ -1,4 +1,4 @@
-"""Rows of the benchmark, its report, and the pages that are made of a recorded one."""
+"""The benchmark's record: its arithmetic, its table, its file, and the pages made of it."""
 
 from __future__ import annotations
 
@@ -11,28 +11,40 @@ from typing import Any
 import pytest
 
 from tcusim.errors import InputError
-from tcusim_bench.report import (
-    OURS,
-    PROGRAMS,
-    Attempt,
-    Report,
-    Row,
-    best_rows,
-    moved_bytes,
-    verdict,
-    with_ratios,
-)
-from tcusim_bench.sections import Case
+from tcusim_bench import charts
+from tcusim_bench.record import OURS, PROGRAMS, Case, Report, Row, moved_bytes, verdict
 
 LENGTH = 2**20
 SUM, SCAN = (Case(f"{kind}s", kind, 16, LENGTH) for kind in ("sum", "scan"))
 
 
-# --- Rows -------------------------------------------------------------------------------------
+def row(case: Case, who: str, ms: float | None, result: str = "f32", **more: Any) -> Row:
+    """Return a row that was right, or failed if it has no time."""
+    status, size = "failed" if ms is None else "ok", moved_bytes(case, _results(case), result)
+    given = {"label": "x", "acc": "f32", "status": status, "bytes": size, **more}
+    return Row(case, who, result=result, ms=ms, **given)
 
 
-def attempt(who: str, ms: float | None, result: str = "f32", label: str = "x") -> Attempt:
-    return Attempt(who, label, "f32", result, "failed" if ms is None else "ok", ms=ms)
+def _results(case: Case) -> int:
+    return case.length if case.kind == "scan" else case.length // (case.segment_size or case.length)
+
+
+def report_of(*rows: Row, **more: Any) -> Report:
+    given: dict[str, Any] = {
+        "device": {"gpu": "NVIDIA X", "sm": 90, "driver": "580.1", "cuda": "13.0"},
+        "versions": {"numpy": "2.0"},
+        "limits": {"read": 4.5e12, "copy": 4.2e12},
+        "length": LENGTH,
+        "date": "2026-01-02 03:04 UTC",
+        "notes": ["something"],
+    }
+    return Report(**{**given, **more}, rows=rows)
+
+
+@pytest.fixture
+def report() -> Report:
+    sums = (row(SUM, "tcusim", 2.0, least_ms=1.5, error=1e-9), row(SUM, "CuPy", 4.0))
+    return report_of(*sums, row(SCAN, "CUB", None))
 
 
 @pytest.mark.parametrize(
@@ -51,34 +63,30 @@ def test_bytes(kind: str, size: int, result: str, expected: int) -> None:
     assert moved_bytes(case, 1024 if kind == "scan" else 1024 // size, result) == expected
 
 
-def test_the_fastest_of_a_group_is_its_row() -> None:
-    tried = [attempt("tcusim", 3.0), attempt("tcusim", 2.0), attempt("tcusim", None)]
-    rows = best_rows(
-        Case("x", "sum", 16, 1024),
-        [*tried, attempt("CuPy", None), attempt("tcusim", 9.0, "f16")],
-    )
-    assert [(row.best.who, row.best.result, row.best.ms) for row in rows] == [
+def test_the_fastest_of_a_group_is_its_best() -> None:
+    case = Case("x", "sum", 16, 1024)
+    tried = [row(case, "tcusim", ms) for ms in (3.0, 2.0, None)]
+    best = report_of(*tried, row(case, "CuPy", None), row(case, "tcusim", 9.0, "f16")).best()
+    assert [(one.who, one.result, one.ms) for one in best] == [
         ("tcusim", "f32", 2.0),
         ("CuPy", "f32", None),
         ("tcusim", "f16", 9.0),
     ]
-    assert rows[0].tried == tuple(tried)
-    assert rows[0].elements_per_s == pytest.approx(1024 / 2e-3)
-    assert rows[0].bytes_per_s == pytest.approx((2048 + 256) / 2e-3)
-    assert rows[1].elements_per_s is None
+    assert best[0].elements_per_s == pytest.approx(1024 / 2e-3)
+    assert best[0].bytes_per_s == pytest.approx((2048 + 256) / 2e-3)
+    assert best[1].elements_per_s is None
 
 
 def test_ratios() -> None:
-    sums = best_rows(
-        Case("x", "sum", 16, 1000),
-        [attempt("tcusim", 2.0), attempt("A", 4.0, "f16"), attempt("B", 3.0), attempt("C", None)],
-    )
-    scans = best_rows(
-        Case("x", "scan", 16, 1000), [attempt("tcusim", 2.0, "f32"), attempt("A", 1.0, "f16")]
-    )
-    limits = {"read": 2e6, "copy": 4e6}
-    rows = with_ratios([*sums, *scans], limits)
-    by = {(row.kind, row.best.who): row for row in rows}
+    sums, scans = (Case("x", kind, 16, 1000) for kind in ("sum", "scan"))
+    product = Case("x", "matvec", 10, 1000)
+    found = report_of(
+        row(sums, "tcusim", 2.0), row(sums, "A", 4.0, "f16"), row(sums, "B", 3.0),
+        row(sums, "C", None), row(scans, "tcusim", 2.0), row(scans, "A", 1.0, "f16"),
+        row(product, "tcusim", 2.0), row(product, "A", 1.0, "f16"),
+        limits={"read": 2e6, "copy": 4e6},
+    ).best()  # fmt: skip
+    by = {(one.case.kind, one.who): one for one in found}
     ours = by["sum", "tcusim"]
     assert ours.bytes_per_s is not None
     assert ours.of_limit == pytest.approx(ours.bytes_per_s / 2e6)
@@ -89,10 +97,8 @@ def test_ratios() -> None:
     assert by["scan", "tcusim"].of_peer is None
     assert by["scan", "A"].of_limit == pytest.approx(4000 / 1e-3 / 4e6)
     # A product reads, and is compared whatever the type of the result.
-    tried = [attempt("tcusim", 2.0, "f32"), attempt("A", 1.0, "f16")]
-    ours, _ = with_ratios(best_rows(Case("x", "matvec", 10, 1000), tried), limits)
-    assert ours.of_limit == pytest.approx((2020 + 400) / 2e-3 / 2e6)
-    assert ours.of_peer == pytest.approx(0.5)
+    assert by["matvec", "tcusim"].of_limit == pytest.approx((2020 + 400) / 2e-3 / 2e6)
+    assert by["matvec", "tcusim"].of_peer == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
@@ -110,67 +116,70 @@ def test_ratios() -> None:
     ],
 )
 def test_verdict(given: dict[str, Any], expected: str) -> None:
-    values = {"who": "x", "label": "x", "acc": "f32", "result": "f32", "status": "", **given}
-    assert verdict(Attempt(**values), 1024) == expected
+    values = {"acc": "f32", "result": "f32", **given}
+    assert verdict(Row(Case("x", "sum", 1024, 1024), "x", **values)) == expected
 
 
 def test_f16_sums_may_be_off_the_more_the_longer() -> None:
-    one = Attempt("CUB", "x", "f16", "f16", "", error=0.1)
-    assert verdict(one, 2**20) == "wrong: error 0.1, more than 0.062 of a segment's norm"
-    assert verdict(one, 2**22) == "ok"
+    def one(size: int, acc: str = "f16") -> str:
+        case = Case("x", "sum", size, size)
+        return verdict(Row(case, "CUB", acc=acc, result="f16", error=0.1))
+
+    assert one(2**20) == "wrong: error 0.1, more than 0.062 of a segment's norm"
+    assert one(2**22) == "ok"
     # Sums by f32 may not.
-    assert verdict(replace(one, acc="f32"), 2**30).startswith("wrong: error 0.1")
-
-
-# --- The report -------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def report() -> Report:
-    rows = [
-        *best_rows(SUM, [attempt("tcusim", 2.0), attempt("CuPy", 4.0)]),
-        *best_rows(SCAN, [attempt("CUB", None)]),
-    ]
-    limits = {"read": 4.5e12, "copy": 4.2e12}
-    return Report(
-        device={"gpu": "NVIDIA X", "sm": 90, "driver": "580.1", "cuda": "13.0"},
-        versions={"numpy": "2.0"},
-        limits=limits,
-        length=LENGTH,
-        date="2026-01-02 03:04 UTC",
-        rows=with_ratios(rows, limits),
-        notes=["something"],
-    )
-
-
-def test_table(report: Report) -> None:
-    table = report.table()
-    assert {len(row) for row in table} == {11}
-    assert table[1][:5] == ["sum", "16", "tcusim", "f32", "f32"]
-    assert table[1][5:] == ["2.000", "1", "0.001", "0.0%", "2.00", "x"]
-    assert table[3][5:] == ["", "", "", "", "", "x: failed"]
+    assert one(2**30, "f32").startswith("wrong: error 0.1")
 
 
 def test_text(report: Report) -> None:
     lines = report.text().splitlines()
-    assert lines[0] == "NVIDIA X (sm_90), driver 580.1, CUDA 13.0; 2026-01-02 03:04 UTC"
-    assert lines[2] == "limits: reading 4.500 TB/s, copying 4.200 TB/s"
-    assert lines[4].split()[:3] == ["kind", "segment", "by"]
+    assert lines[0] == "gpu NVIDIA X; sm 90; driver 580.1; cuda 13.0; numpy 2.0"
+    assert lines[2] == "limit of read: 4.500 TB/s"
+    heads = ["kind", "size", "by", "sums", "result", "ms", "G/s", "TB/s"]
+    assert lines[5].split("  ")[0] == "kind"
+    assert " ".join(lines[5].split()) == " ".join([*heads, "of limit of best peer how"])
+    assert lines[6].split() == [
+        "sum",
+        "16",
+        "tcusim",
+        "f32",
+        "f32",
+        "2.000",
+        "1",
+        "0.001",
+        "0.0%",
+        "2.00",
+        "x",
+    ]
+    assert lines[8].split() == ["scan", "16", "CUB", "f32", "f32", "x:", "failed"]
     assert lines[-1] == "note: something"
+    # What no row has is no column, and what only calls have is.
+    call = Row(Case("latency", "call", 0, 64), "f(x)", ms=0.001, ratio=2.5, against="g(x)")
+    lines = report_of(call, limits={}).text().splitlines()
+    assert lines[3].split() == ["kind", "size", "by", "ms", "ratio", "how"]
+    assert lines[4].split() == ["call", "64", "f(x)", "0.001", "2.50", "to", "g(x)"]
 
 
-def test_json_and_back(report: Report) -> None:
-    record = json.loads(json.dumps(report.as_json(), allow_nan=False))
-    assert record["rows"][0]["elements_per_s"] == report.rows[0].elements_per_s
-    assert Report.from_json(record) == report
-    with pytest.raises(InputError, match="its format is 'x'"):
-        Report.from_json({"format": "x"})
+def test_a_file_and_back(report: Report, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    report.write(path)
+    assert Report.read(path) == report
+    assert [one.name for one in tmp_path.iterdir()] == ["x.json"]
+    for text, message in (("{", "x.json is no record"), ("[]", "no record"), ("{}", "'format'")):
+        path.write_text(text)
+        with pytest.raises(InputError, match=message):
+            Report.read(path)
 
 
 def test_rows_name_their_own() -> None:
-    for who in (OURS, PROGRAMS):
-        assert Row("sum", 16, 1024, 1, attempt(who, 1.0), ()).is_ours
-    assert not Row("sum", 16, 1024, 1, attempt("CUB", 1.0), ()).is_ours
+    assert all(row(SUM, who, 1.0).is_ours for who in (OURS, PROGRAMS))
+    assert not row(SUM, "CUB", 1.0).is_ours
+
+
+def test_a_page_of_charts(report: Report) -> None:
+    page = charts.page(report)
+    assert "Sums, f16 (sums): share of the limit" in page
+    assert "<title>Benchmark</title>" in page
 
 
 # --- The pages --------------------------------------------------------------------------------
@@ -183,12 +192,11 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def record_in(folder: Path, report: Report) -> None:
-    """Write a report as `tcusim bench all` does: a file for each section."""
+    """Write a report as `tcusim bench run` does: a file for each part."""
     (folder / "h200").mkdir(exist_ok=True)
-    for name in {row.section for row in report.rows}:
-        rows = tuple(row for row in report.rows if row.section == name)
-        text = json.dumps(replace(report, rows=rows).as_json())
-        (folder / "h200" / f"{name}.json").write_text(text)
+    for name in {row.case.section for row in report.rows}:
+        rows = tuple(row for row in report.rows if row.case.section == name)
+        replace(report, rows=rows).write(folder / "h200" / f"{name}.json")
 
 
 def test_pages_without_a_recorded_run(pages: Any, tmp_path: Path) -> None:
@@ -213,15 +221,11 @@ def test_the_page_of_a_benchmark(pages: Any, tmp_path: Path, report: Report) -> 
     )
 
 
-def test_the_page_of_whole_arrays_and_products(pages: Any, tmp_path: Path, report: Report) -> None:
-    tried = [attempt("CUB", 4.0), attempt("tcusim", 2.0), attempt("tcusim", 1.0, "f16")]
-    rows = [
-        *best_rows(SCAN, tried[:1]),
-        *best_rows(replace(SCAN, segment_size=LENGTH), [*tried, attempt("CuPy", None)]),
-        *best_rows(Case("products", "matvec", 512, LENGTH), tried),
-    ]
-    record = replace(report, rows=with_ratios(rows, report.limits))
-    record_in(tmp_path, record)
+def test_the_page_of_whole_arrays_and_products(pages: Any, tmp_path: Path) -> None:
+    tried = (("CUB", 4.0, "f32"), ("tcusim", 2.0, "f32"), ("tcusim", 1.0, "f16"))
+    whole, product = replace(SCAN, segment_size=LENGTH), Case("products", "matvec", 512, LENGTH)
+    rows = [row(SCAN, *tried[0]), *(row(whole, *one) for one in tried), row(whole, "CuPy", None)]
+    record_in(tmp_path, report_of(*rows, *(row(product, *one) for one in tried)))
     lines = pages.benchmark("scan", tmp_path, result="f32").splitlines()
     assert lines[2] == "| segment | tcusim | of copying | of the best other | CUB | CuPy |"
     assert lines[4:6] == [
@@ -240,14 +244,14 @@ def test_the_page_of_other_sections(pages: Any, tmp_path: Path, report: Report) 
     """They are in no other table, and compared with programs for the same problem."""
     record_in(tmp_path, report)
     assert pages.sections(tmp_path).startswith("*No run of the benchmark's other sections")
-    tried = [attempt("tcusim", 2.0), attempt("PyTorch", 4.0, "f16")]
     ragged = Case("ragged", "sum", 0, LENGTH, lengths="one giant")
+    typed = Case("types", "sum", 16, LENGTH, "f32")
     rows = [
-        *best_rows(ragged, tried, 7),
-        *best_rows(Case("types", "sum", 16, LENGTH, "f32"), tried),
+        row(case, *one)
+        for case in (ragged, typed)
+        for one in (("tcusim", 2.0, "f32"), ("PyTorch", 4.0, "f16"))
     ]
-    record = replace(report, rows=with_ratios([*report.rows, *rows], report.limits))
-    record_in(tmp_path, record)
+    record_in(tmp_path, report_of(*report.rows, *rows))
     lines = pages.sections(tmp_path).splitlines()
     assert lines[0] == "**`types`**"
     assert lines[4] == "| sum | 16 | f32 → f32 | **1** | 0.0% | 2.00 | 0 |"

@@ -10,28 +10,29 @@ from typing import Any
 import pytest
 
 from tcusim.errors import UnknownName
-from tcusim_bench import peers as bench_peers
-from tcusim_bench.sections import POWERS, Case
+from tcusim_bench.contenders import Contenders, triton_tiles
+from tcusim_bench.parts import POWERS
+from tcusim_bench.record import Case
 
 
 def test_peers_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     device: Any = SimpleNamespace(sm=90)
-    peers = bench_peers.Peers(device, ("triton", "cub"))
+    peers = Contenders(device, ("triton", "cub"))
     assert peers.names == ()
     assert peers.missing["cub"].endswith("nvcc, which compiles CUB, is not on the PATH")
     assert "triton" in peers.missing["triton"]
     with pytest.raises(UnknownName, match="unknown peer 'cubb'"):
-        bench_peers.Peers(device, ("cubb",))
+        Contenders(device, ("cubb",))
 
 
 def test_a_peer_that_raises_is_a_contender_that_fails() -> None:
     device: Any = SimpleNamespace(sm=90)
-    peers = bench_peers.Peers(device, ())
+    peers = Contenders(device, ())
     peers.names = ("torch.compile",)
     problem: Any = SimpleNamespace(kind="sum", case=Case("x", "sum", 16, 64))
-    (contender,) = peers.contenders(problem)
+    (contender,) = peers.ways(problem, peers.names)
     assert (contender.who, contender.label) == ("torch.compile", "sum")
     with pytest.raises((ImportError, AttributeError)):
         contender.prepare(None)
@@ -40,7 +41,7 @@ def test_a_peer_that_raises_is_a_contender_that_fails() -> None:
 @pytest.mark.parametrize("kind", ["sum", "scan"])
 @pytest.mark.parametrize("size", [size for size in POWERS if size])
 def test_triton_tiles_cover_whole_segments(kind: str, size: int) -> None:
-    for rows, step, warps in bench_peers.triton_tiles(kind, size):
+    for rows, step, warps in triton_tiles(kind, size):
         assert size % step == 0
         assert rows == 1 or step == size
         assert rows * step in (1024, 2048, 4096, 8192, 16384)

@@ -1,0 +1,409 @@
+"""The parts of the benchmark as plain data: sections of problems, and figures of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.machine import format_of
+from tcusim_bench.programs import Recipe
+from tcusim_bench.record import OURS, Case
+
+__all__ = [
+    "ENERGY",
+    "EXACT",
+    "FIGURES",
+    "PARTS",
+    "POWERS",
+    "SECTIONS",
+    "WHOLE",
+    "Named",
+    "Part",
+    "cases",
+    "matrix_columns",
+    "offsets_of",
+]
+
+# A program, with its name in the record.
+Named: TypeAlias = tuple[str, Recipe]
+# Makes the problems of a part: of its name, a length, and sizes to take instead of its own.
+Maker: TypeAlias = Callable[[str, int, tuple[int, ...]], Iterator[Case]]
+
+# The segment size that stands for the length: the whole array is one segment.
+WHOLE: Final = 0
+POWERS: Final = (
+    *(16, 32, 64, 128, 256, 512, 1024, 4096),
+    *(2**14, 2**16, 2**18, 2**20, 2**24, WHOLE),
+)
+ODD_SIZES: Final = (24, 48, 100, 200, 300, 1000, 3000, 5000, 10**4, 10**5, 10**6)
+SMALL_SIZES: Final = tuple(range(2, 16))
+TYPED_SIZES: Final = (16, 256, 4096, 2**16, WHOLE)
+TYPES: Final = ("bf16", "f32", "f64", "s8")
+GRAPH_LENGTHS: Final = tuple(2**power for power in range(17, 27))
+QUICK_SIZES: Final = (16, 256, 4096, WHOLE)
+# Of segments in arrays that a graph takes again and again.
+GRAPH_SEGMENT: Final = 256
+# Sums are exact in one float64 up to 8192 elements.
+EXACT_SIZES: Final = (16, 64, 256, 1024, 4096, 2**16, 2**20, WHOLE)
+ENERGY_SUMS: Final = (16, 32, 64, 128, 256, 512, 1024)
+ENERGY_SCANS: Final = (16, 256, 1024)
+VECTOR_SIZES: Final = (4096, 16384, 32768)
+MATRIX_SIZES: Final = (1024, 4096, 8192)
+# The most elements of ragged segments.
+RAGGED_LENGTH: Final = 2**28
+
+# torch.compile takes seconds to compile each problem, and is asked for by name only.
+USUAL_PEERS: Final = ("cupy", "torch", "triton", "cub")
+
+# The section that measures exact sums beside the usual ones, and the section of energy.
+EXACT: Final = "exact"
+ENERGY: Final = "energy"
+# Segments of 16, beside one with all other elements.
+_SHORT_SEGMENTS: Final = 2**20
+# Lengths of the power law: their exponent, scale and end, which make the mean about 455.
+_POWER_LAW: Final = (1.25, 121.0, 2**20)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Problems that are measured together: a section, or a figure of the paper.
+
+    make: the problems. peers: the libraries to compare with. programs: of a figure, by their names
+    in the record. series: the beginnings of the names of the authors' series. lacking: the parts
+    of a figure that this measurement has not. energy: whether energy is measured, too.
+    """
+
+    title: str
+    make: Maker
+    peers: tuple[str, ...] = USUAL_PEERS
+    programs: Callable[[Case], Iterator[Named]] | None = None
+    series: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
+    energy: bool = False
+
+
+def cases(
+    name: str, length: int, segments: tuple[int, ...] = (), *, quick: bool = False
+) -> tuple[Case, ...]:
+    """Return the problems of a part, on at most `length` float16 numbers, or as many bytes.
+
+    segments: sizes to take instead of the part's own. A size that does not divide the length is
+    given fewer elements. Larger sizes than the data are left out. quick: few sizes.
+    """
+    found = tuple(
+        dict.fromkeys(PARTS[name].make(name.replace("figure-", "figure "), length, segments))
+    )
+    if not quick or segments:
+        return found
+    if name in FIGURES:
+        sizes = tuple(dict.fromkeys(case.segment_size for case in found))[::3]
+    elif name in ("sums", "scans", "types"):
+        sizes = tuple(size or length for size in QUICK_SIZES)
+    else:
+        return found
+    return tuple(case for case in found if case.segment_size in sizes)
+
+
+def _of_sizes(
+    section: str, kinds: tuple[str, ...], sizes: tuple[int, ...], length: int, dtype: str = "f16"
+) -> Iterator[Case]:
+    for size in sizes:
+        each = size or length
+        if each <= length:
+            for kind in kinds:
+                yield Case(section, kind, each, length // each * each, dtype)
+
+
+def _types(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
+    """Yield as many bytes of each type."""
+    for dtype in TYPES:
+        most = length * 2 // max(2, format_of(dtype).itemsize)
+        yield from _of_sizes(section, ("sum", "scan"), segments or TYPED_SIZES, most, dtype)
+
+
+def _ragged(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
+    for lengths in RAGGED:
+        for kind in ("sum", "scan"):
+            yield Case(section, kind, 0, min(length, RAGGED_LENGTH), lengths=lengths)
+
+
+def _graphs(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
+    """Yield whole arrays of several lengths."""
+    for size in segments or GRAPH_LENGTHS:
+        if 0 < size <= length:
+            for kind in ("sum", "scan"):
+                yield Case(section, kind, size, size, in_graph=True)
+
+
+def _graph_segments(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
+    """Yield arrays of several lengths, in segments of one size."""
+    for each in segments or (GRAPH_SEGMENT,):
+        for size in GRAPH_LENGTHS:
+            if 0 < each <= size <= length:
+                for kind in ("sum", "scan"):
+                    yield Case(section, kind, each, size // each * each, in_graph=True)
+
+
+def _energy(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
+    yield from _of_sizes(section, ("sum",), segments or ENERGY_SUMS, length)
+    yield from _of_sizes(section, ("scan",), segments or ENERGY_SCANS, length)
+
+
+def _products(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
+    """Yield products with a vector, at least one; and those of square matrices, two in the data."""
+    vectors = [size for size in segments or VECTOR_SIZES if 0 < size**2 <= length]
+    for size in vectors or [matrix_columns(length)]:
+        yield Case(section, "matvec", size, size**2 if vectors else length)
+    for size in segments or MATRIX_SIZES:
+        if 0 < 2 * size**2 <= length:
+            yield Case(section, "matmul", size, size**2)
+
+
+def _segments(kinds: tuple[str, ...], own: tuple[int, ...]) -> Maker:
+    def make(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
+        return _of_sizes(section, kinds, segments or own, length)
+
+    return make
+
+
+def matrix_columns(length: int) -> int:
+    """Return the columns of the matrix that the data are: as many as rows, or half as many."""
+    return 1 << (length.bit_length() - 1) // 2
+
+
+# --- Ragged segments --------------------------------------------------------------------------
+
+
+def _uniform(least: int, most: int) -> Callable[[np.random.Generator, int], NDArray[np.int64]]:
+    def draw(rng: np.random.Generator, length: int) -> NDArray[np.int64]:
+        count = 2 * length // (least + most) + 8 * int(length**0.5) + 64
+        return rng.integers(least, most + 1, count)
+
+    return draw
+
+
+def _power_law(rng: np.random.Generator, length: int) -> NDArray[np.int64]:
+    exponent, scale, most = _POWER_LAW
+    drawn = 1 + scale * rng.pareto(exponent, length // 64 + 64)
+    return np.minimum(drawn, most).astype(np.int64)
+
+
+def _one_giant(rng: np.random.Generator, length: int) -> NDArray[np.int64]:
+    short = min(_SHORT_SEGMENTS, length // 32)
+    lengths = np.full(short + 1, 16, np.int64)
+    lengths[short // 2] = length - 16 * short
+    return lengths
+
+
+RAGGED: Final[dict[str, Callable[[np.random.Generator, int], NDArray[np.int64]]]] = {
+    "uniform 0..20": _uniform(0, 20),
+    "uniform 0..200": _uniform(0, 200),
+    "power law": _power_law,
+    "one giant": _one_giant,
+    "uniform 1000..3000": _uniform(1000, 3000),
+}
+
+
+def offsets_of(lengths: str, length: int) -> NDArray[np.int64]:
+    """Return the segment bounds of `length` elements, the same each time."""
+    ends = RAGGED[lengths](np.random.default_rng(length), length).cumsum()
+    ends = ends[: int(np.searchsorted(ends, length, "left"))]
+    return np.concatenate([[0], ends, [length]]).astype(np.int64)
+
+
+# --- Figures of the paper -------------------------------------------------------------------
+
+_SHAPES: Final = ("16x16x16", "32x8x16", "8x32x16")
+# The paper's programs, and the sizes at which the paper would take them: so many segments
+# that warps, or blocks, keep a GPU busy.
+_SUMS: Final = {
+    "reduction_16": (1, 16),
+    "reduction_16n": (32, 2**14),
+    "reduction_16n_coalesced": (32, 2**14),
+    "reduction_256": (256, 256),
+    "reduction_256n": (512, 2**18),
+    "reduction_256n_inefficient": (512, 2**18),
+    "reduction_256n_block": (512, 2**24),
+}
+_SCANS: Final = {
+    "scan_16": (1, 16),
+    "scan_16n": (32, 2**14),
+    "scan_256": (256, 256),
+    "scan_256n": (512, 2**18),
+    "scan_256n_block": (512, 2**24),
+}
+_WARPS: Final = 4
+# Elements of each warp of a block that takes a segment, and the most warps.
+_BLOCK_SHARE: Final = 512
+_MOST_WARPS: Final = 16
+# Elements that a block sums in the first of the two launches of a whole array.
+_FIRST_LAUNCH: Final = 2**14
+
+
+def _powers(first: int, last: int) -> tuple[int, ...]:
+    return tuple(2**power for power in range(first, last + 1))
+
+
+def _figure(kinds: tuple[str, ...], own: tuple[int, ...], *, whole: bool = False) -> Maker:
+    """Return the problems of a figure: segments of these sizes, matrices, or whole arrays."""
+
+    def make(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
+        for kind in kinds:
+            for size in segments or own:
+                elements, needed = length // size * size, size
+                if kind in ("matvec", "matmul"):
+                    elements, needed = size**2, size**2 * (2 if kind == "matmul" else 1)
+                elif whole:
+                    elements = size
+                if needed <= length:
+                    yield Case(section, kind, size, elements)
+
+    return make
+
+
+def _multiplied(*names: str) -> Callable[[Case], Iterator[Named]]:
+    """Yield programs of products by name, with both accumulators."""
+
+    def programs(case: Case) -> Iterator[Named]:
+        for acc in ("f16", "f32"):
+            for name in names:
+                one = Recipe(case.kind, case.segment_size, name, acc=acc, result=acc)
+                yield f"{OURS} {name}", one
+
+    return programs
+
+
+def _of_segments(case: Case) -> Iterator[Named]:
+    """Yield the paper's programs for a segment size: of its tile, of each tile, by f16 sums."""
+    for shape in _SHAPES:
+        for acc in ("f32", "f16"):
+            yield from _of_tile(case, shape, acc)
+
+
+def _of_tile(case: Case, shape: str, acc: str) -> Iterator[Named]:
+    size = case.segment_size
+    for name, (least, most) in (_SUMS if case.kind == "sum" else _SCANS).items():
+        if least <= size <= most:
+            block = name.endswith("block")
+            warps = max(1, min(_MOST_WARPS, size // _BLOCK_SHARE)) if block else _WARPS
+            result = acc if case.kind == "sum" else "f16"
+            one = Recipe(case.kind, size, name, shape, acc=acc, result=result, warps=warps)
+            yield f"{OURS} {name} {shape}", replace(one, combine="mma")
+
+
+def _of_the_papers_tile(case: Case) -> Iterator[Named]:
+    """Yield the paper's programs for a segment size, of its tile, with f32 sums."""
+    return _of_tile(case, _SHAPES[0], "f32")
+
+
+def _two_launches(case: Case) -> Iterator[Named]:
+    """Yield the paper's sum of an array: blocks sum parts of it, then one their sums."""
+    parts = min(_FIRST_LAUNCH, case.length // 16)
+    name, options = "reduction_256n_block", (("parts", parts),)
+    one = Recipe("sum", None, name, result="f16", warps=_MOST_WARPS, combine="mma", options=options)
+    for acc in ("f16", "f32"):
+        yield f"{OURS} {name}, two launches", replace(one, acc=acc)
+
+
+def _three_launches(case: Case) -> Iterator[Named]:
+    """Yield a scan of an array in three launches: sums of parts, their scan, scans behind it.
+
+    The paper's first launch scans the parts already, and its third adds to the results in memory.
+    """
+    parts = max(_FIRST_LAUNCH, case.length // _FIRST_LAUNCH)
+    if parts < case.length:
+        options, name = (("parts", parts),), "scan_256n"
+        one = Recipe("scan", None, name, result="f16", masked=True, warps=_WARPS, options=options)
+        yield f"{OURS} {name}, three launches", one
+
+
+# --- All parts ------------------------------------------------------------------------------
+
+_MATRICES: Final = (256, 512, 1024, 2048, 4096, 8192, 16384)
+_PARTS_OF_CUB: Final = (
+    "all of the authors' tuning of CUB: each size has three ways, theirs among them",
+)
+_LAUNCHES: Final = (
+    "the paper's own three launches, which write and read the scans of parts in between",
+)
+_TUNED: Final = "paper_tune_segmented"
+
+# Parts without CUB come first, since nvcc takes a minute to compile it.
+PARTS: Final[dict[str, Part]] = {
+    "types": Part("other types", _types),
+    "graphs": Part("whole arrays in a CUDA graph", _graphs, ("torch", "triton")),
+    "graph-segments": Part("segments in a CUDA graph", _graph_segments, ("torch", "triton")),
+    "products": Part("products", _products, ("torch", "cublas")),
+    EXACT: Part("exact sums", _segments(("sum", "scan"), EXACT_SIZES), ()),
+    ENERGY: Part("energy", _energy, ("torch", "triton"), energy=True),
+    "sums": Part("sums", _segments(("sum",), POWERS)),
+    "scans": Part("scans", _segments(("scan",), POWERS)),
+    "ragged": Part("segments by offsets", _ragged),
+    "sizes": Part("sizes that are no powers of two", _segments(("sum", "scan"), ODD_SIZES)),
+    "small": Part("segments of fewer than 16", _segments(("sum", "scan"), SMALL_SIZES)),
+    "figure-10": Part(
+        "segmented reduction",
+        _figure(("sum",), _powers(4, 30)),
+        ("cub", "cub.offsets", "thrust"),
+        _of_segments,
+        (f"{_TUNED}_reduction",),
+    ),
+    "figure-12": Part(
+        "segmented scan",
+        _figure(("scan",), _powers(4, 30)),
+        ("cub", "thrust"),
+        _of_segments,
+        (f"{_TUNED}_prefixsum",),
+    ),
+    "figure-11": Part(
+        "segments within a warp or a block",
+        _figure(("sum", "scan"), _powers(4, 13)),
+        ("cub.block",),
+        _of_segments,
+        ("segmented_reduction_cub", "segmented_prefixsum_cub", _TUNED),
+        _PARTS_OF_CUB,
+    ),
+    "figure-13": Part(
+        "reduction of a whole array",
+        _figure(("sum",), _powers(12, 30), whole=True),
+        ("cub", "thrust"),
+        _two_launches,
+        ("full_reduction_ker2", "full_reduction_cub", "full_reduction_thrust"),
+    ),
+    "figure-14": Part(
+        "scan of a whole array",
+        _figure(("scan",), _powers(12, 30), whole=True),
+        ("cub", "thrust"),
+        _three_launches,
+        ("full_prefixsum_ker3",),
+        _LAUNCHES,
+    ),
+    "figure-2": Part(
+        "products of matrices",
+        _figure(("matmul",), _MATRICES),
+        ("cublas",),
+        _multiplied("gemm_naive", "gemm"),
+        ("gemm_",),
+        ("CUTLASS",),
+    ),
+    "figure-3": Part(
+        "products of a matrix and a vector",
+        _figure(("matvec",), (*_MATRICES, 32768)),
+        ("torch", "torch.float32", "cublas"),
+        _multiplied("gemv", "gemv_reduction"),
+        ("gemv",),
+    ),
+    "figure-power": Part(
+        "what is drawn by segmented sums and scans",
+        _figure(("sum", "scan"), (16, 64, 256, 1024, 4096, 2**14)),
+        ("cub", "cub.offsets", "thrust"),
+        _of_the_papers_tile,
+        energy=True,
+    ),
+}
+FIGURES: Final = tuple(name for name in PARTS if name.startswith("figure-"))
+SECTIONS: Final = tuple(name for name in PARTS if name not in FIGURES)
