@@ -267,10 +267,8 @@ def operator_rows(
         importlib.import_module("tcusim.torch"),
         getattr(torch, format_of(dtype).array_name),
     )
-    x, short = (
-        torch.randn((height, shape[1]), dtype=kind, device=where)
-        for height in (shape[0], _SHORT_ROWS)
-    )
+    heights, columns = (shape[0], _SHORT_ROWS), shape[1]
+    x, short = (torch.randn((each, columns), dtype=kind, device=where) for each in heights)
     wait = torch.cuda.synchronize if where == "cuda" else lambda: None
     for name, (own, others, passes) in OPERATORS.items():
         case = Case("operators", name, columns, x.numel(), dtype)
