@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
+from hypothesis.vendor.pretty import pretty
 
 from drawn import (
     OTHERS,
@@ -65,6 +66,7 @@ def drawn(request: pytest.FixtureRequest) -> Drawn:
         )
         @given(strategy)
         def each(one: Any) -> None:
+            assert len(pretty(one)) < 10_000
             ends[check(one)] += 1
 
         if CASES:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import tcusim
 from command_line import tcusim_command
-from drawn import ARCHES, TILES
+from drawn import ARCHES, TILES, Drawn
 from tcusim.algorithms.registry import algorithms
 from tcusim.cli.main import main
 
@@ -159,7 +159,7 @@ FILES = ("x.npy",) * 8 + ("m.npy", "two.npz", "x.csv", "x.txt", "cut.npy", "miss
 
 
 @dataclass
-class Line:
+class Line(Drawn):
     """A command line; odd: whether any sentence may refuse it, for a word that has no place."""
 
     words: list[str]

@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 import tcusim
 from asked import asked
-from drawn import BFLOAT16, FLOATS, LENGTHS, ODD, Array, pick, require_sentence, values
+from drawn import (
+    BFLOAT16,
+    FLOATS,
+    LENGTHS,
+    ODD,
+    Array,
+    Drawn,
+    pick,
+    require_sentence,
+    shown,
+    values,
+)
 from tcusim.errors import InputError
 
 # The core's names, and a library's.
@@ -27,19 +38,19 @@ CALLS = {"torch": TORCH, "jax": JAX, "dask": DASK}
 
 
 @dataclass
-class Twin:
+class Twin(Drawn):
     """A call of the core, and the same one of a library; odd: an argument that has no place."""
 
     name: str
     core: Callable[[], Any]
     library: Callable[[], Any]
     back: Callable[[Any], Array]
-    shown: str
+    text: str
     odd: str = ""
 
     def __repr__(self) -> str:
         """Show the call."""
-        return self.shown
+        return self.text
 
 
 @st.composite
@@ -72,9 +83,10 @@ def twins(draw: st.DrawFn, library: str, name: str) -> Twin:
         odd = draw(st.sampled_from(sorted(theirs)))
         theirs[odd] = draw(st.sampled_from(ODD))
     there, call, back = _LIBRARIES[library](draw, x, name, theirs, odd)
-    shown = f"tcusim.{library}.{CALLS[library][name]}(<{x.dtype} {x.shape}>, {theirs})"
+    more = "".join(f", {key}={shown(value)}" for key, value in theirs.items())
+    text = f"tcusim.{library}.{CALLS[library][name]}({shown(x)}{more})"
     own = getattr(tcusim, name)
-    return Twin(name, lambda: own(x, **asked(**keywords)), lambda: call(there), back, shown, odd)
+    return Twin(name, lambda: own(x, **asked(**keywords)), lambda: call(there), back, text, odd)
 
 
 def _segments(draw: st.DrawFn, length: int, keywords: dict[str, Any]) -> None:
