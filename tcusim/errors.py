@@ -107,14 +107,18 @@ def told(value: object) -> str:
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
-    """Return the name that a misspelled one is most like; "" if it is like none.
+    """Return the name that a misspelled or truncated one stands for; "" if it is like none.
 
     cutoff: how like it must be, up to 1.
     """
+    names = list(names)
+    longer = [one for one in names if name and one.startswith(name)]
+    if len(longer) == 1:
+        return longer[0]
     # Only a mistake needs it.
     import difflib
 
-    return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)), "")
+    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=cutoff)), "")
 
 
 def unknown_name(

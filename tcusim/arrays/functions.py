@@ -214,8 +214,9 @@ def cumsum(
         What precedes the first element (in reverse, follows the last), and is part of every sum: a
         number, or one for each row, of the shape of `sum` along the axis, or broadcast to it. It is
         kept in the type of the sums: float32, or float64 and the result's integer, float64 if bits
-        are exact; in GPU memory an array of that type. A scan that is cut at certain places has the
-        bits of the whole: see the notes.
+        are exact; in GPU memory an array of that type. Sums of integers take integers only, by
+        type: 1 and not 1.0. A scan that is cut at certain places has the bits of the whole: see the
+        notes.
     out : array, optional
         As in `sum`, but it may be `a` itself, which is then scanned in place.
     a, dtype, options

@@ -119,9 +119,12 @@ def beyond_range(name: str, to: Any) -> InputError:
 
 
 def no_integers(name: str, given: Any, result: Any) -> InputError:
-    """Return the error of what is of the type `given`, and would be added to integers."""
+    """Return the error of numbers of the type `given` that would be added to integers.
+
+    The type decides, as in NumPy's casts "same_kind": 1.0 is refused as 1.5 is.
+    """
     return InputError(
-        f"{name} is of {given}, but the result of {result}, which holds integers alone. Give an "
+        f"{name} is of {given}, but the result of {result}, which takes integers only. Give an "
         f"integer {name}, or a float dtype"
     )
 

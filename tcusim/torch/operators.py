@@ -16,7 +16,7 @@ import torch
 from torch.autograd import forward_ad
 
 import tcusim
-from tcusim.arrays.home import beyond_range, require_range
+from tcusim.arrays.home import beyond_range, no_integers, require_range
 from tcusim.call_options import Options, alone
 from tcusim.errors import InputError, require_flags
 from tcusim.machine.convert import require_elements
@@ -270,11 +270,10 @@ def _before(initial: Any, input: Any, dtype: Any, bits: Any, shape: Sequence[int
     if initial is None:
         return None
     given = initial.dtype
-    if given.is_complex or (given.is_floating_point and not dtype.is_floating_point):
-        raise InputError(
-            f"initial is of {given}, of which a result of {dtype} would lose a part. Give real "
-            "numbers, and to an integer result integers"
-        )
+    if given.is_complex:
+        raise InputError(f"initial must be real numbers, got {given}: take initial.real")
+    if given.is_floating_point and not dtype.is_floating_point:
+        raise no_integers("initial", given, dtype)
     wide, values = type_of_sums(input.dtype, dtype, bits), plain(initial, "initial")
     if values.device.type == "cpu" and given != wide:
         # In GPU memory a look at the values would wait for all that is queued there.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from tcusim.accuracy.accuracy import accuracy_of
@@ -41,6 +41,7 @@ _OF_ALGORITHMS: Final = ("correctness", "counts", "time")
 # Called with what is done, and of how much.
 Progress: TypeAlias = Callable[[int, int], object]
 _WHOLE: Final = 1000
+_USUAL_REFERENCE: Final = "h200"
 # The share of the time in which precision is measured, before algorithms are tried.
 _PRECISE: Final = 0.1
 # The sections for which algorithms are tried.
@@ -137,7 +138,7 @@ def validate(
     algorithms: Sequence[str] | None = None,
     full: bool = False,
     sections: Sequence[str] | None = None,
-    reference: Named | None = "h200",
+    reference: Named | None = _USUAL_REFERENCE,
     like: Named | None = None,
     model: Model | None = None,
     jobs: int = 1,
@@ -163,7 +164,8 @@ def validate(
     sections : sequence of str, optional
         Of ``"correctness"``, ``"precision"``, ``"counts"`` and ``"time"``; by default all.
     reference : str, Path, Unit, Arch, MmaShape, tuple or None
-        What the costs are compared with: its tile 16x16x16, else its first; None for nothing.
+        What the costs are compared with: its tile 16x16x16, else its first; None for nothing. The
+        usual one is left out where it does not take the types, and a finding says so.
     like : str, Path, Unit, Arch, MmaShape, tuple or None
         The unit whose figures stand for those that a unit lacks, so that times are predicted. By
         default the reference, for tiles alone and units of files.
@@ -186,7 +188,8 @@ def validate(
     UnknownName
         For a unit, type, architecture, algorithm or section that is not known.
     Unsupported
-        If the only unit does not take the types. One of several is told of in the verdict.
+        If the only unit, or a reference that is not the usual one, does not take the types. One
+        unit of several is told of in the verdict.
     InputError
         If a file says what cannot be, or a unit has no such tile.
 
@@ -225,6 +228,10 @@ def validate(
         judged.append(_judged(subject, asked, lender, like is not None, model, jobs, share))
     if progress is not None:
         progress(_WHOLE, _WHOLE)
+    if reference is not None and machine is None:
+        text = f"costs are compared with no other unit: {reference} has no {ab} -> {acc}"
+        alone = Finding("reference", WASTE, text)
+        judged = [replace(one, findings=(*one.findings, alone)) for one in judged]
     found = None if machine is None else _reference(machine, asked)
     return Verdict(tuple(judged), found, time.monotonic() - start)
 
@@ -354,11 +361,13 @@ def _roofline(subject: Subject, candidates: Sequence[Candidate]) -> Roofline | N
 
 
 def _machine(named: Named, asked: Asked) -> Subject | None:
-    """Return the subject to compare costs with; None if it does not take the types."""
+    """Return the subject to compare costs with; None if the usual one does not take the types."""
     try:
         return subject_of(named, ab=asked.ab, acc=asked.acc)
-    except Unsupported:
-        return None
+    except Unsupported as error:
+        if named == _USUAL_REFERENCE:
+            return None
+        raise Unsupported(f"no comparison with the reference is possible: {error}") from error
 
 
 def _reference(subject: Subject, asked: Asked) -> Reference:

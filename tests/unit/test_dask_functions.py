@@ -116,7 +116,7 @@ def test_nothing_to_add() -> None:
         (lambda x: functions.segmented_cumsum(x, 2, initial=[1, 2]), r"must have the shape \(3,\)"),
         (
             lambda x: functions.segmented_cumsum(x, 2, dtype="i8", initial=0.5),
-            "holds integers alone",
+            "takes integers only",
         ),
         (
             lambda x: functions.segmented_cumsum(x, 2, dtype="i8", initial=2**63),

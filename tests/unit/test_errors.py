@@ -70,6 +70,15 @@ def test_an_unknown_name_of_many() -> None:
     assert str(error) == "unknown GPU 'h20O'. Did you mean 'h200'? Valid: ada, hopper."
 
 
+@pytest.mark.parametrize("name", ["mma", "mma.snc"])
+def test_the_name_that_begins_with_a_given_one_is_nearest(name: str) -> None:
+    """By its letters alone "mma" is more like "wmma"."""
+    with pytest.raises(
+        errors.UnknownName, match=f"^unknown family '{name}'. Did you mean 'mma.sync'"
+    ):
+        tcusim.layout("16x8x16", "a", family=name)
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [

@@ -208,7 +208,7 @@ ROW, HALF = np.ones((1, 2), np.int8), np.ones((1, 2), np.float16)
 )  # fmt: skip
 def test_an_addend_with_fractions_is_not_cut(c: Any, dtype: str) -> None:
     text = (
-        rf"c is of float\d+, but the result of {np.dtype(dtype)}, which holds integers alone. Give"
+        rf"c is of float\d+, but the result of {np.dtype(dtype)}, which takes integers only. Give"
     )
     for call in (
         lambda: tcusim.matmul(ROW, ROW.T, c, dtype=dtype),

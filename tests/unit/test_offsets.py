@@ -428,7 +428,7 @@ def test_infinite_initial_values_and_float32_beyond_bf16() -> None:
         (
             np.arange(4),
             {"initial": 0.5},
-            "initial is of float64, but the result of int64, which holds integers alone",
+            "initial is of float64, but the result of int64, which takes integers only",
         ),
     ],
 )

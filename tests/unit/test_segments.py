@@ -431,7 +431,7 @@ def test_floats_precede_integers_of_a_float_result(kind: str, bits: Any) -> None
         (
             0.5,
             None,
-            r"initial is of float, but the result of torch\.int64, which holds integers alone",
+            r"initial is of float, but the result of torch\.int64, which takes integers only",
         ),
         (float("nan"), None, "initial is of float"),
         (1e19, torch.int32, "initial is of float"),
@@ -441,11 +441,11 @@ def test_floats_precede_integers_of_a_float_result(kind: str, bits: Any) -> None
         (-1, torch.uint64, "initial holds -1, and the type of the result, uint64, integers from 0"),
         (2**2000, torch.float64, r"initial is beyond the range of torch\.float64"),
         (
-            torch.tensor(0.5),
+            torch.tensor(1.0),
             None,
-            r"initial is of torch\.float32, of which a result of torch\.int64",
+            r"initial is of torch\.float32, but the result of torch\.int64, which takes integers",
         ),
-        (torch.tensor(1j), torch.float64, r"initial is of torch\.complex64"),
+        (torch.tensor(1j), torch.float64, r"initial must be real numbers, got torch\.complex64"),
     ],
 )
 def test_what_precedes_loses_nothing(initial: Any, dtype: Any, text: str) -> None:

@@ -71,7 +71,15 @@ def test_progress_and_the_reference() -> None:
     assert verdict.reference is None
     # It does not take these types.
     assert judge("4x4x4", ab="s8", acc="s32", reference="mi300x").reference is not None
-    assert judge("4x4x4", reference="mi300x").reference is None
+
+
+def test_a_reference_without_the_types_is_told_of() -> None:
+    with pytest.raises(Unsupported, match=r"^no comparison with the reference is poss"):
+        judge("4x4x4", reference="mi300x")
+    verdict = judge("4x4x4", ab="f32", acc="f32", arch="ieee", reference="h200")
+    assert verdict.reference is None
+    assert verdict.units[0].findings[-1].name == "reference"
+    assert "compared with no other unit: h200 has no f32 -> f32 [reference]" in str(verdict)
 
 
 def test_one_of_several_that_does_not_take_the_types_is_told_of() -> None:
