@@ -393,7 +393,7 @@ def _segments(spec: Spec, a: Any, call: Call) -> Prepared:
     facts, arch = home.describe(a), _arch_on(home, spec, a)
     rule = _types(spec, home, facts.dtype, spec.dtype, arch)
     layout = spec.layout(tuple(facts.shape), by_offsets=by_offsets)
-    needed = _needed(home, a, (layout.order, rule.work))
+    needed = _needed(home, a, facts, (layout.order, rule.work))
     prepared = Prepared(spec, home, rule, arch, None, (("in", needed),), layout.result, layout)
     if by_offsets:
         return prepared
@@ -485,7 +485,7 @@ def _segments_by_plan(plan: Planned, a: Any, call: Call) -> Prepared:
     plan, layout, own = _plan_at(plan, home), _layout_by_plan(plan, p, shape), None
     if p.by_offsets is not None and not by_offsets:
         own = offsets_of(home, a, Call(offsets=layout.even_edges), length=p.length, rows=1)
-    needed = _needed(home, a, (layout.order, plan.rule.work))
+    needed = _needed(home, a, facts, (layout.order, plan.rule.work))
     arch = p.arch or "hopper"
     prepared = Prepared(spec, home, plan.rule, arch, None, (("in", needed),), (), offsets=own)
     return _shaped(prepared, layout, plan)
@@ -604,13 +604,13 @@ def _prepared_product(
     """Return the prepared product of arrays, which are given by the users' names of them."""
     arranged: list[tuple[str, Arrangement | None]] = []
     for name, array in zip(("in", layout.second, "c"), given.values(), strict=False):
-        wanted = (tuple(range(len(layout.result))), rule.result)
+        wanted, facts = (tuple(range(len(layout.result))), rule.result), None
         if name != "c":
             facts = home.describe(array)
             # Digits are those of each factor's own type; other factors are cast to one.
             work = facts.dtype if rule.method == "digits" else rule.work
             wanted = (tuple(range(len(facts.shape))), work)
-        arranged.append((name, wanted if plan is None else _needed(home, array, wanted)))
+        arranged.append((name, wanted if plan is None else _needed(home, array, facts, wanted)))
     starts = None if plan is None else layout.starts()
     before = () if starts is None else (partial(batch, starts=starts, inner=layout.inner),)
     session = None if plan is None or isinstance(home, Host) else plan.session_on(home)
@@ -726,11 +726,14 @@ def _require_addend(backend: DeviceBackend, c: Any, shape: tuple[int, ...], rule
         )
 
 
-def _needed(home: Home, array: Any, wanted: Arrangement) -> Arrangement | None:
+def _needed(
+    home: Home, array: Any, facts: DeviceArrayFacts | None, wanted: Arrangement
+) -> Arrangement | None:
     """Return the arrangement that an array needs; None if one in GPU memory has it already."""
     if isinstance(home, Host):
         return wanted
-    facts, (axes, dtype) = home.describe(array), wanted
+    axes, dtype = wanted
+    facts = facts or home.describe(array)
     if axes != tuple(range(len(axes))) or not facts.contiguous or facts.dtype != dtype:
         return wanted
     # It may still begin where no tile may: then there is a copy.
