@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from tcusim.errors import InputError, TcusimError, Unsupported, unknown_name
+from tcusim.errors import InputError, TcusimError, unknown_name
 from tcusim_bench import host
 from tcusim_bench.ahead import Ahead
 from tcusim_bench.contenders import IN_TORCH, PEERS, Contenders
@@ -428,12 +428,10 @@ def _programs(problem: Problem, one: _Planned, *, more: bool) -> Iterator[Named]
             one.refused[f"{name}, {recipe.acc}, {case.size}: {error}"] = None
         else:
             yield name, recipe
-    if more and one.name in ("sums", "scans", "products"):
+    if more and one.name in ("sums", "scans"):
         for recipe in recipes(case.kind, None if case.is_whole else case.segment_size, arch=arch):
-            # Blocks that take more than there is do not fit; any other error becomes a row.
-            with contextlib.suppress(InputError):
-                with contextlib.suppress(Unsupported):
-                    recipe.plan(case.length)
+            with contextlib.suppress(TcusimError):
+                recipe.plan(case.length)
                 yield PROGRAMS, recipe
 
 
