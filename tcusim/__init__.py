@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     )
     from tcusim.machine.layouts.fragment_layout import Layout, layout
     from tcusim.machine.probing import probe_unit
-    from tcusim.simulate.trace import Trace, trace
+    from tcusim.stepper.trace import Trace, trace
     from tcusim.sweep.axes import Grid
     from tcusim.sweep.explore import explore
     from tcusim.sweep.results import Exploration
@@ -148,7 +148,7 @@ _LATER = {
     "GemmOrder": "tcusim.machine.gemm_orders",
     "Layout": "tcusim.machine.layouts.fragment_layout",
     "ShapeReport": "tcusim.check.report",
-    "Trace": "tcusim.simulate.trace",
+    "Trace": "tcusim.stepper.trace",
     "Exploration": "tcusim.sweep.results",
     "Grid": "tcusim.sweep.axes",
     "Verdict": "tcusim.verdict.verdict",
@@ -168,7 +168,7 @@ _LATER = {
     "segmented_max": "tcusim.arrays.segments",
     "segmented_mean": "tcusim.arrays.segments",
     "segmented_min": "tcusim.arrays.segments",
-    "trace": "tcusim.simulate.trace",
+    "trace": "tcusim.stepper.trace",
     "validate": "tcusim.verdict.verdict",
     "validate_shape": "tcusim.check.validation",
 }
