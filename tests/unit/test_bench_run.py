@@ -115,8 +115,8 @@ def test_a_run() -> None:
     lines: list[str] = []
     found = run(["sums", "scans"], Settings(17, quick=True, commit="abc"), say=lines.append)
     assert [line.split(":")[0] for line in lines] == [
-        *(f"sums, sum {size}" for size in (16, 2**17, 256, 4096)),
-        *(f"scans, scan {size}" for size in (16, 2**17, 256, 4096)),
+        *(f"sums, sum {size}" for size in (16, 2**17, 4096, 256)),
+        *(f"scans, scan {size}" for size in (16, 2**17, 4096, 256)),
     ]
     for name, report in found.items():
         assert report.wrong == ()
