@@ -20,6 +20,7 @@ from tcusim.arrays.functions import (
     sum,
 )
 from tcusim.arrays.plan_functions import Plan, ProductPlan, plan, plan_product
+from tcusim.arrays.segments import Segments
 from tcusim.backends import register_backend, run
 from tcusim.call_options import Options, options
 from tcusim.errors import (
@@ -42,7 +43,7 @@ from tcusim.simulate.interpreter import Event, interpret
 if TYPE_CHECKING:
     from tcusim.accuracy.accuracy import Accuracy, accuracy_of
     from tcusim.arrays.partial import carries, combine, cut_size, partials
-    from tcusim.arrays.segments import segmented_max, segmented_mean, segmented_min
+    from tcusim.arrays.per_segment import segmented_max, segmented_mean, segmented_min
     from tcusim.check.report import ShapeReport
     from tcusim.check.validation import validate_shape
     from tcusim.machine.accounts.explanation import Explanation, explain
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     )
     from tcusim.machine.layouts.fragment_layout import Layout, layout
     from tcusim.machine.probing import probe_unit
-    from tcusim.stepper.trace import Trace, trace
+    from tcusim.simulate.trace import Trace, trace
     from tcusim.sweep.axes import Grid
     from tcusim.sweep.explore import explore
     from tcusim.sweep.results import Exploration
@@ -82,6 +83,7 @@ __all__ = [
     "Plan",
     "ProductPlan",
     "Program",
+    "Segments",
     "ShapeReport",
     "TcusimError",
     "Trace",
@@ -148,7 +150,7 @@ _LATER = {
     "GemmOrder": "tcusim.machine.gemm_orders",
     "Layout": "tcusim.machine.layouts.fragment_layout",
     "ShapeReport": "tcusim.check.report",
-    "Trace": "tcusim.stepper.trace",
+    "Trace": "tcusim.simulate.trace",
     "Exploration": "tcusim.sweep.results",
     "Grid": "tcusim.sweep.axes",
     "Verdict": "tcusim.verdict.verdict",
@@ -165,10 +167,10 @@ _LATER = {
     "partials": "tcusim.arrays.partial",
     "predict_matmul": "tcusim.machine.gemm_orders",
     "probe_unit": "tcusim.machine.probing",
-    "segmented_max": "tcusim.arrays.segments",
-    "segmented_mean": "tcusim.arrays.segments",
-    "segmented_min": "tcusim.arrays.segments",
-    "trace": "tcusim.stepper.trace",
+    "segmented_max": "tcusim.arrays.per_segment",
+    "segmented_mean": "tcusim.arrays.per_segment",
+    "segmented_min": "tcusim.arrays.per_segment",
+    "trace": "tcusim.simulate.trace",
     "validate": "tcusim.verdict.verdict",
     "validate_shape": "tcusim.check.validation",
 }

@@ -142,7 +142,7 @@ values = rng.standard_normal(offsets[-1]).astype(np.float32)
 vector = rng.standard_normal(1000).astype(np.float32)
 
 products = values * vector[columns]
-result = tcusim.segmented_sum(products, offsets=offsets)
+result = tcusim.segmented_sum(products, offsets)
 
 wide = products.astype(np.float64)
 expected = np.array([wide[a:b].sum() for a, b in pairwise(offsets)])
@@ -172,7 +172,7 @@ print(f"np.add.reduceat is wrong in {wrong.sum()} rows, of which {empty} are emp
 words = np.array([5, 1, 9, 3])  # words of each sentence
 starts = np.concatenate([[0], np.cumsum(words)])
 embedded = rng.standard_normal((8, starts[-1])).astype(np.float16)  # features x words
-means = tcusim.segmented_sum(embedded, offsets=starts, dtype=np.float32) / words.astype(np.float32)
+means = tcusim.segmented_sum(embedded, starts, dtype=np.float32) / words.astype(np.float32)
 print(f"{words.size} sentences of {words.tolist()} words have means of shape {means.shape}.")
 
 # %% [markdown]
@@ -209,7 +209,7 @@ tcusim.trace(tcusim.build("scan_256", exclusive=True), {"in": flags})
 # as an object. It can be printed, and called again and again:
 
 # %%
-plan = tcusim.plan("segmented_sum", length=x.size, segment_size=x.shape[1], dtype="float16")
+plan = tcusim.plan("segmented_sum", length=x.size, segments=x.shape[1], dtype="float16")
 print(plan)
 planned_is_same = np.array_equal(plan(x.ravel()), tcusim.sum(x, axis=1))
 print(f"\nCalled, it returns the bits of tcusim.sum: {planned_is_same}.")
@@ -329,7 +329,7 @@ def ragged_softmax(x: np.ndarray, offsets: np.ndarray) -> np.ndarray | None:
 # %% tags=["solution"]
 def ragged_softmax(x: np.ndarray, offsets: np.ndarray) -> np.ndarray | None:
     powers = np.exp(x)
-    sums = tcusim.segmented_sum(powers, offsets=offsets)
+    sums = tcusim.segmented_sum(powers, offsets)
     return powers / np.repeat(sums, np.diff(offsets))
 
 

@@ -26,7 +26,7 @@ from tcusim_bench.record import Case
 from tcusim_cuda.compile import compile_kernel
 from tcusim_cuda.emit import emit
 
-__all__ = ["Ahead", "Numbers", "Place", "made"]
+__all__ = ["Ahead", "Numbers", "Place", "make_compiled", "make_expected"]
 
 # Processors that are left to the benchmark itself and to nvcc.
 _SPARED: Final = 3
@@ -84,15 +84,18 @@ class Place:
         return from_memory(array.values(), dtype)
 
 
-def made(case: Case, recipe: Recipe, place: Place) -> Values | None:
-    """Compile a recipe's programs, to be found on disk; return its first results, or None.
+def make_compiled(recipe: Recipe, length: int, sm: int) -> None:
+    """Compile the programs of a recipe's plan, so that they are found on disk.
 
-    The results are as they lie in memory: see `Problem`. A plan that cannot be made or compiled
-    raises when it is measured, and becomes a row.
+    A plan that cannot be made or compiled raises when it is measured, and becomes a row.
     """
     with contextlib.suppress(TcusimError):
-        for launch in recipe.plan(case.length).launches:
-            compile_kernel(emit(launch.program), place.sm)
+        for launch in recipe.plan(length).launches:
+            compile_kernel(emit(launch.program), sm)
+
+
+def make_expected(case: Case, recipe: Recipe, place: Place) -> Values | None:
+    """Return the first results of a recipe as they lie in memory, or None; see `Problem`."""
     device: Any = place
     return Problem(case, device).expected(recipe)
 
@@ -106,26 +109,40 @@ class Ahead:
         self._pool = pool or ProcessPoolExecutor(
             processes, mp_context=multiprocessing.get_context("spawn")
         )
-        self._made: dict[tuple[Case, Recipe], Future[Values | None]] = {}
+        self._compiled: dict[tuple[Recipe, int], Future[None]] = {}
+        self._expected: dict[tuple[Case, Recipe], Future[Values | None]] = {}
 
     def start(self, case: Case, recipes: Iterable[Recipe]) -> None:
         """Begin with the programs and results of a case."""
         for recipe in recipes:
-            if (case, recipe) not in self._made:
-                self._made[case, recipe] = self._pool.submit(made, case, recipe, self._place)
+            key = (recipe, case.length)
+            if key not in self._compiled:
+                self._compiled[key] = self._pool.submit(make_compiled, *key, self._place.sm)
+            alone = recipe.alone()
+            if (case, alone) not in self._expected:
+                self._expected[case, alone] = self._pool.submit(
+                    make_expected, case, alone, self._place
+                )
 
     def expected(self, problem: Problem, recipe: Recipe) -> Values | None:
         """Return the expected first results of a recipe, once its programs are compiled too."""
-        future = self._made.get((problem.case, recipe))
-        if future is not None:
-            # A process may be killed, perhaps for its memory: then it is done here.
-            with contextlib.suppress(BrokenExecutor):
-                return future.result()
+        compiled = self._compiled.get((recipe, problem.case.length))
+        expected = self._expected.get((problem.case, recipe.alone()))
+        try:
+            if compiled is not None:
+                compiled.result()
+            if expected is not None:
+                return expected.result()
+        except BrokenExecutor:
+            pass  # a process was killed, perhaps for its memory: do it here
         return problem.expected(recipe)
 
     def is_ready(self, case: Case, recipes: Iterable[Recipe]) -> bool:
         """Return whether everything that a case needs is done."""
-        futures = (self._made.get((case, recipe)) for recipe in recipes)
+        futures: list[Future[Any] | None] = []
+        for recipe in recipes:
+            futures.append(self._compiled.get((recipe, case.length)))
+            futures.append(self._expected.get((case, recipe.alone())))
         return all(one is None or one.done() for one in futures)
 
     def close(self) -> None:

@@ -175,7 +175,7 @@ def _our_calls(
         ("sum", (), None),
         ("cumsum", (size,), None),
     ):
-        plan = tcusim.plan(name, length=size, segment_size=segment)
+        plan = tcusim.plan(name, length=size, segments=segment)
         out = empty(shape, np.float16)
         yield f"plan of {name}, {library}, out=y", partial(plan, x, out=out)
     yield f"tcusim.segmented_sum, {library}", lambda: tcusim.segmented_sum(x, _SEGMENT)
@@ -185,7 +185,7 @@ def _our_calls(
 
 def _first(operation: str, segment: int | None, size: int) -> dict[str, float]:
     """Time first calls in new processes: compiled, then from the disk cache."""
-    extra = "" if segment is None else f", segment_size={segment}"
+    extra = "" if segment is None else f", segments={segment}"
     code = _FIRST.format(operation=operation, size=size, segment=extra)
     found = {}
     with tempfile.TemporaryDirectory() as folder:

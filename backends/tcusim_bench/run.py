@@ -15,14 +15,14 @@ import importlib.metadata
 import math
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from tcusim.errors import BackendUnavailable, InputError, TcusimError, unknown_name
+from tcusim.errors import InputError, TcusimError, Unsupported, unknown_name
 from tcusim_bench import host
 from tcusim_bench.ahead import Ahead
 from tcusim_bench.contenders import IN_TORCH, PEERS, Contenders
@@ -132,7 +132,7 @@ class _Planned:
 
 
 def run(
-    names: Sequence[str],
+    names: Iterable[str],
     settings: Settings,
     folder: Path | None = None,
     authors: Mapping[str, Any] | None = None,
@@ -165,27 +165,13 @@ def run(
                 bench.measure(one, (until - time.monotonic()) * one.cost / cost, say)
                 _finish(one, authors or {})
     found = {one.name: one.report for one in planned if one.report is not None}
-    for name in (name for name in wanted if name not in PARTS):
-        try:
-            found[name] = _by_the_clock(name, settings, folder)
-        except BackendUnavailable as error:
-            if names:
-                raise
-            if say is not None:
-                say(f"{name} was left out: {error}")
+    for name in wanted:
+        if name not in PARTS and (folder is None or not (folder / f"{name}.json").exists()):
+            found[name] = host.PARTS[name](settings.length, quick=settings.quick)
+            found[name].commit = settings.commit
+            if folder is not None:
+                found[name].write(folder / f"{name}.json")
     return found
-
-
-def _by_the_clock(name: str, settings: Settings, folder: Path | None) -> Report:
-    """Return the report of a part in `host`: that in the folder, if there is one."""
-    path = None if folder is None else folder / f"{name}.json"
-    if path is not None and path.exists():
-        return Report.read(path)
-    report = host.PARTS[name](settings.length, quick=settings.quick)
-    report.commit = settings.commit
-    if path is not None:
-        report.write(path)
-    return report
 
 
 def _planned(name: str, settings: Settings, folder: Path | None) -> _Planned:
@@ -325,24 +311,26 @@ class Bench:
         """
         until = time.monotonic() + seconds
         ways: list[tuple[Contender, Recipe | None]] = [
-            *((_contender(problem, *named), named[1]) for named in programs),
-            *((way, None) for way in self.contenders.ways(problem, one.part.peers)),
+            (_contender(problem, *named), named[1]) for named in programs
         ]
-        seen: set[str] = set()
-        always = []
-        for way, recipe in ways:
-            always.append(way.who in (OURS, ROUNDED) or (recipe is None and way.who not in seen))
-            seen.add(way.who)
-        # The sort is stable: those that are always tried come first.
-        ways = [way for _, way in sorted(zip(always, ways, strict=True), key=lambda x: not x[0])]
-        rows: list[Row] = []
-        for number, one_way in enumerate(ways):
-            if number >= sum(always) and time.monotonic() > until:
+        ways += [(way, None) for way in self.contenders.ways(problem, one.part.peers)]
+        first: list[tuple[Contender, Recipe | None]] = []
+        later: list[tuple[Contender, Recipe | None]] = []
+        seen = set()
+        for way in ways:
+            always = way[0].who in (OURS, ROUNDED) or (way[1] is None and way[0].who not in seen)
+            (first if always else later).append(way)
+            seen.add(way[0].who)
+        rows = [self._row(problem, *way) for way in first]
+        tried = [*first]
+        for way in later:
+            if time.monotonic() > until:
                 break
-            rows.append(self._row(problem, *one_way))
+            rows.append(self._row(problem, *way))
+            tried.append(way)
         if one.part.energy:
-            self._add_energy(problem, one, rows, [way for way, _ in ways], until)
-        return tuple(rows), len(ways) - len(rows)
+            self._add_energy(problem, one, rows, [way for way, _ in tried], until)
+        return tuple(rows), len(ways) - len(tried)
 
     def _row(self, problem: Problem, way: Contender, recipe: Recipe | None) -> Row:
         """Run a contender, verify its results, and time it; an error becomes its status."""
@@ -440,27 +428,40 @@ def _programs(problem: Problem, one: _Planned, *, more: bool) -> Iterator[Named]
             one.refused[f"{name}, {recipe.acc}, {case.size}: {error}"] = None
         else:
             yield name, recipe
-    if more and one.name in ("sums", "scans"):
+    if more and one.name in ("sums", "scans", "products"):
         for recipe in recipes(case.kind, None if case.is_whole else case.segment_size, arch=arch):
-            with contextlib.suppress(TcusimError):
-                recipe.plan(case.length)
+            # Blocks that take more than there is do not fit; any other error becomes a row.
+            with contextlib.suppress(InputError):
+                with contextlib.suppress(Unsupported):
+                    recipe.plan(case.length)
                 yield PROGRAMS, recipe
 
 
 def in_order(found: Iterable[Case]) -> list[Case]:
     """Return cases so that a run that is cut short has some of each section, kind and type.
 
-    Of each the first, the last, and then those at multiples of the largest power of two.
+    Of each the first, the last, the middle, and so on, until the gaps are filled.
     """
     groups: dict[tuple[str, str, str], list[Case]] = {}
     for case in found:
         groups.setdefault((case.section, case.kind, case.dtype), []).append(case)
-    ranked: list[tuple[int, Case]] = []
-    for group in groups.values():
-        last = len(group) - 1
-        order = sorted(range(last + 1), key=lambda at: (at != 0, at != last, -(at & -at)))
-        ranked += [(rank, group[at]) for rank, at in enumerate(order)]
-    return [case for _, case in sorted(ranked, key=lambda one: one[0])]
+    ranked = [
+        (rank, number, group[place])
+        for number, group in enumerate(groups.values())
+        for rank, place in enumerate(_spread(len(group)))
+    ]
+    return [case for _, _, case in sorted(ranked, key=lambda one: one[:2])]
+
+
+def _spread(size: int) -> list[int]:
+    """Return the numbers below `size`: both ends, the middle between them, and so on."""
+    order, gaps = [0, size - 1], [(0, size - 1)]
+    for low, high in gaps:
+        middle = (low + high) // 2
+        if low < middle:
+            order.append(middle)
+            gaps += [(low, middle), (middle, high)]
+    return list(dict.fromkeys(order)) if size else []
 
 
 def _versions() -> dict[str, str]:

@@ -146,7 +146,7 @@ def facts_of(runtime: Runtime, array: DeviceArray) -> IntegerFacts:
             raise Unsupported(
                 "offsets and ids in GPU memory are checked there, and the call waits for what is "
                 "found; nothing can wait for a stream while a CUDA graph is captured. Give offsets "
-                "with check_offsets=False, best to a plan of tcusim.plan(..., segments=, longest=)"
+                "as tcusim.Segments(offsets, check=False, longest=...)"
             )
         memory = runtime.allocated(given, rows.nbytes, stream)
         words = (given.address, memory[1], given.size)

@@ -217,7 +217,7 @@ class Launcher(Runtime):
 
     def offsets_of_ids(self, ids: Any, segments: int) -> Any:
         """Return the offsets of segments, from sorted segment ids."""
-        return offsets_of_ids(self, on_gpu(ids, "segment_ids"), segments)
+        return offsets_of_ids(self, on_gpu(ids, "ids"), segments)
 
     def offsets_of_rows(self, offsets: Any, rows: int) -> Any:
         """Return the offsets of rows that lie end to end and are cut alike."""

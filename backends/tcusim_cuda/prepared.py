@@ -72,17 +72,19 @@ class PreparedPlan:
         """Refuse an `arch` that is not this GPU's, and a program that it is too old for."""
         if device in self._able:
             return
-        sm = Driver.open().sm(device)
+        driver = Driver.open()
+        sm = driver.sm(device)
+        title = f"{driver.title(device)} (sm_{sm}, {arch_name(sm) or 'no architecture known'})"
         if self.arch is not None and sm not in arch_of(self.arch).sm:
             raise InputError(
-                f"{runtime}: arch={self.arch!r}, but GPU {device} is an {_title(device)}, and "
+                f"{runtime}: arch={self.arch!r}, but GPU {device} is an {title}, and "
                 f"computes as it does. Leave arch out, or simulate it: backend='numpy'."
             )
         for step in self.steps:
             if sm < step.kernel.min_sm:
                 raise BackendUnavailable(
                     f"{runtime}: {step.kernel.program.name} needs a GPU of sm_{step.kernel.min_sm} "
-                    f"or newer, GPU {device} is an {_title(device)}. Simulate it: backend='numpy'."
+                    f"or newer, GPU {device} is an {title}. Simulate it: backend='numpy'."
                 )
         self._able.add(device)
 
@@ -152,12 +154,6 @@ class PreparedPlan:
         """Return whether an array begins where it may, if the plan moves tiles of `name`."""
         moved = any(buffer in kernel.tiled for kernel, buffer in self._uses[name])
         return not moved or array.address % TILE_BYTES == 0
-
-
-def _title(device: int) -> str:
-    driver = Driver.open()
-    sm = driver.sm(device)
-    return f"{driver.title(device)} (sm_{sm}, {arch_name(sm) or 'no architecture known'})"
 
 
 def require_writable(out: DeviceArray) -> None:

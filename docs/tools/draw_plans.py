@@ -19,7 +19,7 @@ def strategies() -> str:
     chosen = {
         operation: [
             tcusim.plan(
-                operation, length=2**26, segment_size=2**power, options={"arch": "h200"}
+                operation, length=2**26, segments=2**power, options={"arch": "h200"}
             ).strategy
             for power in _POWERS
         ]

@@ -60,7 +60,7 @@ def predicted(row: dict[str, Any], unit: str | Unit = "h200", fitted: Fitted = F
         sizes = {"rows": segment, "inner": segment, "cols": segment}
         return cost(tcusim.plan_product("matmul", **sizes, **types), unit, fitted=fitted)
     operation = f"segmented_{row['operation']}" if segment else row["operation"]
-    plan = tcusim.plan(operation, length=length, segment_size=segment or None, **types)
+    plan = tcusim.plan(operation, length=length, segments=segment or None, **types)
     return cost(plan, unit, fitted=fitted)
 
 

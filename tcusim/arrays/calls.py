@@ -26,17 +26,17 @@ from tcusim.arrays.home import (
     addend_of,
     delivered,
     gathered,
-    returned,
+    put_into,
     warn_of_overflow,
 )
 from tcusim.arrays.libraries import (
     as_numpy,
     is_foreign,
     is_on_device,
+    like_array,
     require_plain,
     signature,
 )
-from tcusim.arrays.offsets import Offsets, initial_of, offsets_of, require_longest
 from tcusim.arrays.plans import (
     Planned,
     lies_by_offsets,
@@ -53,6 +53,7 @@ from tcusim.arrays.problem import (
     tile_for,
 )
 from tcusim.arrays.report import Report
+from tcusim.arrays.segments import Offsets, Segments, initial_of, require_longest
 from tcusim.arrays.spec import Call, Layout, ProductLayout, Spec, arch_of_run
 from tcusim.backends import DeviceArrayFacts, DeviceBackend, Lane, Session, lane_of_session
 from tcusim.errors import InputError, Unsupported
@@ -91,12 +92,6 @@ class Prepared:
     session: Session | None = None
     # Prepared launches, by the signatures of the call's other arrays: offsets, initial values, out.
     lanes: dict[Hashable, Lane] = field(default_factory=dict, init=False, repr=False, compare=False)
-    # The axes of the result, where the last is to go back to its place.
-    back: tuple[int, ...] | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        if self.layout is not None:
-            object.__setattr__(self, "back", self.layout.back)
 
     @property
     def takes_lanes(self) -> bool:
@@ -168,8 +163,7 @@ def run(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Any:
     Arrays of other libraries in the computer's memory are taken as NumPy's, and the result is
     returned as theirs.
     """
-    plain = call.offsets is call.segment_ids is call.num_segments is None
-    by_offsets = not plain and call.by_offsets
+    by_offsets = call.segments is not None
     key = _key_of(request, arrays, call, by_offsets=by_offsets)
     prepared = _PREPARED.find(key)
     if prepared is None:
@@ -190,7 +184,7 @@ def run(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Any:
 
 def _key_of(
     request: Spec | Planned, arrays: tuple[Any, ...], call: Call, *, by_offsets: bool
-) -> Hashable | None:
+) -> tuple[Hashable, ...] | None:
     """Return all on which a call depends beside values; None if that cannot be told quickly."""
     signatures = tuple([() if array is None else signature(array) for array in arrays])
     of_initial = _signature_of_initial(call.initial)
@@ -219,15 +213,20 @@ def _run_foreign(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -
         for name, array in zip(names, arrays, strict=False)
     )
     like = next(array for array in arrays if is_foreign(array))
-    if call.out is not None and not is_foreign(call.out):
+    out = call.out
+    if out is None:
+        return like_array(like, run(request, taken, call))
+    if not is_foreign(out):
         return run(request, taken, call)
-    result = run(request, taken, call._replace(out=None))
-    return returned(np.asarray(result), call.out, like)
+    require_plain("out", out)
+    return put_into(out, np.asarray(run(request, taken, call._replace(out=None))))
 
 
 def lane_of(prepared: Prepared) -> Lane | None:
     """Return the prepared launch for a call of one array that has been run, if there is one."""
-    return None if prepared.back is not None else prepared.lanes.get(())
+    if prepared.layout is None or prepared.layout.back is not None:
+        return None
+    return prepared.lanes.get(())
 
 
 # --- Running a prepared call ----------------------------------------------------------------------
@@ -284,22 +283,30 @@ def _on_device(
     offsets: Offsets | None,
 ) -> Any:
     """Compute arrays in GPU memory where they are: arrange, launch, and shape the result."""
-    out, layout, back = call.out, prepared.layout, prepared.back
+    out, layout, session = call.out, prepared.layout, prepared.session
+    back = None if layout is None else layout.back
     if out is not None:
         require_plain("out", out)
-    beside: dict[str, Any] = {}
-    if offsets is not None:
-        beside["offsets"] = offsets.array
+    carry = None
     if layout is not None and prepared.spec.carry:
-        beside["carry"] = initial_of(home, arrays[0], call.initial, layout, prepared.rule)
-    if prepared.plan is None:
+        carry = initial_of(home, arrays[0], call.initial, layout, prepared.rule)
+    if session is None or prepared.plan is None:
         return _zeros(prepared, home, arrays, out)
     if out is not None and back is not None:
         raise Unsupported(
             "out= for an array in GPU memory goes with the last axis alone: the result is "
             "computed with its axis last. Leave out= out, and copy what comes back"
         )
-    result = _launched(prepared, home, arrays, beside, call)
+    inputs = {
+        name: array if arrangement is None else home.arranged(array, *arrangement)
+        for (name, arrangement), array in zip(prepared.arranged, arrays, strict=False)
+    }
+    beside = {}
+    if offsets is not None:
+        beside["offsets"] = offsets.array
+    if carry is not None:
+        beside["carry"] = carry
+    result = _launched(prepared, session, inputs | beside, [*beside.values()], call)
     if call.report is not None:
         _require_report(call.report)
         for _ in prepared.starts or (None,):
@@ -310,32 +317,22 @@ def _on_device(
 
 
 def _launched(
-    prepared: Prepared,
-    home: DeviceBackend,
-    arrays: tuple[Any, ...],
-    beside: Mapping[str, Any],
-    call: Call,
+    prepared: Prepared, session: Session, inputs: dict[str, Any], beside: list[Any], call: Call
 ) -> Any:
-    """Launch on a call's arrays: by a prepared launch if there is one, or by the session.
+    """Launch on arrays by the plan's names: by a prepared launch, or by the session.
 
-    beside: other inputs of the plan, by its names. Their signatures may differ from call to call.
+    beside: those that are no arrays of the call, so that their signatures may differ.
     """
-    others = [*beside.values()] if call.out is None else [*beside.values(), call.out]
-    key = tuple(map(signature, others)) if others else ()
-    lane, out, session = prepared.lanes.get(key), call.out, prepared.session
+    if call.out is not None:
+        beside.append(call.out)
+    key = tuple(map(signature, beside)) if beside else ()
+    lane, out = prepared.lanes.get(key), call.out
     if lane is not None:
-        as_they_are = arrays[: len(prepared.arranged)]
-        result = lane(*as_they_are, *beside.values(), out=out, stream=call.stream)
+        result = lane(*inputs.values(), out=out, stream=call.stream)
         if result is not None:
             return result
-    inputs = {
-        name: array if arrangement is None else home.arranged(array, *arrangement)
-        for (name, arrangement), array in zip(prepared.arranged, arrays, strict=False)
-    }
-    inputs |= beside
     if out is not None and prepared.flat is not None:
         out = out.reshape(prepared.shape)
-    assert session is not None
     result = session.run(
         inputs,
         out=out,
@@ -381,7 +378,7 @@ def _prepare(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Pr
 
 def _segments(spec: Spec, a: Any, call: Call) -> Prepared:
     """Prepare a sum or a scan: without its plan if calls give offsets."""
-    by_offsets = call.by_offsets
+    by_offsets = call.segments is not None
     if by_offsets or spec.carry:
         require_unnamed(spec.algorithm, "initial=" if spec.carry else "")
     home, given = gathered({"a": a}, spec.backend)
@@ -389,7 +386,7 @@ def _segments(spec: Spec, a: Any, call: Call) -> Prepared:
     facts, arch = home.describe(a), _arch_on(home, spec, a)
     rule = _types(spec, home, facts.dtype, spec.dtype, arch)
     layout = spec.layout(tuple(facts.shape), by_offsets=by_offsets)
-    needed = _needed(home, a, facts, (layout.order, rule.work))
+    needed = _needed(home, a, (layout.order, rule.work))
     prepared = Prepared(spec, home, rule, arch, None, (("in", needed),), layout.result, layout)
     if by_offsets:
         return prepared
@@ -402,24 +399,24 @@ def _segments(spec: Spec, a: Any, call: Call) -> Prepared:
         )
     own = None
     if uneven or lies_by_offsets(spec, layout, rule):
-        even = Call(offsets=layout.even_edges)
-        own = offsets_of(home, a, even, length=layout.length, rows=layout.rows)
+        even = Segments(layout.even_edges)
+        own = even.at(home, a, None, length=layout.length, rows=layout.rows)
     return _planned(replace(prepared, offsets=own), layout, own)
 
 
 def _with_offsets(
-    prepared: Prepared, key: Hashable | None, a: Any, call: Call
+    prepared: Prepared, key: tuple[Hashable, ...] | None, a: Any, call: Call
 ) -> tuple[Prepared, Offsets]:
     """Return the checked offsets of a call, and the call prepared for segments like theirs."""
     layout = prepared.layout
     assert layout is not None
+    where = None if key is None else key[2]
     if prepared.plan is not None:
-        if call.segment_ids is not None:
-            call = call._replace(num_segments=layout.segments)
-        offsets = offsets_of(prepared.home, a, call, length=layout.length, rows=1)
+        segments = call.segments.numbered(layout.segments)
+        offsets = segments.at(prepared.home, a, where, length=layout.length, rows=1)
         _require_fitting(prepared.plan, offsets)
         return prepared, offsets
-    offsets = offsets_of(prepared.home, a, call, length=layout.length, rows=layout.rows)
+    offsets = call.segments.at(prepared.home, a, where, length=layout.length, rows=layout.rows)
     k = tile_for(prepared.rule.types, prepared.spec.tile).k
     longest = rounded_longest(offsets.longest, layout.elements, k)
     own_key = None if key is None else (key, offsets.segments, longest)
@@ -480,8 +477,8 @@ def _segments_by_plan(plan: Planned, a: Any, call: Call) -> Prepared:
         )
     plan, layout, own = _plan_at(plan, home), _layout_by_plan(plan, p, shape), None
     if p.by_offsets is not None and not by_offsets:
-        own = offsets_of(home, a, Call(offsets=layout.even_edges), length=p.length, rows=1)
-    needed = _needed(home, a, facts, (layout.order, plan.rule.work))
+        own = Segments(layout.even_edges).at(home, a, None, length=p.length, rows=1)
+    needed = _needed(home, a, (layout.order, plan.rule.work))
     arch = p.arch or "hopper"
     prepared = Prepared(spec, home, plan.rule, arch, None, (("in", needed),), (), offsets=own)
     return _shaped(prepared, layout, plan)
@@ -506,15 +503,16 @@ def _layout_by_plan(plan: Planned, p: Problem, shape: tuple[int, ...]) -> Layout
 
 def _require_offsets(plan: Planned, p: Problem, call: Call) -> bool:
     """Return whether a call gives offsets; refuse it if the plan is not for them."""
-    given = call.by_offsets
+    given = call.segments is not None
     takes_some = p.by_offsets is not None and plan.spec.segment_size is None
     if given and not takes_some:
         raise InputError(
-            f"{plan!r} takes no offsets; plan {plan.operation!r} with segments=, their number"
+            f"{plan!r} takes no segments; plan {plan.operation!r} with "
+            "segments=tcusim.Segments(count=...), their number"
         )
     if takes_some and not given:
         raise InputError(
-            f"this plan is for {segments_in_words(p.segments)} by offsets; give offsets="
+            f"this plan is for {segments_in_words(p.segments)} by offsets; give segments="
         )
     return given
 
@@ -600,13 +598,13 @@ def _prepared_product(
     """Return the prepared product of arrays, which are given by the users' names of them."""
     arranged: list[tuple[str, Arrangement | None]] = []
     for name, array in zip(("in", layout.second, "c"), given.values(), strict=False):
-        wanted, facts = (tuple(range(len(layout.result))), rule.result), None
+        wanted = (tuple(range(len(layout.result))), rule.result)
         if name != "c":
             facts = home.describe(array)
             # Digits are those of each factor's own type; other factors are cast to one.
             work = facts.dtype if rule.method == "digits" else rule.work
             wanted = (tuple(range(len(facts.shape))), work)
-        arranged.append((name, wanted if plan is None else _needed(home, array, facts, wanted)))
+        arranged.append((name, wanted if plan is None else _needed(home, array, wanted)))
     starts = None if plan is None else layout.starts()
     before = () if starts is None else (partial(batch, starts=starts, inner=layout.inner),)
     session = None if plan is None or isinstance(home, Host) else plan.session_on(home)
@@ -722,14 +720,11 @@ def _require_addend(backend: DeviceBackend, c: Any, shape: tuple[int, ...], rule
         )
 
 
-def _needed(
-    home: Home, array: Any, facts: DeviceArrayFacts | None, wanted: Arrangement
-) -> Arrangement | None:
+def _needed(home: Home, array: Any, wanted: Arrangement) -> Arrangement | None:
     """Return the arrangement that an array needs; None if one in GPU memory has it already."""
     if isinstance(home, Host):
         return wanted
-    axes, dtype = wanted
-    facts = facts or home.describe(array)
+    facts, (axes, dtype) = home.describe(array), wanted
     if axes != tuple(range(len(axes))) or not facts.contiguous or facts.dtype != dtype:
         return wanted
     # It may still begin where no tile may: then there is a copy.

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from tcusim.arrays.calls import run
 from tcusim.arrays.libraries import (
@@ -31,11 +31,11 @@ from tcusim.arrays.libraries import (
     like_array,
     only_where,
 )
-from tcusim.arrays.offsets import sorted_by_ids
 from tcusim.arrays.report import Report
+from tcusim.arrays.segments import Segments, given_segments, restored
 from tcusim.arrays.spec import Call, Spec
 from tcusim.call_options import AnyOptions, options_of
-from tcusim.errors import InputError, require_flags
+from tcusim.errors import InputError
 
 __all__ = [
     "Report",
@@ -78,11 +78,6 @@ class SegmentKeywords(Keywords, total=False):
     """Those of functions on segments."""
 
     axis: int
-    offsets: Any
-    check_offsets: bool
-    segment_ids: Any
-    num_segments: int | None
-    sort: bool
 
 
 class SegmentScanKeywords(SegmentKeywords, CumsumKeywords, total=False):
@@ -148,8 +143,8 @@ def sum(
         type of `a`, and NumPy's wide integer for integers (for int8 in GPU memory int32 may be
         chosen, which has room for sums of 2**23).
     out : array, optional
-        Where to put the result: an array of the same library, or of NumPy for arrays in the
-        computer's memory, of the result's shape and type, that does not overlap `a`.
+        Where to put the result: an array of the same library, of the result's shape and type, that
+        does not overlap `a`.
     keepdims : bool
         Keep summed axes with length 1.
     where : array_like of bool, optional
@@ -302,22 +297,13 @@ def _axes(a: Any) -> int:
 
 
 @overload
-def segmented_sum(
-    a: HostArray, segment_size: int | None = None, **more: Unpack[SegmentKeywords]
-) -> Array: ...
+def segmented_sum(a: HostArray, segments: Any = None, **more: Unpack[SegmentKeywords]) -> Array: ...
 @overload
-def segmented_sum(
-    a: Kind, segment_size: int | None = None, **more: Unpack[SegmentKeywords]
-) -> Kind: ...
+def segmented_sum(a: Kind, segments: Any = None, **more: Unpack[SegmentKeywords]) -> Kind: ...
 def segmented_sum(
     a: Any,
-    segment_size: int | None = None,
+    segments: int | ArrayLike | Segments | None = None,
     *,
-    offsets: Any = None,
-    check_offsets: bool = True,
-    segment_ids: Any = None,
-    num_segments: int | None = None,
-    sort: bool = False,
     axis: int = -1,
     dtype: DTypeLike | None = None,
     out: Any = None,
@@ -325,35 +311,16 @@ def segmented_sum(
 ) -> Any:
     """Sum every segment of an axis on tensor cores.
 
-    Without size, offsets and ids, `a` is a sparse matrix of SciPy or CuPy: CSR with ``axis=1``, for
-    the sums of its rows, or CSC with ``axis=0``. What it does not hold is left out.
-
     Parameters
     ----------
-    segment_size : int, optional
-        Elements of a segment, at least 1 and at most the axis. If it does not divide the axis,
-        the last segment is shorter.
-    offsets : array_like of int, shape (segments + 1,), optional
-        Instead of a size: segment i is elements offsets[i] to offsets[i+1], as in CSR. Starts
-        with 0, ends with the axis' length, never decreases; equal neighbours are an empty segment.
-        The launches are chosen by the number of segments and the longest one; there is no
-        `algorithm` to name. For an array in GPU memory they may be there too, of int64 or int32.
-    check_offsets : bool
-        Whether offsets in GPU memory are checked. That is done there, and the call waits for what
-        is found. False is for offsets that are known to be right, and for calls in a CUDA graph.
-        Bad ones then give wrong results, but no access outside the arrays. Nor is it known how long
-        the longest segment is: there may be more launches, which ``longest=`` of `tcusim.plan`
-        saves.
-    segment_ids : array_like of int, shape (axis' length,), optional
-        Instead of offsets: the number of each element's segment, as in `jax.ops.segment_sum`. They
-        never decrease, unless `sort` is given; a segment without elements has the sum 0. Those in
-        GPU memory are checked there, for which the call waits, and offsets are made of them. Keys
-        of other kinds, such as times, are numbered by ``np.unique(keys, return_inverse=True)``.
-    num_segments : int, optional
-        With `segment_ids`: how many segments there are. By default one more than the last id.
-    sort : bool
-        With `segment_ids` in any order: sort the elements by them first, those of a segment in
-        their order, which is that of the additions. Not in GPU memory.
+    segments : int, array_like of int or Segments
+        The elements of each segment, at least 1 and at most the axis; if they do not divide the
+        axis, the last segment is shorter. Or the offsets of segments of any lengths, as in CSR:
+        segment i is elements segments[i] to segments[i+1]. Or `tcusim.Segments`, which takes
+        lengths and the number of each element's segment, too, and is checked once for many calls.
+        Segments by offsets have no `algorithm` to name: launches are chosen by their number and
+        the longest one. Left out, `a` is a sparse matrix of SciPy or CuPy: CSR with ``axis=1``, for
+        the sums of its rows, or CSC with ``axis=0``. What it does not hold is left out.
     axis : int
         The axis that is made of segments.
     a, dtype, out, options
@@ -373,47 +340,38 @@ def segmented_sum(
     >>> import numpy as np, tcusim
     >>> tcusim.segmented_sum(np.arange(8, dtype=np.float16), 4)
     array([ 6., 22.], dtype=float16)
-    >>> tcusim.segmented_sum(np.arange(8, dtype=np.float16), offsets=[0, 1, 1, 8])
+    >>> tcusim.segmented_sum(np.arange(8, dtype=np.float16), [0, 1, 1, 8])
     array([ 0.,  0., 28.], dtype=float16)
-    >>> tcusim.segmented_sum(np.arange(4, dtype=np.float16), segment_ids=[0, 0, 2, 2])
+    >>> by_id = tcusim.Segments(ids=[0, 0, 2, 2])
+    >>> tcusim.segmented_sum(np.arange(4, dtype=np.float16), by_id)
     array([1., 0., 5.], dtype=float16)
     """
-    if segment_size is None and offsets is None and segment_ids is None:
+    if segments is None:
         rows = compressed_rows(a, axis)
         if rows is not None:
-            (a, offsets), axis = rows, -1
+            (a, segments), axis = rows, -1
+    size, by = given_segments(segments)
     given = a
-    require_flags(sort=sort)
-    if sort:
-        a, segment_ids, *_ = sorted_by_ids(a, segment_ids, axis)
+    if by is not None and by.sort:
+        a, _ = by.in_order(a, axis)
     own = options_of(options, "segmented_sum", "strategy")
-    spec = Spec(
-        "segmented_sum", axis, segment_size, dtype, False, False, False, False, False, *own.planned
-    )
-    call = Call(
-        out, own.stream, own.report, own.progress, offsets, check_offsets, segment_ids, num_segments
-    )
-    sums = run(spec, (a,), call)
-    return like_array(given, sums) if sort and out is None and is_foreign(given) else sums
+    spec = Spec("segmented_sum", axis, size, dtype, False, False, False, False, False, *own.planned)
+    sums = run(spec, (a,), Call(out, own.stream, own.report, own.progress, by))
+    return like_array(given, sums) if a is not given and out is None and is_foreign(given) else sums
 
 
 @overload
 def segmented_cumsum(
-    a: HostArray, segment_size: int | None = None, **more: Unpack[SegmentScanKeywords]
+    a: HostArray, segments: Any = None, **more: Unpack[SegmentScanKeywords]
 ) -> Array: ...
 @overload
 def segmented_cumsum(
-    a: Kind, segment_size: int | None = None, **more: Unpack[SegmentScanKeywords]
+    a: Kind, segments: Any = None, **more: Unpack[SegmentScanKeywords]
 ) -> Kind: ...
 def segmented_cumsum(
     a: Any,
-    segment_size: int | None = None,
+    segments: int | ArrayLike | Segments | None = None,
     *,
-    offsets: Any = None,
-    check_offsets: bool = True,
-    segment_ids: Any = None,
-    num_segments: int | None = None,
-    sort: bool = False,
     axis: int = -1,
     exclusive: bool = False,
     include_initial: bool = False,
@@ -436,8 +394,8 @@ def segmented_cumsum(
     initial : number or array_like, optional
         What precedes the first element of each segment, as in `cumsum`: a number, or one for each
         segment, of the shape of `segmented_sum`, or broadcast to it.
-    segment_size, offsets, check_offsets, segment_ids, num_segments, sort, axis
-        As in `segmented_sum`. With `sort`, results lie where their elements do.
+    segments, axis
+        As in `segmented_sum`. With ids in any order, results lie where their elements do.
     out : array, optional
         As in `sum`, but it may be `a` itself, which is then scanned in place.
     a, dtype, options
@@ -462,26 +420,23 @@ def segmented_cumsum(
     >>> tcusim.segmented_cumsum(np.ones(6, np.float16), 3, reverse=True)
     array([3., 2., 1., 3., 2., 1.], dtype=float16)
     """
-    require_flags(sort=sort, include_initial=include_initial)
-    in_order = sorted_by_ids(a, segment_ids, axis) if sort else None
-    if in_order is not None and include_initial:
+    size, by = given_segments(segments)
+    sort = by if by is not None and by.sort else None
+    if sort and include_initial:
         raise InputError(
             "include_initial goes with segments that lie side by side, and sort with others; leave "
             "one of them out"
         )
     own = options_of(options, "segmented_cumsum", "strategy")
     spec = Spec(
-        "segmented_cumsum", axis, segment_size, dtype, False, exclusive, reverse, include_initial,
+        "segmented_cumsum", axis, size, dtype, False, exclusive, reverse, include_initial,
         initial is not None, *own.planned,
     )  # fmt: skip
-    call = Call(
-        out, own.stream, own.report, own.progress, offsets, check_offsets, segment_ids,
-        num_segments, initial,
-    )  # fmt: skip
-    if in_order is None:
+    call = Call(out, own.stream, own.report, own.progress, by, initial)
+    if sort is None:
         return run(spec, (a,), call)
-    call = call._replace(out=None, segment_ids=in_order.ids)
-    return in_order.restored(run(spec, (in_order.a,), call), out, a)
+    values, order = sort.in_order(a, axis)
+    return restored(run(spec, (values,), call._replace(out=None)), order, axis, out, a)
 
 
 @overload

@@ -39,7 +39,6 @@ __all__ = [
     "compressed_rows",
     "is_foreign",
     "is_on_device",
-    "library_of",
     "like_array",
     "name_of_kind",
     "only_where",
@@ -80,18 +79,6 @@ def is_on_device(a: Any) -> bool:
 def is_foreign(a: Any) -> bool:
     """Return whether an object is an array of another library in the computer's memory."""
     return not isinstance(a, _PLAIN) and hasattr(type(a), "__dlpack__") and not is_on_device(a)
-
-
-def library_of(a: Any) -> Any:
-    """Return the module of an array's library, also of a subclass: NumPy of lists and numbers."""
-    if isinstance(a, _PLAIN):
-        return np
-    if is_tensor(a):
-        return sys.modules["torch"]
-    namespace = getattr(a, "__array_namespace__", None)
-    if namespace is not None:
-        return namespace()
-    return sys.modules[type(a).__module__.partition(".")[0]]
 
 
 def name_of_kind(a: Any) -> str:
@@ -221,8 +208,8 @@ def require_plain(name: str, a: Any) -> None:
     if hasattr(a, "tocsr"):
         raise InputError(
             f"{name} is a sparse matrix. In CSR, {name}.tocsr(), its rows are segments of what it "
-            f"holds: pass {name}.data and offsets={name}.indptr (for a product with a vector x, "
-            f"tcusim.segmented_sum({name}.data * x[{name}.indices], offsets={name}.indptr)); or "
+            f"holds: pass {name}.data and the offsets {name}.indptr (for a product with a vector "
+            f"x, tcusim.segmented_sum({name}.data * x[{name}.indices], {name}.indptr)); or "
             f"make it dense: {name}.toarray()"
         )
     if not is_tensor(a):
@@ -237,7 +224,7 @@ def require_plain(name: str, a: Any) -> None:
         what = "nested" if is_nested else "sparse"
         raise InputError(
             f"{name} is a {what} tensor. Pass its values, a dense tensor, and for segments of "
-            f"unequal lengths their offsets: {name}.values(), offsets={name}.offsets() or "
+            f"unequal lengths their offsets: {name}.values(), {name}.offsets() or "
             f"{name}.crow_indices()"
         )
     require_no_gradient(name, a)
@@ -338,11 +325,12 @@ def only_where(a: Any, where: Any) -> Any:
 
 def like_array(a: Any, result: Any) -> Any:
     """Return a NumPy result as an array of a's library, on the same memory where it can."""
-    module = library_of(a)
-    convert = getattr(module, "asarray", None)
+    namespace = getattr(a, "__array_namespace__", None)
+    module = sys.modules.get(type(a).__module__.partition(".")[0])
+    convert = getattr(module if namespace is None else namespace(), "asarray", None)
     if convert is None:
         return result
-    if is_tensor(a) and result.dtype.name == "bfloat16":
+    if module is not None and is_tensor(a) and result.dtype.name == "bfloat16":
         return convert(result.view(np.int16)).view(module.bfloat16)
     try:
         return convert(result)

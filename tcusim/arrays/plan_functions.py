@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack, overload
 
 from tcusim.arrays.calls import run
 from tcusim.arrays.dtypes import real_type_of, types_on_host
-from tcusim.arrays.libraries import Array, HostArray, Kind
+from tcusim.arrays.home import HOST
+from tcusim.arrays.libraries import Array, HostArray, Kind, is_on_device
 from tcusim.arrays.plans import (
     Planned,
     lies_by_offsets,
@@ -17,6 +17,7 @@ from tcusim.arrays.plans import (
     segment_problem,
 )
 from tcusim.arrays.problem import ProductProblem, require_unnamed
+from tcusim.arrays.segments import Segments, given_segments
 from tcusim.arrays.spec import (
     OPERATIONS,
     Call,
@@ -32,10 +33,8 @@ from tcusim.machine.formats import array_name_of
 __all__ = ["Plan", "ProductPlan", "plan", "plan_product"]
 
 
-class _ByOffsets(TypedDict, total=False):
-    offsets: Any
-    check_offsets: bool
-    segment_ids: Any
+class _OfCall(TypedDict, total=False):
+    segments: Any
     initial: Any
 
 
@@ -53,11 +52,11 @@ class Plan(Planned):
 
     @overload
     def __call__(
-        self, a: HostArray, out: Any = ..., stream: Any = ..., **keywords: Unpack[_ByOffsets]
+        self, a: HostArray, out: Any = ..., stream: Any = ..., **keywords: Unpack[_OfCall]
     ) -> Array: ...
     @overload
     def __call__(
-        self, a: Kind, out: Any = ..., stream: Any = ..., **keywords: Unpack[_ByOffsets]
+        self, a: Kind, out: Any = ..., stream: Any = ..., **keywords: Unpack[_OfCall]
     ) -> Kind: ...
     def __call__(
         self,
@@ -65,9 +64,7 @@ class Plan(Planned):
         out: Any = None,
         stream: Any = None,
         *,
-        offsets: Any = None,
-        check_offsets: bool = True,
-        segment_ids: Any = None,
+        segments: Any = None,
         initial: Any = None,
     ) -> Any:
         """Compute: launch for an array of the planned type and length.
@@ -85,15 +82,9 @@ class Plan(Planned):
         stream : optional
             For arrays in GPU memory, the stream to launch on; by default their library's current
             one. Calls on several streams or from several threads do not disturb each other.
-        offsets : array_like of int, shape (segments + 1,), optional
-            For plans of segments by offsets: where each begins and ends, as in
-            `tcusim.segmented_sum`. For an array in GPU memory they may be there too, flat, of int64
-            or int32.
-        check_offsets : bool
-            False leaves offsets in GPU memory unchecked, and the call waits for nothing: see
-            `tcusim.segmented_sum`.
-        segment_ids : array_like of int, optional
-            Instead of offsets: the number of each element's segment, from 0 up, as there.
+        segments : array_like of int or Segments, optional
+            For plans of segments by offsets: their offsets, as in `tcusim.segmented_sum`. With
+            ``tcusim.Segments(..., check=False)`` the call waits for nothing.
         initial : number or array, optional
             For plans made with initial=True: what precedes the first element of each segment, as in
             `tcusim.segmented_cumsum`.
@@ -107,8 +98,15 @@ class Plan(Planned):
         InputError
             If an array does not fit.
         """
-        call = Call(out, stream, None, None, offsets, check_offsets, segment_ids, initial=initial)
-        return run(self, (a,), call)
+        size, by = given_segments(segments)
+        if size is not None:
+            raise InputError(f"this plan knows the size of its segments: leave out segments={size}")
+        if by is not None and by.sort:
+            raise InputError(
+                "sort=True sorts the elements, which is no part of a plan. Sort them by their ids, "
+                "or call tcusim." + self.operation
+            )
+        return run(self, (a,), Call(out, stream, segments=by, initial=initial))
 
 
 class ProductPlan(Planned):
@@ -169,9 +167,7 @@ def plan(
     operation: str,
     *,
     length: int,
-    segment_size: int | None = None,
-    segments: int | None = None,
-    longest: int | None = None,
+    segments: int | Segments | None = None,
     dtype: Any = "float16",
     result: Any = None,
     exclusive: bool = False,
@@ -190,14 +186,12 @@ def plan(
         What to compute; the first two take the array as one segment.
     length : int
         Elements of the array, at least 1.
-    segment_size : int, optional
-        Elements of a segment, up to `length`, for the last two operations. The last segment may be
-        shorter.
-    segments : int, optional
-        Instead: how many segments there are, of any lengths. Calls then take `offsets`.
-    longest : int, optional
-        With `segments`: the most elements that any of them has, which may save launches. It is
-        rounded up; offsets of a longer segment are refused.
+    segments : int or Segments, optional
+        For the last two operations. The elements of each segment, up to `length`; the last one may
+        be shorter. Or, for segments of any lengths, whose offsets calls give, their number:
+        ``tcusim.Segments(count=...)``, with ``longest=``, which may save launches, if it is known
+        that none has more elements. It is rounded up, and calls with a longer segment are refused.
+        Or segments themselves, for their number and the longest one.
     dtype : dtype
         Element type of the array, by NumPy's name or as a type: what `tcusim.sum` takes.
     result : dtype, optional
@@ -224,7 +218,7 @@ def plan(
     Examples
     --------
     >>> import numpy as np, tcusim
-    >>> plan = tcusim.plan("segmented_sum", length=8, segment_size=4)
+    >>> plan = tcusim.plan("segmented_sum", length=8, segments=4)
     >>> plan
     Plan('segmented_sum', 8 float16 in segments of 4 to float16: reduction_short)
     >>> plan(np.arange(8, dtype=np.float16))
@@ -236,10 +230,8 @@ def plan(
     if operation not in OPERATIONS:
         raise unknown_name("operation", operation, OPERATIONS)
     length = count_of("length", length)
-    sizes = _checked_sizes(
-        operation, {"segment_size": segment_size, "segments": segments, "longest": longest}
-    )
-    size = sizes.get("segment_size")
+    size, by = _checked_segments(operation, segments)
+    number, longest = (None, None) if by is None else _number_of(by, length)
     order = {"exclusive": exclusive, "include_initial": include_initial, "reverse": reverse}
     require_flags(**order, initial=initial)
     for name, wanted in (order | {"initial": initial}).items():
@@ -256,13 +248,13 @@ def plan(
     named_result = None if result is None else array_name_of(result)
     given = real_type_of(dtype)
     rule = types_on_host(given, named_result, acc, used, bits=bits, algorithm=algorithm, tile=tile)
-    layout = spec.layout((length,), by_offsets="segments" in sizes)
+    layout = spec.layout((length,), by_offsets=by is not None)
     if initial:
         require_unnamed(algorithm, "initial=")
-    is_cut = "segments" not in sizes and lies_by_offsets(spec, layout, rule)
-    segments = layout.segments if is_cut else sizes.get("segments")
-    longest = layout.segment_size if is_cut else sizes.get("longest")
-    layout = replace(layout, by_offsets=segments)
+    is_cut = by is None and lies_by_offsets(spec, layout, rule)
+    if is_cut:
+        number, longest = layout.segments, layout.segment_size
+    layout = replace(layout, by_offsets=number)
     problem = segment_problem(spec, layout, rule, used, longest)
     made = plan_for(
         spec._replace(
@@ -278,23 +270,36 @@ def plan(
     return made
 
 
-def _checked_sizes(operation: str, sizes: Mapping[str, Any]) -> dict[str, int]:
-    """Return the sizes of segments that were given; refuse those that do not go together."""
-    given = {name: value for name, value in sizes.items() if value is not None}
+def _checked_segments(operation: str, segments: Any) -> tuple[int | None, Segments | None]:
+    """Return the size of segments, or segments by offsets; refuse what the operation has not."""
+    size, by = given_segments(segments)
     if operation in ("sum", "cumsum"):
-        if given:
+        if segments is not None:
             raise InputError(
-                f"{operation!r} takes the array as one segment; leave {next(iter(given))} out, or "
-                f"plan 'segmented_{operation}'"
+                f"{operation!r} takes the array as one segment; leave segments out, or plan "
+                f"'segmented_{operation}'"
             )
-    elif ("segment_size" in given) == ("segments" in given):
+        return None, None
+    if segments is None:
         raise InputError(
-            f"{operation!r} needs segment_size, the elements of a segment, or segments, the number "
-            f"of those by offsets; {'not both' if given else 'one of them'}"
+            f"{operation!r} needs segments: the elements of each one, or their number, as "
+            "tcusim.Segments(count=...), if calls give offsets"
         )
-    elif "longest" in given and "segments" not in given:
-        raise InputError("longest goes with segments, the number of those by offsets")
-    return {name: count_of(name, value) for name, value in given.items()}
+    return None if by is not None else count_of("segments", size), by
+
+
+def _number_of(by: Segments, length: int) -> tuple[int, int | None]:
+    """Return the number of segments that calls will give, and the most elements of one if known."""
+    longest = None if by.longest is None else count_of("longest", by.longest)
+    if by.name == "count":
+        return count_of("count", by.count), longest
+    if is_on_device(by.given):
+        raise InputError(
+            "a plan reads no integers in GPU memory. Give tcusim.Segments(count=..., longest=...), "
+            "and the offsets in each call"
+        )
+    known = by.at(HOST, None, None, length=length, rows=1)
+    return known.segments, known.longest
 
 
 def plan_product(

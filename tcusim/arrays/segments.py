@@ -1,240 +1,546 @@
-"""Means, and largest and smallest elements, of the segments of an axis.
-
-A mean is a sum, as `tcusim.segmented_sum` adds it up, and a quotient. Largest and smallest elements
-have no order of additions, and nothing that a tensor core could do: NumPy finds them.
-"""
+"""Segments of an axis: their bounds, checked and brought to where the array is; initial values."""
 
 from __future__ import annotations
 
-import math
-from typing import Any, Literal
+from collections.abc import Hashable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import NDArray
 
-from tcusim.arrays.dtypes import FLOATS, numpy_type
-from tcusim.arrays.functions import segmented_sum
-from tcusim.arrays.home import HOST, returned, warn_of_overflow
+from tcusim.arrays.dtypes import TypeRule, numpy_type
+from tcusim.arrays.home import Home, Host, first_terms, put_into
 from tcusim.arrays.libraries import (
     Array,
+    Ints,
     as_numpy,
+    is_foreign,
     is_on_device,
+    like_array,
     name_of_kind,
+    require_plain,
 )
-from tcusim.arrays.offsets import offsets_of, sorted_by_ids
-from tcusim.arrays.spec import Call, Spec
-from tcusim.call_options import AnyOptions, alone, options_of
+from tcusim.arrays.spec import MOST_ELEMENTS, Layout, count_of, is_integer
+from tcusim.backends import DeviceBackend, IntegerFacts, OffsetsBackend
 from tcusim.errors import InputError, Unsupported, require_flags
-from tcusim.machine.formats import array_name_of
+from tcusim.machine.formats import format_of
 
-__all__ = ["segmented_max", "segmented_mean", "segmented_min"]
+__all__ = [
+    "Offsets",
+    "Segments",
+    "edges_of_rows",
+    "given_segments",
+    "initial_of",
+    "require_longest",
+    "require_number",
+]
+
+# Segments that ids may number by default, however few elements there are, and for each of these;
+# and those that a user may name.
+_MOST_SEGMENTS = 2**25
+_MOST_PER_ELEMENT = 16
+_MOST_NAMED = 2**31
+# Arrays of bounds that one `Segments` keeps, each for arrays of one signature.
+_MOST_KEPT: Final = 8
 
 
-def segmented_mean(
-    a: Any,
-    segment_size: int | None = None,
-    *,
-    offsets: Any = None,
-    segment_ids: Any = None,
-    num_segments: int | None = None,
-    sort: bool = False,
-    axis: int = -1,
-    dtype: DTypeLike | None = None,
-    out: Any = None,
-    options: AnyOptions = None,
-) -> Any:
-    """Return the mean of every segment of an axis: its sum, divided by its number of elements.
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """The checked bounds of the segments of rows that lie end to end.
+
+    array: the offsets for all rows, flat, of int64, where the data are. segments: of a row. facts:
+    of the offsets of one row; None if they were not checked. edges: these offsets, if they are in
+    the computer's memory. longest: the most elements of a segment, if known.
+    """
+
+    array: Any
+    segments: int
+    facts: IntegerFacts | None = None
+    edges: Ints | None = None
+    longest: int | None = None
+
+
+class Segments:
+    """The segments of an axis, by offsets, lengths or ids: checked once, for any number of calls.
+
+    `tcusim.segmented_sum` and its kin take one in place of a size or an array of offsets, and so do
+    `tcusim.torch` and `tcusim.dask`. The first call checks the integers and brings them to where
+    its array is; later calls with arrays of the same kind and shape take what was found, so that
+    they cost as much as with segments of one size.
 
     Parameters
     ----------
-    a : array_like
-        As in `tcusim.segmented_sum`, in the computer's memory.
-    dtype : dtype, optional
-        Type of the computation and of the result, as in `numpy.mean`: by default that of `a`, and
-        float64 for integers.
-    segment_size, offsets, segment_ids, num_segments, sort, axis, out
-        As in `tcusim.segmented_sum`.
-    options : Options or mapping, optional
-        As there, for the sums.
-
-    Returns
-    -------
-    array of the shape of `a` with the axis' length replaced by the number of segments
-        Sums are of float32, or float64; the quotient is rounded to that, and then to the result's
-        type. The mean of a segment without elements is NaN.
+    offsets : array_like of int, shape (segments + 1,), optional
+        Segment i is elements offsets[i] to offsets[i+1], as in CSR. Starts with 0, ends with the
+        axis' length, never decreases; equal neighbours are an empty segment. For an array in GPU
+        memory they may be there too, as may ids, of int64 or int32.
+    lengths : array_like of int, shape (segments,), optional
+        Instead of offsets: the number of elements of each segment. Not in GPU memory, except for
+        `tcusim.torch`.
+    ids : array_like of int, shape (axis' length,), optional
+        Instead of offsets: the number of each element's segment, as in `jax.ops.segment_sum`. They
+        never decrease, unless `sort` is given; a segment without elements has the sum 0. Keys of
+        other kinds, such as times, are numbered by ``np.unique(keys, return_inverse=True)``.
+    count : int, optional
+        With ids, the number of segments: by default one more than the largest id, which has to be
+        read. Alone, for `tcusim.plan`: the number of segments that calls will give.
+    longest : int, optional
+        The most elements that any segment has. Launches are chosen by it; by default it is found by
+        the check. A longer segment is refused. Where nothing is checked, it may save launches.
+    sort : bool
+        With ids in any order: the elements are sorted by them first, those of a segment in their
+        order, which is that of the additions. Not in GPU memory, except for `tcusim.torch`.
+    check : bool
+        Whether integers in GPU memory are checked. That is done there, and the first call waits for
+        what is found. False is for integers that are known to be right, and for calls in a CUDA
+        graph: they are read by each launch, and may change between. Wrong ones then give wrong
+        results, but no access outside the arrays. Those in the computer's memory are always
+        checked.
 
     Raises
     ------
     InputError
-        If an argument cannot be used; the text says which and why.
+        If the parameters do not go together; what the integers are is checked in the first call.
+
+    Notes
+    -----
+    Integers are read in the first call, and changes after that are not seen, but for those in GPU
+    memory with ``check=False``. Pass an array of offsets itself to have it read by each call.
 
     Examples
     --------
     >>> import numpy as np, tcusim
-    >>> tcusim.segmented_mean(np.arange(6, dtype=np.float16), offsets=[0, 2, 2, 6])
-    array([0.5, nan, 3.5], dtype=float16)
+    >>> parts = tcusim.Segments(lengths=[1, 0, 7])
+    >>> tcusim.segmented_sum(np.arange(8, dtype=np.float16), parts)
+    array([ 0.,  0., 28.], dtype=float16)
+    >>> by_id = tcusim.Segments(ids=[2, 0, 2, 0], sort=True)
+    >>> tcusim.segmented_sum(np.arange(4, dtype=np.float16), by_id)
+    array([4., 0., 2.], dtype=float16)
     """
-    own = options_of(options, "segmented_mean", "strategy")
-    values, edges, by = _laid(
-        "segmented_mean", a, segment_size, axis, (offsets, segment_ids, num_segments), sort=sort
-    )
-    is_integer = values.dtype.kind in "biu"
-    result = np.dtype(np.float64) if is_integer else values.dtype
-    if dtype is not None:
-        result = numpy_type(array_name_of(dtype))
-    if result.name not in FLOATS:
-        raise InputError(f"dtype of a mean must be one of {', '.join(FLOATS)}, got {result}")
-    is_wide = is_integer or np.dtype(np.float64) in (values.dtype, result)
-    wide = np.dtype(np.float64 if is_wide else np.float32)
-    sums: Any = segmented_sum(values, **by, axis=axis, dtype=wide, options=alone(own))
-    lengths = np.diff(edges).astype(wide)
-    shape = [1] * sums.ndim
-    shape[axis] = lengths.size
-    with np.errstate(invalid="ignore", over="ignore"):
-        means = (sums / lengths.reshape(shape)).astype(result)
-    warn_of_overflow("segmented_mean", means, [sums])
-    return returned(means, out, a)
+
+    def __init__(
+        self,
+        offsets: Any = None,
+        *,
+        lengths: Any = None,
+        ids: Any = None,
+        count: int | None = None,
+        longest: int | None = None,
+        sort: bool = False,
+        check: bool = True,
+    ) -> None:
+        given = {"offsets": offsets, "lengths": lengths, "ids": ids}
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) > 1 or not (named or count is not None):
+            told = " and ".join(named) or "nothing"
+            raise InputError(f"Segments takes one of offsets, lengths and ids; got {told}")
+        require_flags(sort=sort, check=check)
+        if ids is None and sort:
+            raise InputError("sort goes with ids; leave it out")
+        if count is not None and named not in ([], ["ids"]):
+            raise InputError(f"count goes with ids, and {named[0]} tell it; leave it out")
+        self.offsets, self.lengths, self.ids = offsets, lengths, ids
+        self.count, self.longest = count, longest
+        self.sort, self.check = sort, check
+        # The parameter by which the segments are given; "count" if only their number is.
+        self.name = named[0] if named else "count"
+        self.given = given.get(self.name)
+        # Segments by offsets, and the order of their elements, that tcusim.torch made of these.
+        self.derived: dict[Hashable, tuple[Segments, Any]] = {}
+        self._kept: dict[Hashable, Offsets] = {}
+        self._edges: tuple[Ints, IntegerFacts] | None = None
+        self._order: Ints | None = None
+        self._numbered: Segments | None = None
+
+    def __repr__(self) -> str:
+        told = [] if self.given is None else [f"{self.name}=<{type(self.given).__name__}>"]
+        for name in ("count", "longest"):
+            if getattr(self, name) is not None:
+                told.append(f"{name}={getattr(self, name)}")
+        told += ["sort=True"] if self.sort else []
+        return f"Segments({', '.join(told if self.check else [*told, 'check=False'])})"
+
+    def edges(self, length: int) -> Ints:
+        """Return the bounds of segments given in the computer's memory, checked once.
+
+        length: of the axis.
+        """
+        return self._known(length)[0]
+
+    def numbered(self, count: int) -> Segments:
+        """Return these segments; those by ids that name no number are `count`."""
+        if self.name != "ids" or self.count is not None:
+            return self
+        if self._numbered is None or self._numbered.count != count:
+            self._numbered = Segments(
+                ids=self.ids, count=count, longest=self.longest, sort=self.sort, check=self.check
+            )
+        return self._numbered
+
+    def at(self, home: Home, a: Any, where: Hashable, *, length: int, rows: int) -> Offsets:
+        """Return the offsets for an array `a` of `rows` rows of this length; refuse bad ones.
+
+        Those in GPU memory are checked there by a backend that can, else copied back to be checked.
+        Arrays of equal signatures `where` share one result, if it is known.
+        """
+        key = None if where is None else (where, length, rows)
+        kept = self._kept.get(key)
+        if kept is not None:
+            return kept
+        if self.name == "count":
+            raise InputError(
+                f"{self!r} has no offsets, lengths or ids: it is for tcusim.plan. Give one of them"
+            )
+        found = self._found(home, a, length, rows)
+        if self.longest is not None:
+            longest = count_of("longest", self.longest)
+            if found.facts is not None:
+                require_longest(found.facts, longest)
+            found = replace(found, longest=longest)
+        if key is not None and self._may_keep(home, found):
+            while len(self._kept) >= _MOST_KEPT:
+                with suppress(KeyError, StopIteration):
+                    del self._kept[next(iter(self._kept))]
+            self._kept[key] = found
+        return found
+
+    def in_order(self, a: Any, axis: Any) -> tuple[Any, Ints | None]:
+        """Sort the elements of an axis by the ids of their segments, those of one in their order.
+
+        Returns the array, and the place of each of its elements in `a`; None if ids do not
+        decrease.
+        """
+        if is_on_device(a) or is_on_device(self.ids):
+            raise Unsupported(
+                "sort=True goes with arrays in the computer's memory. In GPU memory, sort the "
+                "elements by their ids first, with a stable sort of their library, and pass what "
+                "is sorted"
+            )
+        values = as_numpy("a", a)
+        if not is_integer(axis) or not -values.ndim <= axis < values.ndim:
+            # The call says what is wrong with it.
+            return values, None
+        self._known(values.shape[axis])
+        if self._order is None:
+            return values, None
+        return np.take(values, self._order, axis), self._order
+
+    def _known(self, length: int) -> tuple[Ints, IntegerFacts]:
+        """Return the bounds and the facts about them; refuse those of another length."""
+        if self._edges is None:
+            given = as_numpy(self.name, self.given)
+            if self.name == "ids" and given.ndim == 1:
+                _require_ids(given.size, length)
+            self._edges = self._read(given)
+        _require_length(self.name, self._edges[1], length)
+        return self._edges
+
+    def _read(self, given: NDArray[Any]) -> tuple[Ints, IntegerFacts]:
+        """Return the bounds that an array gives, and the facts about them."""
+        is_offsets = self.name == "offsets"
+        empty = not given.size and not is_offsets
+        if given.ndim != 1 or not (empty or (given.size and given.dtype.kind in "iu")):
+            number = "segments + 1 integers" if is_offsets else "integers"
+            raise InputError(
+                f"{self.name} must be a flat array of {number}, got shape {given.shape}, dtype "
+                f"{given.dtype}"
+            )
+        if is_offsets:
+            return _edges_of_offsets(given)
+        if self.name == "lengths":
+            edges = _edges_of_lengths(given)
+        else:
+            edges, self._order = _edges_of_ids(given, self.count, sort=self.sort)
+        return edges, _facts_of(edges)
+
+    def _found(self, home: Home, a: Any, length: int, rows: int) -> Offsets:
+        """Return the offsets for all rows, where `a` is."""
+        given = self.given
+        if not is_on_device(given):
+            return self._brought(home, a, *self._known(length), rows)
+        home = _gpu_of(home, self.name, given)
+        if self.name == "lengths":
+            raise Unsupported(
+                "lengths in GPU memory: give offsets there, the cumulative sum of the lengths with "
+                "a 0 before it, or the lengths as a NumPy array"
+            )
+        if self.name == "ids":
+            return self._by_ids(home, a, given, length, rows)
+        segments = int(home.describe(given).shape[0]) - 1
+        if not self.check:
+            if rows != 1:
+                raise Unsupported(
+                    f"check=False goes with one row of segments, and a has {rows}: offsets for all "
+                    "rows are made of checked ones. Pass row by row, or leave check out"
+                )
+            return Offsets(_as_int64(home, given), segments)
+        if isinstance(home, OffsetsBackend):
+            facts = home.facts_of_integers(given)
+            _require_sorted("offsets", facts)
+            _require_length("offsets", facts, length)
+            return Offsets(
+                _for_rows(home, given, facts, rows), segments, facts, None, facts.longest
+            )
+        edges, facts = _edges_of_offsets(home.to_host(given))
+        _require_length("offsets", facts, length)
+        if rows == 1:
+            return Offsets(_as_int64(home, given), segments, facts, edges, facts.longest)
+        return self._brought(home, a, edges, facts, rows)
+
+    def _by_ids(self, home: DeviceBackend, a: Any, ids: Any, length: int, rows: int) -> Offsets:
+        """Return the offsets of segments to which elements belong by ids in GPU memory."""
+        if isinstance(home, OffsetsBackend):
+            _require_ids(int(home.describe(ids).shape[0]), length)
+            segments = _segments_of(home.facts_of_integers(ids), self.count, length)
+            offsets = home.offsets_of_ids(ids, segments)
+            facts = home.facts_of_integers(offsets)
+            array = _for_rows(home, offsets, facts, rows)
+            return Offsets(array, segments, facts, None, facts.longest)
+        edges, _ = _edges_of_ids(home.to_host(ids), self.count)
+        facts = _facts_of(edges)
+        _require_length("ids", facts, length)
+        return self._brought(home, a, edges, facts, rows)
+
+    def _brought(self, home: Home, a: Any, edges: Ints, facts: IntegerFacts, rows: int) -> Offsets:
+        """Return the offsets of these edges of each row, brought to where `a` is."""
+        array = home.to_device(edges_of_rows(edges, rows), a) if rows and edges[-1] else None
+        return Offsets(array, edges.size - 1, facts, edges, facts.longest)
+
+    def _may_keep(self, home: Home, found: Offsets) -> bool:
+        """Return whether further calls may use these offsets, after all work that made them."""
+        if isinstance(home, Host) or found.array is None:
+            return True
+        if not isinstance(home, OffsetsBackend) or found.facts is None:
+            return False
+        try:
+            # It waits: calls on other streams read them. In a captured graph nothing can wait, and
+            # offsets that were made there are those of its replays.
+            home.facts_of_integers(found.array)
+        except Unsupported:
+            return False
+        return True
 
 
-def segmented_max(
-    a: Any,
-    segment_size: int | None = None,
-    *,
-    offsets: Any = None,
-    segment_ids: Any = None,
-    num_segments: int | None = None,
-    sort: bool = False,
-    axis: int = -1,
-    out: Any = None,
-) -> Any:
-    """Return the largest element of every segment of an axis.
-
-    Parameters
-    ----------
-    a : array_like
-        Of any type that `tcusim.segmented_sum` takes, in the computer's memory.
-    segment_size, offsets, segment_ids, num_segments, sort, axis, out
-        As in `tcusim.segmented_sum`.
-
-    Returns
-    -------
-    array of the type of `a`, its axis' length replaced by the number of segments
-        NaN if one is in the segment. Of zeros of both signs, +0.0. Of a segment without elements,
-        what changes no maximum: minus infinity, the least integer, or False.
-
-    Raises
-    ------
-    InputError
-        If an argument cannot be used; the text says which and why.
-
-    Examples
-    --------
-    >>> import numpy as np, tcusim
-    >>> tcusim.segmented_max(np.array([3, 1, 4, 1, 5], np.float32), offsets=[0, 2, 2, 5])
-    array([  3., -inf,   5.], dtype=float32)
-    """
-    given = (offsets, segment_ids, num_segments)
-    return _extreme("max", a, segment_size, axis, given, sort=sort, out=out)
-
-
-def segmented_min(
-    a: Any,
-    segment_size: int | None = None,
-    *,
-    offsets: Any = None,
-    segment_ids: Any = None,
-    num_segments: int | None = None,
-    sort: bool = False,
-    axis: int = -1,
-    out: Any = None,
-) -> Any:
-    """Return the smallest element of every segment of an axis.
-
-    Parameters
-    ----------
-    a, segment_size, offsets, segment_ids, num_segments, sort, axis, out
-        As in `segmented_max`.
-
-    Returns
-    -------
-    array of the type of `a`, its axis' length replaced by the number of segments
-        NaN if one is in the segment. Of zeros of both signs, -0.0. Of a segment without elements,
-        what changes no minimum: infinity, the largest integer, or True.
-
-    Raises
-    ------
-    InputError
-        If an argument cannot be used; the text says which and why.
-
-    Examples
-    --------
-    >>> import numpy as np, tcusim
-    >>> tcusim.segmented_min(np.array([3, 1, 4, 1, 5]), 2)
-    array([1, 1, 5])
-    """
-    given = (offsets, segment_ids, num_segments)
-    return _extreme("min", a, segment_size, axis, given, sort=sort, out=out)
-
-
-_BY = tuple[Any, Any, Any]
-
-
-def _laid(
-    name: str, a: Any, segment_size: Any, axis: Any, given: _BY, *, sort: bool
-) -> tuple[Array, Array, dict[str, Any]]:
-    """Return a NumPy array, where its segments lie on the axis, and the keywords for that."""
-    offsets, ids, number = given
-    if any(map(is_on_device, (a, offsets, ids))):
-        raise Unsupported(
-            f"{name} takes arrays in the computer's memory, and one is in GPU memory. There is no "
-            f"kernel for it: use its own library, or tcusim.segmented_sum, and copy the "
-            f"{name_of_kind(a)} to a NumPy array otherwise"
+def given_segments(segments: Any) -> tuple[Any, Segments | None]:
+    """Return the size of segments, or the segments by offsets, that an argument gives."""
+    if segments is None or is_integer(segments):
+        return segments, None
+    if isinstance(segments, Segments):
+        return None, segments
+    if isinstance(segments, bool | float | str | set | Mapping):
+        raise InputError(
+            "segments must be the elements of each one, an integer, an array of their offsets, or "
+            f"tcusim.Segments; got {segments!r}"
         )
-    require_flags(sort=sort)
-    values = as_numpy("a", a)
-    # The result is in the machine's own order of bytes.
-    values = values.astype(values.dtype.newbyteorder("="), copy=False)
-    if sort:
-        values, ids, *_ = sorted_by_ids(values, ids, axis)
-    call = Call(offsets=offsets, segment_ids=ids, num_segments=number)
-    spec = Spec("segmented_sum", axis, segment_size)
-    layout = spec.layout(values.shape, by_offsets=call.by_offsets)
-    if not call.by_offsets:
-        return values, layout.even_edges, {"segment_size": segment_size}
-    edges = offsets_of(HOST, values, call, length=layout.length, rows=1).edges
-    assert edges is not None
-    return values, edges, {"offsets": edges}
+    return None, Segments(segments)
 
 
-def _extreme(
-    name: Literal["max", "min"], a: Any, segment_size: Any, axis: Any, given: _BY,
-    *, sort: bool, out: Any,
-) -> Any:  # fmt: skip
-    values, edges, _ = _laid(f"segmented_{name}", a, segment_size, axis, given, sort=sort)
-    rows = np.moveaxis(values, axis, -1)
-    is_float = rows.dtype.kind not in "biu"
-    found = np.full((*rows.shape[:-1], edges.size - 1), _least(rows.dtype, name), rows.dtype)
-    present = np.flatnonzero(np.diff(edges))
-    if present.size and found.size:
-        # bfloat16 is float32 as well.
-        wide = rows.astype(np.float32) if rows.dtype.name == "bfloat16" else rows
-        reduce = np.maximum.reduceat if name == "max" else np.minimum.reduceat
-        extremes = reduce(wide, edges[present], axis=-1)
-        if is_float and (extremes == 0).any():
-            # +0.0 is the greater of the two.
-            zero = 0.0 if name == "max" else -0.0
-            own = (wide == 0) & (np.signbit(wide) == (name == "min"))
-            has_own = np.logical_or.reduceat(own, edges[present], axis=-1)
-            extremes = np.where(extremes == 0, np.where(has_own, zero, -zero), extremes)
-        found[..., present] = extremes.astype(found.dtype)
-    return returned(np.ascontiguousarray(np.moveaxis(found, -1, axis)), out, a)
+def _for_rows(home: OffsetsBackend, offsets: Any, facts: IntegerFacts, rows: int) -> Any:
+    """Return the offsets for all rows, made in GPU memory of checked ones of one row there."""
+    if rows == 1:
+        return _as_int64(home, offsets)
+    return home.offsets_of_rows(offsets, rows) if rows and facts.last else None
 
 
-def _least(dtype: np.dtype[Any], name: str) -> Any:
-    """Return the value that changes no maximum, or no minimum."""
-    if dtype.kind == "b":
-        return name == "min"
-    if dtype.kind in "iu":
-        ends = np.iinfo(dtype)
-        return ends.min if name == "max" else ends.max
-    return -math.inf if name == "max" else math.inf
+def initial_of(home: Home, a: Any, initial: Any, layout: Layout, rule: TypeRule) -> Any:
+    """Return the values before the first elements of all segments, flat, where `a` is."""
+    shape, dtype = layout.shape_of_initial, format_of(rule.types.sums).array_name
+    if rule.method in ("digits", "fixed point"):
+        dtype = rule.result if rule.method == "digits" else "float64"
+    if layout.initial is not None:
+        raise InputError(
+            "include_initial begins each segment with 0, and initial with another value: leave one "
+            "of them out. exclusive=True begins each segment with its initial value"
+        )
+    if rule.method == "fixed point" and not isinstance(home, Host):
+        raise Unsupported(
+            "initial does not go with bits='exact' in GPU memory, where the sums would not be "
+            "exact. Leave one of them out, or copy the array to a NumPy array"
+        )
+    axes = tuple(range(len(shape))) if layout.is_whole or not layout.lead else layout.order
+    if not is_on_device(initial):
+        values = first_terms(initial, shape, numpy_type(dtype), numpy_type(rule.result))
+        assert values is not None
+        return home.to_device(np.ascontiguousarray(values.transpose(axes)).reshape(-1), a)
+    if isinstance(home, Host):
+        raise InputError(
+            f"initial is a {name_of_kind(initial)} in GPU memory, but a is a NumPy array; copy it "
+            "to a NumPy array"
+        )
+    require_plain("initial", initial)
+    facts = home.describe(initial)
+    if tuple(facts.shape) != shape or facts.dtype != dtype:
+        raise InputError(
+            f"initial in GPU memory must be of {dtype}, the type of the sums, and of shape "
+            f"{shape}, a value for each segment; got {facts.dtype}, {tuple(facts.shape)}"
+        )
+    return home.arranged(initial, axes, dtype)
+
+
+def require_longest(facts: IntegerFacts, longest: int) -> None:
+    """Refuse segments of more than `longest` elements, by the facts about their offsets."""
+    if facts.longest > longest:
+        raise InputError(
+            f"segment {facts.place} has {facts.longest} elements, but this plan is for segments of "
+            f"up to {longest}; make another plan, or leave longest out"
+        )
+
+
+# --- Checks, wherever the integers are ------------------------------------------------------------
+
+
+def _require_length(name: str, facts: IntegerFacts, length: int) -> None:
+    """Refuse bounds that do not go from 0 to the axis' length. name: of what they are made of."""
+    if name == "ids":
+        _require_ids(facts.last, length)
+    elif name == "lengths" and facts.last != length:
+        raise InputError(
+            f"lengths must add up to the axis' length, {length}; they come to {facts.last}"
+        )
+    elif (facts.first, facts.last) != (0, length):
+        raise InputError(
+            f"offsets must begin with 0 and end with the axis' length, {length}; got "
+            f"{facts.first} and {facts.last}. (tcusim.Segments takes lengths= and ids=, too)"
+        )
+
+
+def _require_ids(number: int, length: int) -> None:
+    if number != length:
+        raise InputError(
+            f"ids must be {length} integers, one for each element of the axis; there are {number}"
+        )
+
+
+def _segments_of(facts: IntegerFacts, count: Any, length: int) -> int:
+    """Return the number of segments of ids, of which there are some; refuse a wrong one."""
+    _require_sorted("ids", facts, "; sort the elements by them first, or give sort=True")
+    number = facts.last + 1 if count is None else count_of("count", count)
+    require_number(number, length, named=count is not None)
+    for value in (facts.first, facts.last):
+        if not 0 <= value < number:
+            raise InputError(f"ids must be from 0 to {number - 1}, a segment each; got {value}")
+    return number
+
+
+def require_number(segments: int, length: int, *, named: bool) -> None:
+    """Refuse many more segments than an axis has elements. named: by the user."""
+    least = _MOST_NAMED if named else _MOST_SEGMENTS
+    if segments > max(least, _MOST_PER_ELEMENT * length):
+        raise InputError(
+            f"there would be {segments} segments, nearly all of them empty, for {length} elements. "
+            "Number those that there are: keys, ids = np.unique(ids, return_inverse=True); "
+            "keys[i] is then the key of segment i"
+        )
+
+
+def _require_sorted(name: str, facts: IntegerFacts, remedy: str = "") -> None:
+    """Refuse integers that decrease."""
+    if facts.down is not None:
+        at, value, following = facts.down
+        raise InputError(
+            f"{name} must not decrease, but {name}[{at}] = {value} and "
+            f"{name}[{at + 1}] = {following}{remedy}"
+        )
+
+
+# --- In the computer's memory ---------------------------------------------------------------------
+
+
+def _facts_of(values: NDArray[Any]) -> IntegerFacts:
+    """Return the facts about integers, of which there is at least one."""
+    first, last, before, after = int(values[0]), int(values[-1]), values[:-1], values[1:]
+    falls = after < before
+    if falls.any():
+        at = int(falls.argmax())
+        return IntegerFacts(first, last, (at, int(values[at]), int(values[at + 1])), 0, 0)
+    if not falls.size:
+        return IntegerFacts(first, last, None, 0, 0)
+    lengths = after - before
+    place = int(lengths.argmax())
+    return IntegerFacts(first, last, None, int(lengths[place]), place)
+
+
+def _edges_of_offsets(offsets: NDArray[Any]) -> tuple[Ints, IntegerFacts]:
+    """Return offsets as bounds of int64, and the facts about them; refuse those that decrease."""
+    facts = _facts_of(offsets)
+    _require_sorted("offsets", facts)
+    return offsets.astype(np.int64), facts
+
+
+def _edges_of_lengths(lengths: NDArray[Any]) -> Ints:
+    """Return the bounds of segments of these lengths; refuse negative ones."""
+    if lengths.size and lengths.min() < 0:
+        at = int(lengths.argmin())
+        raise InputError(f"lengths must be from 0 on, but lengths[{at}] = {lengths[at]}")
+    # More than int64 holds would wrap around to a sum that is refused, but for a rare one.
+    if lengths.size and int(lengths.max()) > MOST_ELEMENTS:
+        raise InputError(f"lengths must be at most 2**48, got {int(lengths.max())}")
+    return np.append(0, lengths.astype(np.int64).cumsum())
+
+
+def _edges_of_ids(ids: NDArray[Any], count: Any, *, sort: bool = False) -> tuple[Ints, Ints | None]:
+    """Return the bounds of segments by ids, and the order that sorts these if they decrease."""
+    order = None
+    if sort and (ids[1:] < ids[:-1]).any():
+        order = np.argsort(ids, kind="stable")
+        ids = ids[order]
+    if ids.size:
+        number = _segments_of(_facts_of(ids), count, ids.size)
+    else:
+        number = 0 if count is None else count_of("count", count)
+    edges = np.zeros(number + 1, np.int64)
+    edges[1:] = np.bincount(ids.astype(np.int64, copy=False), minlength=number).cumsum()
+    return edges, order
+
+
+def restored(scans: Array, order: Ints | None, axis: int, out: Any, given: Any) -> Any:
+    """Return scans of sorted elements with each where its element was given, or fill `out`."""
+    if order is not None:
+        place: list[Any] = [slice(None)] * scans.ndim
+        place[axis] = order
+        sorted_scans, scans = scans, np.empty_like(scans)
+        scans[tuple(place)] = sorted_scans
+    if out is None:
+        return like_array(given, scans) if is_foreign(given) else scans
+    return put_into(out, scans)
+
+
+def edges_of_rows(edges: Ints, rows: int) -> Ints:
+    """Return the edges of all segments of `rows` rows that lie end to end and are cut alike."""
+    if rows == 1:
+        return edges
+    starts = np.arange(rows)[:, None] * edges[-1] + edges[:-1]
+    return np.append(starts, rows * edges[-1])
+
+
+# --- In GPU memory --------------------------------------------------------------------------------
+
+
+def _gpu_of(home: Home, name: str, given: Any) -> DeviceBackend:
+    """Return the backend of an array in GPU memory; refuse all but a flat array of integers."""
+    if isinstance(home, Host):
+        raise InputError(
+            f"{name} are a {name_of_kind(given)} in GPU memory, but a is a NumPy array; copy them "
+            "to a NumPy array"
+        )
+    facts = home.describe(given)
+    if len(facts.shape) != 1 or 0 in facts.shape or facts.dtype not in ("int32", "int64"):
+        each = "an element for each of the axis," if name == "ids" else "segments + 1 elements"
+        raise InputError(
+            f"{name} in GPU memory must be a flat array of {each} of int64 or int32, got shape "
+            f"{tuple(facts.shape)}, dtype {facts.dtype}"
+        )
+    return home
+
+
+def _as_int64(backend: DeviceBackend, offsets: Any) -> Any:
+    """Return the offsets without gaps and as int64: themselves, or a copy by their library."""
+    try:
+        return backend.arranged(offsets, (0,), "int64")
+    except InputError as error:
+        raise InputError(
+            f"offsets are a {name_of_kind(offsets)} of {backend.describe(offsets).dtype}, which "
+            "tcusim cannot copy as it needs it: without gaps, of int64. Make that copy first"
+        ) from error

@@ -31,6 +31,7 @@ __all__ = [
     "Spec",
     "arch_of_run",
     "count_of",
+    "is_integer",
     "size_of",
 ]
 
@@ -117,14 +118,14 @@ class Spec(NamedTuple):
         axis = self.axis
         if not self.is_segmented and axis is None:
             return tuple(range(ndim))
-        if self.operation != "sum" and not _is_integer(axis):
+        if self.operation != "sum" and not is_integer(axis):
             raise InputError(f"axis must be one integer, got {axis!r}")
         several = axis if isinstance(axis, tuple) else (axis,)
         # As in NumPy, a scalar has an axis of one element, but not in a tuple.
         is_scalar = ndim == 0 and not self.is_segmented and not isinstance(axis, tuple)
         extent = 1 if is_scalar else ndim
         for one in several:
-            if not _is_integer(one):
+            if not is_integer(one):
                 raise InputError(f"axis must be an integer, or several for a sum, got {one!r}")
             if not -extent <= one < extent:
                 raise InputError(f"axis {one!r} is out of range for an array of {ndim} dimensions")
@@ -140,8 +141,6 @@ class Spec(NamedTuple):
         axes = self.axes(len(shape))
         others = tuple(axis for axis in range(len(shape)) if axis not in axes)
         length = math.prod(shape[axis] for axis in axes)
-        if by_offsets and self.segment_size is not None:
-            raise InputError("give segment_size or offsets, not both, nor segment_ids with either")
         size = max(1, length)
         if self.is_segmented and not by_offsets:
             size = size_of(self.segment_size, length)
@@ -211,29 +210,17 @@ def arch_of_run(arch: str | None, backend: str | None, array: Any = None) -> str
 
 
 class Call(NamedTuple):
-    """The keywords that say where a result goes and who watches, for one call."""
+    """The keywords that say where a result goes and who watches, for one call.
+
+    segments: a `tcusim.Segments`; None for those of one size.
+    """
 
     out: Any = None
     stream: Any = None
     report: Report | None = None
     progress: Progress | None = None
-    offsets: Any = None
-    check_offsets: bool = True
-    segment_ids: Any = None
-    num_segments: Any = None
+    segments: Any = None
     initial: Any = None
-
-    @property
-    def by_offsets(self) -> bool:
-        """Whether segments lie by offsets, or by ids; refuse both, and a number without ids."""
-        require_flags(check_offsets=self.check_offsets)
-        if self.segment_ids is None:
-            if self.num_segments is not None:
-                raise InputError("num_segments goes with segment_ids; leave it out")
-            return self.offsets is not None
-        if self.offsets is not None:
-            raise InputError("give offsets or segment_ids, not both")
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,23 +369,26 @@ def _broadcast(
 def size_of(segment_size: Any, length: int) -> int:
     """Return the elements of a segment of an axis of this length."""
     if segment_size is None:
-        raise InputError("give segment_size, the elements of a segment, or offsets or segment_ids")
-    size = count_of("segment_size", segment_size)
+        raise InputError(
+            "give segments: the elements of each one, an array of their offsets, or tcusim.Segments"
+        )
+    size = count_of("segments", segment_size)
     if size > length > 0:
         raise InputError(
-            f"segment_size {size} is longer than the axis, which has {length} elements"
+            f"segments of {size} elements are longer than the axis, which has {length}. (Offsets "
+            "of segments are an array)"
         )
     return size
 
 
-def _is_integer(value: Any) -> bool:
+def is_integer(value: Any) -> bool:
     """Return whether a value is an integer; True, which is 1, was meant for another argument."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def count_of(name: str, value: Any) -> int:
     """Return a size as an integer; refuse other types, less than 1, and beyond any memory."""
-    if not _is_integer(value):
+    if not is_integer(value):
         raise InputError(f"{name} must be an integer, got {value!r}")
     if value < 1:
         raise InputError(f"{name} must be at least 1, got {told(int(value))}")

@@ -174,7 +174,7 @@ def _target(what: str, options: dict[str, Any]) -> Program | Plan | ProductPlan:
     _require(what, {"length": options["length"]})
     if what.startswith("segmented"):
         _require(what, {"segment-size": size})
-        given["segment_size"] = size
+        given["segments"] = size
     return tcusim.plan(what.replace("-", "_"), length=options["length"], **given)
 
 

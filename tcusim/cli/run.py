@@ -67,11 +67,15 @@ class _Task:
         asked = ("tile", "arch", "acc", "algorithm", "bits", "backend")
         keywords["options"] = {name: given[name] for name in asked} | watching
         if self.operation.startswith("segmented"):
-            keywords |= {"segment_size": given["segment_size"], "offsets": self.offsets}
-            keywords |= {"segment_ids": self.ids, "num_segments": given["num_segments"]}
+            keywords["segments"] = self._segments()
             keywords["axis"] = -1 if given["axis"] is None else given["axis"]
         function = getattr(tcusim, self.operation.replace("-", "_"))
         return np.asarray(function(self.array, **keywords))
+
+    def _segments(self) -> Any:
+        if self.ids is not None:
+            return tcusim.Segments(ids=self.ids, count=self.given["num_segments"])
+        return self.given["segment_size"] if self.offsets is None else self.offsets
 
     def reference(self) -> Array:
         """Compute with NumPy in float64, segment by segment."""

@@ -16,7 +16,6 @@ from tcusim.arrays.dtypes import numpy_type
 from tcusim.arrays.fixed_point import FixedPoint, places_of, terms_of
 from tcusim.arrays.home import first_terms
 from tcusim.arrays.libraries import as_numpy, require_real
-from tcusim.arrays.offsets import edges_of, edges_of_ids, sorted_by_ids
 from tcusim.arrays.partial import (
     Operation,
     are_modular,
@@ -27,7 +26,8 @@ from tcusim.arrays.partial import (
     sums_type,
     type_of_work,
 )
-from tcusim.arrays.spec import Call, size_of
+from tcusim.arrays.segments import Segments, given_segments
+from tcusim.arrays.spec import size_of
 from tcusim.call_options import DEFAULTS, AnyOptions, Bits, Options, alone, options_of, others
 from tcusim.errors import InputError, Unsupported, require_flags, unknown_name
 from tcusim.machine.formats import array_name_of
@@ -204,12 +204,8 @@ def cumsum(
 
 def segmented_sum(
     a: DaskArray,
-    segment_size: int | None = None,
+    segments: int | Sequence[int] | Segments,
     *,
-    offsets: Sequence[int] | None = None,
-    segment_ids: Any = None,
-    num_segments: int | None = None,
-    sort: bool = False,
     axis: int = -1,
     dtype: DTypeLike | None = None,
     options: AnyOptions = None,
@@ -218,14 +214,9 @@ def segmented_sum(
 
     Parameters
     ----------
-    segment_size : int, optional
-        Elements of a segment; the last one may be shorter.
-    offsets : sequence of int, shape (segments + 1,), optional
-        Instead of a size, as in `tcusim.segmented_sum`; in the computer's memory.
-    segment_ids : array_like of int, optional
-        Instead of offsets, as there, with `num_segments`; in the computer's memory.
-    sort : bool
-        With `segment_ids` in any order, as there: elements move between chunks.
+    segments : int, sequence of int or Segments
+        The elements of each segment, offsets, or `tcusim.Segments`, as in `tcusim.segmented_sum`;
+        in the computer's memory. Where ids are sorted, elements move between chunks.
     axis : int
         The axis that is made of segments. Its chunks are cut anew to whole segments, each of which
         must fit into memory.
@@ -246,22 +237,18 @@ def segmented_sum(
     --------
     >>> import dask.array as da, numpy as np, tcusim.dask
     >>> x = da.arange(8, chunks=3, dtype=np.float16)
-    >>> tcusim.dask.segmented_sum(x, offsets=[0, 1, 1, 8]).compute()
+    >>> tcusim.dask.segmented_sum(x, [0, 1, 1, 8]).compute()
     array([ 0.,  0., 28.], dtype=float16)
     """
     more: dict[str, Any] = {"options": _options("segmented_sum", options)}
-    given = _laid(a, axis, segment_size, (offsets, segment_ids, num_segments), sort=sort)
+    given = _laid(a, axis, segments)
     return _by_segments(tcusim.segmented_sum, given, dtype, more)
 
 
 def segmented_cumsum(
     a: DaskArray,
-    segment_size: int | None = None,
+    segments: int | Sequence[int] | Segments,
     *,
-    offsets: Sequence[int] | None = None,
-    segment_ids: Any = None,
-    num_segments: int | None = None,
-    sort: bool = False,
     axis: int = -1,
     dtype: DTypeLike | None = None,
     exclusive: bool = False,
@@ -277,8 +264,8 @@ def segmented_cumsum(
         As in `tcusim.segmented_cumsum`.
     initial : number or array_like, optional
         As there, in the computer's memory.
-    a, segment_size, offsets, segment_ids, num_segments, sort, axis, dtype, options
-        As in `segmented_sum`. With `sort`, results lie where their elements do.
+    a, segments, axis, dtype, options
+        As in `segmented_sum`. With ids in any order, results lie where their elements do.
 
     Returns
     -------
@@ -299,7 +286,7 @@ def segmented_cumsum(
     own = _options("segmented_cumsum", options)
     require_flags(exclusive=exclusive, reverse=reverse)
     more = {"exclusive": exclusive, "reverse": reverse, "options": own}
-    given = _laid(a, axis, segment_size, (offsets, segment_ids, num_segments), sort=sort)
+    given = _laid(a, axis, segments)
     scans = _by_segments(tcusim.segmented_cumsum, given, dtype, more, initial)
     if given.order is None:
         return scans
@@ -334,32 +321,19 @@ class _Laid(NamedTuple):
     order: Any
 
 
-def _laid(
-    a: DaskArray, axis: int, segment_size: Any, by: tuple[Any, Any, Any], *, sort: bool
-) -> _Laid:
-    """Return an array with the elements of each segment side by side.
-
-    by: offsets, segment_ids, num_segments.
-    """
+def _laid(a: DaskArray, axis: int, segments: Any) -> _Laid:
+    """Return an array with the elements of each segment side by side."""
     _require(a)
-    require_flags(sort=sort)
     axis = _axis(a, axis)
-    length, (offsets, ids, number) = a.shape[axis], by
-    if Call(offsets=offsets, segment_ids=ids, num_segments=number).by_offsets == (
-        segment_size is not None
-    ):
-        raise InputError("give one of segment_size, offsets and segment_ids")
-    order = None
-    if sort:
-        places = sorted_by_ids(np.arange(length), ids, 0)
-        ids, order = places.ids, places.order
+    length = a.shape[axis]
+    size, by = given_segments(segments)
+    if by is None:
+        borders = np.append(np.arange(0, length, size_of(size, length)), length)
+        return _Laid(a, axis, borders, None)
+    borders, order = by.edges(length), None
+    if by.sort:
+        _, order = by.in_order(np.arange(length), 0)
         a = a if order is None else da.take(a, order, axis=axis)
-    if ids is not None:
-        borders = edges_of_ids(ids, number, length)
-    elif offsets is not None:
-        borders, _ = edges_of(offsets, length)
-    else:
-        borders = np.append(np.arange(0, length, size_of(segment_size, length)), length)
     return _Laid(a, axis, borders, order)
 
 
@@ -592,7 +566,7 @@ def _by_segments(
     def compute(block: Any, *before: Any, block_info: Any = None) -> Any:
         place = 0 if not block_info else block_info[0]["chunk-location"][axis]
         keywords = {"initial": before[0], **more} if before else more
-        return function(block, offsets=own[place], axis=axis, dtype=result, **keywords)
+        return function(block, own[place], axis=axis, dtype=result, **keywords)
 
     is_sum = function is tcusim.segmented_sum
     return _DA.map_blocks(

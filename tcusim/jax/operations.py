@@ -44,12 +44,12 @@ _LOCK: Final = threading.Lock()
 def _segmented_sum(data: Any, offsets: Any, **keywords: Any) -> Any:
     # JAX may lack integers of 64 bits: the offsets come as halves.
     edges = offsets.view("int64").reshape(-1)
-    return tcusim.segmented_sum(data, offsets=edges, check_offsets=False, **keywords)
+    return tcusim.segmented_sum(data, tcusim.Segments(edges, check=False), **keywords)
 
 
 def _segmented_cumsum(data: Any, offsets: Any, **keywords: Any) -> Any:
     edges = offsets.view("int64").reshape(-1)
-    return tcusim.segmented_cumsum(data, offsets=edges, check_offsets=False, **keywords)
+    return tcusim.segmented_cumsum(data, tcusim.Segments(edges, check=False), **keywords)
 
 
 def _cumsum(data: Any, initial: Any = None, **keywords: Any) -> Any:

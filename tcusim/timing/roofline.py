@@ -83,7 +83,7 @@ def roofline(
     Examples
     --------
     >>> import tcusim
-    >>> plan = tcusim.plan("segmented_sum", length=2**24, segment_size=256)
+    >>> plan = tcusim.plan("segmented_sum", length=2**24, segments=256)
     >>> roofs = roofline({"sums of 256": tcusim.cost(plan, cached=False)})
     >>> intensity, rate = roofs.points["sums of 256"]
     >>> rate < roofs.peak and rate <= intensity * roofs.roofs["memory"]

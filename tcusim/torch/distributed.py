@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 import tcusim
 from tcusim.arrays.partial import Operation, cut_size
+from tcusim.arrays.segments import Segments
 from tcusim.call_options import DEFAULTS
 from tcusim.errors import InputError
 from tcusim.machine.formats import array_name_of
@@ -180,9 +181,8 @@ def segment_sum(
         If `segment_ids` decrease, or the tensor requires a gradient and is no DTensor.
     """
     if _is_dtensor(local, group):
-        return sum_of_segments(
-            local, segment_ids=segment_ids, num_segments=num_segments, dim=0, dtype=dtype
-        )
+        by = Segments(ids=segment_ids, count=num_segments)
+        return sum_of_segments(local, by, dim=0, dtype=dtype)
     own = _plain(local)
     rank, wanted = dist.get_rank(group), result_type(dtype, own.dtype)
     if segment_ids.shape != own.shape[:1] or bool((segment_ids[1:] < segment_ids[:-1]).any()):
@@ -219,10 +219,9 @@ def segment_sum(
     count = segments[rank + 1] - segments[rank]
     sums = own.new_zeros((count, *own.shape[1:]), dtype=wanted)
     if values.shape[0]:
-        sums = tcusim.segmented_sum(
-            values, segment_ids=places - segments[rank], num_segments=count, axis=0,
-            dtype=array_name_of(wanted), options=own_arch(own),
-        )  # fmt: skip
+        by = Segments(ids=places - segments[rank], count=count)
+        name = array_name_of(wanted)
+        sums = tcusim.segmented_sum(values, by, axis=0, dtype=name, options=own_arch(own))
     return gathered(sums, segments, group)
 
 

@@ -220,7 +220,8 @@ def _length(input: Any, offsets: Any, size: int, dim: int) -> int:
     """Return the number of segments."""
     axes_of(dim, input.dim())
     if offsets is not None:
-        return int(offsets.shape[0]) - 1
+        given = offsets.offsets if isinstance(offsets, tcusim.Segments) else offsets
+        return int(given.shape[0]) - 1
     length: int = -(-input.shape[dim] // size)
     return length
 
@@ -322,9 +323,7 @@ def segment_sum_kernel(
     (dim,) = axes_of(dim, max(1, input.dim()))
     result = tcusim.segmented_sum(
         plain(input),
-        size or None,
-        offsets=offsets,
-        check_offsets=check,
+        _segments_by(offsets, size, check),
         axis=dim,
         dtype=array_name_of(dtype),
         options=_alone(input, bits),
@@ -351,9 +350,7 @@ def segment_cumsum_kernel(
     sums[dim] = _length(input, offsets, size, dim)
     result = tcusim.segmented_cumsum(
         plain(input),
-        size or None,
-        offsets=offsets,
-        check_offsets=check,
+        _segments_by(offsets, size, check),
         axis=dim,
         exclusive=exclusive,
         reverse=reverse,
@@ -362,6 +359,13 @@ def segment_cumsum_kernel(
         options=_alone(input, bits),
     )
     return result.contiguous()
+
+
+def _segments_by(offsets: Any, size: int, check: bool) -> Any:
+    """Return the segments of a kernel's arguments; offsets may be segments themselves."""
+    if offsets is None or isinstance(offsets, tcusim.Segments):
+        return size if offsets is None else offsets
+    return tcusim.Segments(offsets, check=check)
 
 
 def segments_at(length: int, offsets: Any, size: int, device: Any) -> Any:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
 from typing import Any, TypeAlias
 
 import torch
 
-from tcusim.arrays.offsets import edges_of, require_number
+from tcusim.arrays.segments import Segments, given_segments, require_number
 from tcusim.arrays.spec import size_of
 from tcusim.call_options import AnyOptions
-from tcusim.errors import InputError, require_flags
+from tcusim.errors import InputError
 from tcusim.torch.functions import (
     Tensor,
     bits_of,
@@ -47,15 +46,9 @@ __all__ = ["segment_cumsum", "segment_max", "segment_mean", "segment_min", "segm
 
 def segment_sum(
     input: Tensor,
-    segment_size: int | None = None,
+    segments: int | Integers | Segments | None = None,
     *,
-    offsets: Integers | None = None,
-    lengths: Integers | None = None,
-    segment_ids: Integers | None = None,
-    num_segments: int | None = None,
-    sort: bool = False,
     dim: int = -1,
-    check_offsets: bool = True,
     dtype: Any = None,
     out: Tensor | None = None,
     options: AnyOptions = None,
@@ -67,25 +60,15 @@ def segment_sum(
     input : Tensor
         As in `sum`. Or a nested tensor of the layout jagged: its segments are taken, and `dim` is
         its ragged axis.
-    segment_size : int, optional
-        Elements of each segment; the last one may be shorter.
-    offsets : Tensor or list of int, shape (segments + 1,), optional
-        Instead of a size: segment i is elements offsets[i] to offsets[i + 1].
-    lengths : Tensor or list of int, shape (segments,), optional
-        Instead of offsets: the number of elements of each segment, as in `torch.segment_reduce`.
-    segment_ids : Tensor or list of int, shape (elements of the axis,), optional
-        Instead of offsets: the number of each element's segment, never decreasing.
-    num_segments : int, optional
-        With `segment_ids`: how many segments there are. By default one more than the largest id,
-        which has to be read: on a GPU the call waits, and torch.compile breaks the graph.
-    sort : bool
-        With `segment_ids` in any order: the elements of a segment are added in their order.
+    segments : int, Tensor or list of int, or Segments
+        The elements of each segment, of which the last one may be shorter; or offsets: segment i is
+        elements segments[i] to segments[i+1]; or `tcusim.Segments` of tensors or lists, by offsets,
+        by lengths, as in `torch.segment_reduce`, or by ids, checked once for many calls. Where ids
+        name no `count`, the largest has to be read: on a GPU the call waits, and torch.compile
+        breaks the graph. ``check=False`` leaves integers on a GPU unchecked, and the call waits for
+        none; compiled code checks them whenever it runs. Left out, `input` is a nested tensor.
     dim : int
         The axis that is made of segments. Rows (N, D) of N elements have ``dim=0``.
-    check_offsets : bool
-        Whether offsets, lengths or ids on a GPU are checked, for which the call waits; compiled
-        code checks them when it runs. Without it, wrong ones give wrong results, but no access
-        outside the tensors.
     dtype, out, options
         As in `sum`.
 
@@ -102,33 +85,25 @@ def segment_sum(
 
     Examples
     --------
-    >>> import tcusim.torch as tct, torch
+    >>> import tcusim, tcusim.torch as tct, torch
     >>> x = torch.arange(5, dtype=torch.float32)
-    >>> tct.segment_sum(x, offsets=torch.tensor([0, 2, 2, 5]))
+    >>> tct.segment_sum(x, torch.tensor([0, 2, 2, 5]))
     tensor([1., 0., 9.])
-    >>> tct.segment_sum(x, segment_ids=torch.tensor([2, 0, 2, 0, 2]), sort=True)
+    >>> tct.segment_sum(x, tcusim.Segments(ids=[2, 0, 2, 0, 2], sort=True))
     tensor([4., 0., 6.])
     """
-    given = _segments(
-        input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
-    )
+    given = _segments(input, segments, dim)
     bits = bits_of(options, "segment_sum")
     require_options(bits)
-    arguments = given.size, given.dim, check_offsets, sum_type(given.input, dtype), bits
+    arguments = given.size, given.dim, given.check, sum_type(given.input, dtype), bits
     return put(_computed("segment_sum", segment_sum_kernel, given, *arguments), out)
 
 
 def segment_cumsum(
     input: Tensor,
-    segment_size: int | None = None,
+    segments: int | Integers | Segments | None = None,
     *,
-    offsets: Integers | None = None,
-    lengths: Integers | None = None,
-    segment_ids: Integers | None = None,
-    num_segments: int | None = None,
-    sort: bool = False,
     dim: int = -1,
-    check_offsets: bool = True,
     exclusive: bool = False,
     reverse: bool = False,
     initial: float | Tensor | None = None,
@@ -145,7 +120,7 @@ def segment_cumsum(
     initial : number or Tensor, optional
         What precedes the first element of each segment, as in `cumsum`: a number, or a tensor that
         is broadcast to the shape of `segment_sum`.
-    input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
+    input, segments, dim
         As in `segment_sum`.
     dtype, out, options
         As in `sum`.
@@ -164,16 +139,14 @@ def segment_cumsum(
     Examples
     --------
     >>> import tcusim.torch as tct, torch
-    >>> tct.segment_cumsum(torch.ones(5), offsets=torch.tensor([0, 2, 5]))
+    >>> tct.segment_cumsum(torch.ones(5), torch.tensor([0, 2, 5]))
     tensor([1., 2., 1., 2., 3.])
     """
-    given = _segments(
-        input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
-    )
+    given = _segments(input, segments, dim)
     bits = bits_of(options, "segment_cumsum")
     require_options(bits, exclusive=exclusive, reverse=reverse)
     wanted = sum_type(given.input, dtype)
-    arguments = given.size, given.dim, check_offsets, exclusive, reverse, wanted, bits
+    arguments = given.size, given.dim, given.check, exclusive, reverse, wanted, bits
     before = tensor_beside(given.input, initial, wanted, bits)
     result = _computed("segment_cumsum", segment_cumsum_kernel, given, *arguments, before)
     if given.order is not None:
@@ -184,15 +157,9 @@ def segment_cumsum(
 
 def segment_mean(
     input: Tensor,
-    segment_size: int | None = None,
+    segments: int | Integers | Segments | None = None,
     *,
-    offsets: Integers | None = None,
-    lengths: Integers | None = None,
-    segment_ids: Integers | None = None,
-    num_segments: int | None = None,
-    sort: bool = False,
     dim: int = -1,
-    check_offsets: bool = True,
     dtype: Any = None,
 ) -> Tensor:
     """Return the mean of every segment of an axis.
@@ -201,7 +168,7 @@ def segment_mean(
     ----------
     input : Tensor
         Of a float type.
-    segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
+    segments, dim
         As in `segment_sum`.
     dtype : torch.dtype, optional
         Type of the result; by default that of `input`.
@@ -219,13 +186,11 @@ def segment_mean(
 
     Examples
     --------
-    >>> import tcusim.torch as tct, torch
-    >>> tct.segment_mean(torch.arange(5.0), lengths=[2, 3])
+    >>> import tcusim, tcusim.torch as tct, torch
+    >>> tct.segment_mean(torch.arange(5.0), tcusim.Segments(lengths=[2, 3]))
     tensor([0.5000, 3.0000])
     """
-    given = _segments(
-        input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
-    )
+    given = _segments(input, segments, dim)
     kind = given.input.dtype
     if not kind.is_floating_point:
         raise InputError(f"segment_mean takes float tensors, got {kind}. Cast it: input.float()")
@@ -233,7 +198,7 @@ def segment_mean(
     if not wanted.is_floating_point:
         raise InputError(f"means are floats: dtype must be a float type of torch, got {dtype}")
     wide = torch.float64 if torch.float64 in (kind, wanted) else torch.float32
-    arguments = given.size, given.dim, check_offsets, wide, "segment"
+    arguments = given.size, given.dim, given.check, wide, "segment"
     total = _computed("segment_sum", segment_sum_kernel, given, *arguments)
     counts = given.counts().to(wide).reshape(-1, *[1] * (total.dim() - 1 - given.dim))
     return (total / counts).to(wanted)
@@ -241,21 +206,15 @@ def segment_mean(
 
 def segment_max(
     input: Tensor,
-    segment_size: int | None = None,
+    segments: int | Integers | Segments | None = None,
     *,
-    offsets: Integers | None = None,
-    lengths: Integers | None = None,
-    segment_ids: Integers | None = None,
-    num_segments: int | None = None,
-    sort: bool = False,
     dim: int = -1,
-    check_offsets: bool = True,
 ) -> Tensor:
     """Return the largest element of every segment of an axis.
 
     Parameters
     ----------
-    input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
+    input, segments, dim
         As in `segment_sum`, but that offsets on a GPU are not checked, nor waited for.
 
     Returns
@@ -275,29 +234,21 @@ def segment_max(
     >>> tct.segment_max(torch.tensor([3.0, 1.0, 4.0, 1.0]), 2)
     tensor([3., 4.])
     """
-    given = _segments(
-        input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
-    )
-    return _extreme(given, "amax", check_offsets)
+    given = _segments(input, segments, dim)
+    return _extreme(given, "amax")
 
 
 def segment_min(
     input: Tensor,
-    segment_size: int | None = None,
+    segments: int | Integers | Segments | None = None,
     *,
-    offsets: Integers | None = None,
-    lengths: Integers | None = None,
-    segment_ids: Integers | None = None,
-    num_segments: int | None = None,
-    sort: bool = False,
     dim: int = -1,
-    check_offsets: bool = True,
 ) -> Tensor:
     """Return the least element of every segment of an axis.
 
     Parameters
     ----------
-    input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
+    input, segments, dim
         As in `segment_max`.
 
     Returns
@@ -316,10 +267,8 @@ def segment_min(
     >>> tct.segment_min(torch.tensor([3.0, 1.0, 4.0, 1.0]), 2)
     tensor([1., 1.])
     """
-    given = _segments(
-        input, segment_size, offsets, lengths, segment_ids, num_segments, sort, dim, check_offsets
-    )
-    return _extreme(given, "amin", check_offsets)
+    given = _segments(input, segments, dim)
+    return _extreme(given, "amin")
 
 
 # --- The segments of a call -----------------------------------------------------------------------
@@ -329,16 +278,19 @@ def segment_min(
 class _Segments:
     """The elements of a call in the order of their segments, which are along axis `dim`.
 
-    size: 0 if there are offsets. order: where each element was, if they were sorted. is_given:
-    whether the offsets are those of the call, which the kernels of sums check.
+    size: 0 if there are offsets. check: whether offsets on a GPU are checked. order: where each
+    element was, if they were sorted. is_given: whether the offsets are those of the call, which the
+    kernels of sums check. known: these offsets for calls that nothing traces: checked once.
     """
 
     input: Any
     dim: int
     size: int = 0
     offsets: Any = None
+    check: bool = True
     order: Any = None
     is_given: bool = False
+    known: Segments | None = None
 
     def counts(self) -> Any:
         """Return the number of elements of each segment."""
@@ -358,10 +310,10 @@ def _computed(name: str, kernel: Callable[..., Any], given: _Segments, *argument
         return operator(name)(input, offsets, *arguments)
     if offsets is None and initial is None:
         return launched(kernel, input, None, *arguments)
-    return kernel(input, offsets, *arguments)
+    return kernel(input, given.known or offsets, *arguments)
 
 
-def _extreme(given: _Segments, reduce: str, check: bool) -> Tensor:
+def _extreme(given: _Segments, reduce: str) -> Tensor:
     """Return the first of each segment's largest or least elements."""
     input, dim = given.input, given.dim
     require_summable("input", input)
@@ -372,7 +324,7 @@ def _extreme(given: _Segments, reduce: str, check: bool) -> Tensor:
         )
     length = input.shape[dim]
     # Of offsets on a GPU the call would have to wait.
-    if given.is_given and check and not given.offsets.is_cuda:
+    if given.is_given and given.check and not given.offsets.is_cuda:
         given = replace(given, offsets=_offsets_by("offsets", given.offsets, length, dim))
     counts = given.counts()
     shape = list(input.shape)
@@ -408,95 +360,77 @@ def _worst(dtype: Any, reduce: str) -> Any:
     return limits.min if reduce == "amax" else limits.max
 
 
-def _segments(
-    input: Tensor,
-    segment_size: int | None,
-    offsets: Any,
-    lengths: Any,
-    segment_ids: Any,
-    num_segments: int | None,
-    sort: bool,
-    dim: int,
-    check: bool,
-) -> _Segments:
+def _segments(input: Tensor, segments: Any, dim: int) -> _Segments:
     """Return the segments of a call; refuse what does not fit together."""
-    ways = {
-        "segment_size": segment_size,
-        "offsets": offsets,
-        "lengths": lengths,
-        "segment_ids": segment_ids,
-    }
-    named = [name for name, one in ways.items() if one is not None]
     require_tensor("input", input)
-    require_flags(sort=sort, check_offsets=check)
     if is_nested(input):
-        if named:
-            raise InputError(f"a nested tensor has its own segments: leave out {named[0]}")
         values, own = segments_of(input)
-        _require_own(input, num_segments, sort, dim)
+        if segments is not None or dim not in (-1, input._ragged_idx):
+            what = "dim" if segments is None else "segments"
+            raise InputError(f"a nested tensor has its own segments: leave out {what}")
         return _Segments(values, 0, offsets=own)
-    if len(named) != 1:
-        what = " and ".join(named) or "nothing"
-        raise InputError(f"give one of {', '.join(ways)}; got {what}")
-    if segment_ids is None and (num_segments is not None or sort):
-        given = "sort" if num_segments is None else "num_segments"
-        raise InputError(f"{given} is for segment_ids, not for {named[0]}")
     if not input.dim():
         raise InputError("input has no axes, and no segments; reshape it to (1,)")
     axis = axis_of(dim, input.dim())
-    if segment_size is not None:
-        if not is_integer(segment_size) or segment_size < 1:
-            raise InputError(f"segment_size must be an integer from 1 on, got {segment_size!r}")
-        if isinstance(segment_size, Integral):
-            segment_size = size_of(int(segment_size), input.shape[axis])
-        return _Segments(input, axis, size=int(segment_size))
-    if offsets is not None:
-        return _Segments(input, axis, offsets=_integers("offsets", offsets, input), is_given=True)
-    if lengths is not None:
-        counts = _integers("lengths", lengths, input)
-        edges = _offsets_by("lengths", counts, input.shape[axis], int(dim), check=check)
-        return _Segments(input, axis, offsets=edges)
-    # In narrower types the borders of the segments might not fit.
-    ids = _integers("segment_ids", segment_ids, input).to(torch.int64)
-    return _by_ids(input, dim, ids, num_segments, sort, check)
+    size, by = (segments, None) if is_integer(segments) else given_segments(segments)
+    if by is None:
+        return _Segments(input, axis, size=_size(size, input.shape[axis]))
+    if by.name == "count":
+        raise InputError(f"{by!r} is for tcusim.plan: give offsets, lengths or ids")
+    numbers = _integers(by.name, by.given, input)
+    if by.name == "offsets":
+        known = by if numbers is by.offsets and is_simple(numbers) else None
+        return _Segments(input, axis, 0, numbers, by.check, is_given=True, known=known)
+    # Nothing that is traced or mapped is kept, nor what may change between calls.
+    is_kept = by.check and is_simple(numbers)
+    key = input.device, input.shape[axis]
+    known, order = by.derived.get(key, (None, None)) if is_kept else (None, None)
+    if known is None:
+        # In narrower types the borders of the segments might not fit.
+        numbers = numbers.to(torch.int64)
+        if by.name == "lengths":
+            edges = _offsets_by("lengths", numbers, input.shape[axis], int(dim), check=by.check)
+        else:
+            edges, order = _by_ids(input, axis, int(dim), numbers, by)
+        if is_kept:
+            known = Segments(edges, longest=by.longest)
+            by.derived[key] = known, order
+    else:
+        edges = known.offsets
+    if order is not None:
+        input = input.index_select(axis, order)
+    return _Segments(input, axis, 0, edges, by.check, order, known=known)
 
 
-def _require_own(input: Tensor, num_segments: int | None, sort: bool, dim: Any) -> None:
-    """Refuse what a nested tensor, whose segments are its own, would not look at."""
-    told = {
-        "num_segments": num_segments is not None,
-        "sort": sort,
-        "dim": dim not in (-1, input._ragged_idx),
-    }
-    for name, is_told in told.items():
-        if is_told:
-            raise InputError(f"a nested tensor has its own segments: leave out {name}")
+def _size(size: Any, length: Any) -> int:
+    """Return the elements of a segment; not checked if they are being traced."""
+    if isinstance(size, torch.SymInt):
+        return int(size)
+    return size_of(None if size is None else int(size), length)
 
 
 def _by_ids(
-    input: Tensor, dim: int, ids: Tensor, num_segments: int | None, sort: bool, check: bool
-) -> _Segments:
-    axis = axis_of(dim, input.dim())
-    if ids.dim() != 1 or ids.shape[0] != input.shape[axis]:
+    input: Tensor, axis: int, dim: int, ids: Tensor, by: Segments
+) -> tuple[Tensor, Tensor | None]:
+    """Return the offsets of segments by ids, and the order of the elements if they are sorted."""
+    length, count = input.shape[axis], by.count
+    if ids.shape[0] != length:
         raise InputError(
-            f"segment_ids must have one number for each of the {input.shape[axis]} elements of "
-            f"dim {dim}; their shape is {tuple(ids.shape)}"
+            f"ids must have one number for each of the {length} elements of dim {dim}; their "
+            f"shape is {tuple(ids.shape)}"
         )
     order = None
-    if sort:
+    if by.sort:
         ids, order = torch.sort(ids, stable=True)
         order = order.to(input.device)
-        input = input.index_select(axis, order)
-    is_named = num_segments is not None
-    if num_segments is None:
+    if count is None:
         if ids.is_meta:
-            raise InputError("segment_ids on the device meta have no values: give num_segments")
-        num_segments = int(ids[-1]) + 1 if ids.shape[0] else 0
-    elif not is_integer(num_segments) or num_segments < 0:
-        raise InputError(f"num_segments must be an integer from 0 on, got {num_segments!r}")
-    length = input.shape[axis]
-    edges = _offsets_by("segment_ids", ids, length, int(dim), num_segments, is_named, check)
-    return _Segments(input, axis, offsets=edges, order=order)
+            raise InputError("ids on the device meta have no values: give count")
+        count = int(ids[-1]) + 1 if ids.shape[0] else 0
+    elif not is_integer(count) or count < 0:
+        raise InputError(f"count must be an integer from 0 on, got {count!r}")
+    edges = _offsets_by("ids", ids, length, dim, count, by.count is not None, by.check)
+    return edges, order
 
 
 def _integers(name: str, given: Any, input: Tensor) -> Any:
@@ -552,7 +486,7 @@ def _offsets_of(
     numbers: Any, name: str, length: int, dim: int, segments: int, named: bool, check: bool
 ) -> Any:
     if name == "offsets":
-        edges_of(numbers.numpy(), length)
+        Segments(numbers.numpy()).edges(length)
         return numbers
     if name == "lengths":
         if check:
@@ -589,21 +523,19 @@ def _require_lengths(counts: Tensor, length: int, dim: int) -> None:
         )
 
 
-def _require_ids(ids: Tensor, num_segments: int) -> None:
+def _require_ids(ids: Tensor, count: int) -> None:
     """Refuse ids that decrease, or that no segment has."""
     if not ids.shape[0]:
         return
     if bool((ids[1:] < ids[:-1]).any()):
         place = int((ids[1:] < ids[:-1]).nonzero()[0, 0]) + 1
         raise InputError(
-            f"segment_ids must never decrease, but segment_ids[{place}] is less than the one "
-            "before. Pass sort=True"
+            f"ids must never decrease, but ids[{place}] is less than the one "
+            "before. Pass sort=True to tcusim.Segments"
         )
     first, last = int(ids[0]), int(ids[-1])
-    if first < 0 or last >= num_segments:
-        raise InputError(
-            f"segment_ids must be within 0..{num_segments - 1}; they are from {first} to {last}"
-        )
+    if first < 0 or last >= count:
+        raise InputError(f"ids must be within 0..{count - 1}; they are from {first} to {last}")
 
 
 for _device in ("CPU", "CUDA"):

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from tcusim.arrays.offsets import edges_of
+from tcusim.arrays.segments import Segments
 from tcusim.arrays.spec import size_of
 from tcusim.errors import InputError
 from tcusim.torch.operators import LIBRARY, axes_of, operator
@@ -215,7 +215,7 @@ class _Segments:
             return
         self.size = 0
         if check:
-            edges_of(offsets.cpu().numpy(), length)
+            Segments(offsets.cpu().numpy()).edges(length)
         self.count = offsets.shape[0] - 1
         borders = torch.tensor(self.have[1:-1], device=offsets.device, dtype=offsets.dtype)
         inner = torch.searchsorted(offsets.contiguous(), borders).clamp(max=self.count)

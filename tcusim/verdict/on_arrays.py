@@ -116,12 +116,12 @@ def _calls(dtype: str, k: int, ones: int) -> Iterator[_Case]:
             ("segmented_cumsum", partial(segmented_cumsum, x, size), exact.cumsum(axis=1).ravel()),
             (
                 "segmented_sum by offsets",
-                partial(segmented_sum, x, offsets=edges),
+                partial(segmented_sum, x, edges),
                 [first.sum(), 0, others.sum()],
             ),
             (
                 "segmented_cumsum by offsets",
-                partial(segmented_cumsum, x, offsets=edges),
+                partial(segmented_cumsum, x, edges),
                 np.concatenate([first.cumsum(), others.cumsum()]),
             ),
             ("matvec", partial(matvec, rows, rows[0]), exact @ first),

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from asked import asked
 from launch_plans import Types, launch_plan
 from tcusim import plan
 from tcusim.algorithms.order import Order
+from tcusim.arrays.segments import Segments
 from tcusim.backends import get_backend, why_unavailable
 
 
@@ -26,7 +26,7 @@ def test_a_plan_of_several_launches_on_the_host(arch: str, reverse: bool) -> Non
         plan(
             "segmented_cumsum",
             length=x.size,
-            segments=offsets.size - 1,
+            segments=Segments(count=offsets.size - 1),
             result="float32",
             reverse=reverse,
             options={"arch": arch, "backend": name},
@@ -34,7 +34,7 @@ def test_a_plan_of_several_launches_on_the_host(arch: str, reverse: bool) -> Non
         for name in (None, "host")
     )
     assert len(hosted.launches) > 3
-    made = [one(x, offsets=offsets).tobytes() for one in (hosted, simulated)]
+    made = [one(x, segments=offsets).tobytes() for one in (hosted, simulated)]
     assert made[0] == made[1]
 
 
@@ -47,19 +47,18 @@ def test_float16_summed_exactly_in_float64_on_the_host(kind: str, size: int) -> 
     rng = np.random.default_rng(3)
     x = np.ldexp(rng.uniform(-1, 1, size), rng.integers(-26, 10, size)).astype(np.float16)
     offsets = np.array([0, 9, 9, 4000, size])
-    options: dict[str, Any] = (
-        {"length": x.size} if kind == "cumsum" else {"length": x.size, "segments": 4}
-    )
-    exact = plan(kind, dtype="float16", **asked(bits="exact", **options))
+    number = None if kind == "cumsum" else 4
+    by = None if number is None else Segments(count=number)
+    exact = plan(kind, length=x.size, segments=by, dtype="float16", options={"bits": "exact"})
     launches = launch_plan(
         "scan" if kind == "cumsum" else "reduction",
         x.size,
-        segments=options.get("segments"),
+        segments=number,
         types=("f16", "f64", "f16", "f16"),
         arch="hopper",
     )
     given = {"in": x} if kind == "cumsum" else {"in": x, "offsets": offsets}
-    more: dict[str, Any] = {} if kind == "cumsum" else {"offsets": offsets}
+    more: dict[str, Any] = {} if kind == "cumsum" else {"segments": offsets}
     assert host.run(launches, given, arch="hopper")["out"].tobytes() == exact(x, **more).tobytes()
 
 

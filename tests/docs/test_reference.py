@@ -95,7 +95,7 @@ def described(docstring: str, section: str) -> set[str]:
 
 @pytest.mark.parametrize(("name", "value"), public(), ids=[name for name, _ in public()])
 def test_docstrings_are_complete(name: str, value: Any) -> None:
-    """Parameters, results and errors of a function; the attributes of a data class."""
+    """Parameters, results and errors of a function; what makes an object; a data class's fields."""
     text = inspect.getdoc(value) or ""
     sections = SECTION.findall(text)
     if inspect.isfunction(value):
@@ -106,8 +106,8 @@ def test_docstrings_are_complete(name: str, value: Any) -> None:
     elif dataclasses.is_dataclass(value):
         fields = {one.name for one in dataclasses.fields(value) if one.repr and one.init}
         assert fields <= described(text, "Attributes")
-    else:
-        assert issubclass(value, Exception)
+    elif not issubclass(value, Exception):
+        assert set(inspect.signature(value).parameters) <= described(text, "Parameters")
 
 
 def test_what_the_check_of_docstrings_reads() -> None:

@@ -165,15 +165,15 @@ def cases() -> Iterator[Case]:
             yield "cumsum", (x,), {"reverse": length == 300}
         x = numbers(dtype, 4099)
         for size in (16, 100):
-            yield "segmented_sum", (x,), {"segment_size": size}
-            yield "segmented_cumsum", (x,), {"segment_size": size, "exclusive": size == 16}
+            yield "segmented_sum", (x,), {"segments": size}
+            yield "segmented_cumsum", (x,), {"segments": size, "exclusive": size == 16}
     x = numbers("float16", 7, 640)
     yield "sum", (x,), {"axis": 1}
     yield "cumsum", (x,), {"axis": 1}
     yield "cumsum", (x,), {"axis": 1, "include_initial": True}
     offsets = [0, 3, 3, 700, 4000, 4099]
-    yield "segmented_sum", (numbers("float16", 4099),), {"offsets": offsets}
-    yield "segmented_cumsum", (numbers("float16", 4099),), {"offsets": offsets}
+    yield "segmented_sum", (numbers("float16", 4099),), {"segments": offsets}
+    yield "segmented_cumsum", (numbers("float16", 4099),), {"segments": offsets}
     for dtype in ("float16", "int8"):
         a, b = numbers(dtype, 40, 70), numbers(dtype, 70, 33)
         yield "matmul", (a, b), {}
@@ -421,7 +421,7 @@ x = cupy.ones(65536, cupy.float16)
 (x + x).sum()
 cupy.cuda.Device().synchronize()
 operation, backend = sys.argv[1:]
-segments = {"segment_size": 64} if operation.startswith("segmented") else {}
+segments = {"segments": 64} if operation.startswith("segmented") else {}
 plan = tcusim.plan(operation, length=65536, options={"backend": backend}, **segments)
 times = []
 for _ in range(3):
@@ -497,9 +497,7 @@ def ours(backend: str, library: Library, x: NDArray[Any]) -> Calls:
     for operation in ("sum", "cumsum", "segmented_sum"):
         size = 64 if operation.startswith("segmented") else None
         results = {"sum": (), "cumsum": x.shape}.get(operation, (x.size // 64,))
-        plan = tcusim.plan(
-            operation, length=x.size, segment_size=size, options={"backend": backend}
-        )
+        plan = tcusim.plan(operation, length=x.size, segments=size, options={"backend": backend})
         function = getattr(tcusim, operation)
         given = (a,) if size is None else (a, size)
         label = f"{backend} {library.name} {operation}:"

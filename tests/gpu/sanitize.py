@@ -248,8 +248,8 @@ def call(dtype: str, words: str) -> None:
     ids = np.repeat(np.arange(offsets.size - 1), np.diff(offsets)).astype(words)
     x = cupy.ones(int(offsets[-1]), dtype)
     places: list[dict[str, Any]] = [
-        {"offsets": cupy.asarray(offsets)},
-        {"segment_ids": cupy.asarray(ids)},
+        {"segments": cupy.asarray(offsets)},
+        {"segments": tcusim.Segments(ids=cupy.asarray(ids))},
     ]
     for place in places:
         tcusim.segmented_sum(x, **place)

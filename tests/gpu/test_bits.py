@@ -96,10 +96,10 @@ def test_a_segment_in_any_form(there: Any, dtype: str, length: int) -> None:
     edges = [0, 5, 5, 5 + length, 3 * length + 4, 3 * length + 5]
     whole = there(x[: count * length].reshape(count, length))
     columns = there(x[: count * length].reshape(count, length).T)
-    plan = tcusim.plan("segmented_cumsum", length=x.size, segment_size=length, dtype=dtype,
+    plan = tcusim.plan("segmented_cumsum", length=x.size, segments=length, dtype=dtype,
                        **REVERSE)  # fmt: skip
-    offsets: dict[str, Any] = {"offsets": edges}
-    unchecked = {"offsets": there(np.array(edges)), "check_offsets": False}
+    offsets: dict[str, Any] = {"segments": edges}
+    unchecked = {"segments": tcusim.Segments(there(np.array(edges)), check=False)}
     sums = (
         back(tcusim.segmented_sum(by_size, length))[number],
         back(tcusim.segmented_sum(by_offsets, **offsets))[2],
@@ -135,8 +135,8 @@ def test_segments_drawn_at_random(there: Any) -> None:
         }
         total, scan = expected(x[own], order)
         a = there(x)
-        assert bits(back(tcusim.segmented_sum(a, offsets=edges))[number]) == total, case
-        together = back(tcusim.segmented_cumsum(a, offsets=edges, **order))[own]
+        assert bits(back(tcusim.segmented_sum(a, edges))[number]) == total, case
+        together = back(tcusim.segmented_cumsum(a, edges, **order))[own]
         assert bits(together) == scan, case
 
 
@@ -148,7 +148,7 @@ def test_rows_longer_than_a_group(there: Any, length: int, order: dict[str, Any]
     total = back(tcusim.sum(a, axis=1, dtype="float32"))
     scan = back(tcusim.cumsum(a, axis=1, dtype="float32", **order))
     edges = np.arange(4) * length
-    by_offsets = tcusim.segmented_cumsum(a.reshape(-1), offsets=edges, dtype="float32", **order)
+    by_offsets = tcusim.segmented_cumsum(a.reshape(-1), edges, dtype="float32", **order)
     assert bits(back(by_offsets)) == bits(scan)
     for number in range(3):
         row = a[number]
@@ -161,7 +161,7 @@ def test_all_strategies_have_the_same_bits(there: Any) -> None:
     size, x = 1000, numbers(6, 12 * 1000)
     a = there(x)
     for operation in ("segmented_sum", "segmented_cumsum"):
-        given: dict[str, Any] = {"length": x.size, "segment_size": size}
+        given: dict[str, Any] = {"length": x.size, "segments": size}
         results = [
             back(tcusim.plan(operation, **asked(strategy=name, **given))(a))
             for name in ("panels", "single_pass")
@@ -204,6 +204,6 @@ def test_exact_bits_are_those_of_numpy_arrays(
         scan = tcusim.cumsum(x, axis=1, **asked(**given), **order)
         assert bits(back(tcusim.cumsum(a, axis=1, **asked(**own), **order))) == bits(scan)
     edges = [0, 9, 9, length // 2, length]
-    sums = tcusim.segmented_sum(x[1], offsets=edges, options={"bits": "exact"}, dtype="float32")
-    found = tcusim.segmented_sum(a[1], offsets=edges, options={"bits": "exact"}, dtype="float32")
+    sums = tcusim.segmented_sum(x[1], edges, options={"bits": "exact"}, dtype="float32")
+    found = tcusim.segmented_sum(a[1], edges, options={"bits": "exact"}, dtype="float32")
     assert bits(back(found)) == bits(sums)

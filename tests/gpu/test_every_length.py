@@ -116,7 +116,7 @@ def test_irregular_segments(backend: Launcher, seed: int, dtype: str, function: 
     if function == "segmented_cumsum":
         order = {"exclusive": seed % 2 == 1, "reverse": seed % 3 == 1}
     x = array(dtype, int(offsets[-1]), rng)
-    assert_agree(backend, function, x, offsets=offsets, **order)
+    assert_agree(backend, function, x, segments=offsets, **order)
 
 
 @pytest.mark.parametrize("dtype", ["float16", *OTHER_TYPES])

@@ -34,7 +34,7 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = 
     ),
     "segment_sum": (
         lambda t, x: t.segment_sum(x.T, IDS, 4, indices_are_sorted=True),
-        lambda x, k: tcusim.segmented_sum(x, offsets=OFFSETS, axis=1, **asked(**k)).T,
+        lambda x, k: tcusim.segmented_sum(x, OFFSETS, axis=1, **asked(**k)).T,
     ),
     "matmul": (
         lambda t, x: t.matmul(x[:, :500], x[:24, :500].T),

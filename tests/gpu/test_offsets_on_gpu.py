@@ -50,32 +50,30 @@ def test_offsets(library: Library, dtype: str, giant: int) -> None:
     edges = drawn(giant, giant)
     x = numbers(dtype, int(edges[-1]))
     a, offsets = library.there(x), library.there(edges)
-    simulated: dict[str, Any] = {"offsets": edges, "arch": arch()}
-    total = tcusim.segmented_sum(a, offsets=offsets, options={"backend": library.backend})
+    simulated: dict[str, Any] = {"segments": edges, "arch": arch()}
+    total = tcusim.segmented_sum(a, offsets, options={"backend": library.backend})
     library.require_bits(total, tcusim.segmented_sum(x, **asked(**simulated)))
     for exclusive in (False, True):
         order: dict[str, Any] = {"exclusive": exclusive, "reverse": not exclusive}
-        scan = tcusim.segmented_cumsum(
-            a, offsets=edges, options={"backend": library.backend}, **order
-        )
+        scan = tcusim.segmented_cumsum(a, edges, options={"backend": library.backend}, **order)
         library.require_bits(scan, tcusim.segmented_cumsum(x, **asked(**simulated), **order))
 
 
 def test_offsets_of_int32_and_of_several_rows(library: Library) -> None:
     edges = drawn(1, 3000)
     x = numbers("float16", 3, int(edges[-1]))
-    expected = tcusim.segmented_sum(x, offsets=edges, options={"arch": arch()})
+    expected = tcusim.segmented_sum(x, edges, options={"arch": arch()})
     a, narrow = library.there(x), library.there(edges.astype(np.int32))
     library.require_bits(
-        tcusim.segmented_sum(a, offsets=narrow, options={"backend": library.backend}), expected
+        tcusim.segmented_sum(a, narrow, options={"backend": library.backend}), expected
     )
     row = library.there(x[0])
     if library.name == "pycuda":
         with pytest.raises(InputError, match="GPUArray of int32, which tcusim cannot copy as it n"):
-            tcusim.segmented_sum(row, offsets=narrow, options={"backend": library.backend})
+            tcusim.segmented_sum(row, narrow, options={"backend": library.backend})
         return
     library.require_bits(
-        tcusim.segmented_sum(row, offsets=narrow, options={"backend": library.backend}), expected[0]
+        tcusim.segmented_sum(row, narrow, options={"backend": library.backend}), expected[0]
     )
 
 
@@ -87,12 +85,10 @@ def test_initial_values_and_ids(library: Library, dtype: str) -> None:
     values = np.arange(edges.size - 1).astype(sums)
     ids = np.repeat(np.arange(values.size), np.diff(edges))
     simulated: dict[str, Any] = {"arch": arch()}
-    expected = tcusim.segmented_cumsum(x, offsets=edges, initial=values, **asked(**simulated))
-    by_ids: dict[str, Any] = {"segment_ids": library.there(ids), "num_segments": values.size}
+    expected = tcusim.segmented_cumsum(x, edges, initial=values, **asked(**simulated))
+    by_ids = tcusim.Segments(ids=library.there(ids), count=values.size)
     a, initial = library.there(x), library.there(values)
-    scan = tcusim.segmented_cumsum(
-        a, initial=initial, options={"backend": library.backend}, **by_ids
-    )
+    scan = tcusim.segmented_cumsum(a, by_ids, initial=initial, options={"backend": library.backend})
     library.require_bits(scan, expected)
 
 
@@ -104,7 +100,7 @@ def test_int64_sums_of_int8(library: Library, length: int) -> None:
     keywords: dict[str, Any] = {"dtype": "int64", "backend": library.backend}
     library.require_bits(tcusim.sum(a, **asked(**keywords)), x.sum(dtype=np.int64))
     library.require_bits(tcusim.cumsum(a, **asked(**keywords)), x.cumsum(dtype=np.int64))
-    scan = tcusim.segmented_cumsum(a, offsets=[0, 5, length], initial=2**40, **asked(**keywords))
+    scan = tcusim.segmented_cumsum(a, [0, 5, length], initial=2**40, **asked(**keywords))
     expected = np.concatenate([x[:5].cumsum(dtype=np.int64), x[5:].cumsum(dtype=np.int64)]) + 2**40
     library.require_bits(scan, expected)
 
@@ -144,19 +140,22 @@ def test_unchecked_offsets_and_plans(library: Library) -> None:
     plan = tcusim.plan(
         "segmented_cumsum",
         length=x.size,
-        segments=edges.size - 1,
+        segments=tcusim.Segments(count=edges.size - 1),
         options={"backend": library.backend},
     )
     expected = tcusim.plan(
-        "segmented_cumsum", length=x.size, segments=edges.size - 1, options={"arch": arch()}
-    )(x, offsets=edges)
+        "segmented_cumsum",
+        length=x.size,
+        segments=tcusim.Segments(count=edges.size - 1),
+        options={"arch": arch()},
+    )(x, segments=edges)
     a, offsets = library.there(x), library.there(edges)
     out = library.there(np.zeros_like(x))
     for check in (True, False):
-        assert plan(a, out, offsets=offsets, check_offsets=check) is out
+        assert plan(a, out, segments=tcusim.Segments(offsets, check=check)) is out
         library.require_bits(out, expected)
     result = tcusim.segmented_cumsum(
-        a, offsets=offsets, check_offsets=False, options={"backend": library.backend}
+        a, tcusim.Segments(offsets, check=False), options={"backend": library.backend}
     )
     library.require_bits(result, expected)
 
@@ -168,11 +167,11 @@ def test_bad_offsets_are_refused_or_do_no_harm(library: Library) -> None:
     for edges in ([0, 9, 3, 5000], [1, 5000], [0, 5001], [-5, 5000]):
         bad = library.there(np.array(edges))
         with pytest.raises(InputError, match="offsets must"):
-            tcusim.segmented_sum(a, offsets=bad, options={"backend": library.backend})
+            tcusim.segmented_sum(a, bad, options={"backend": library.backend})
     for _ in range(5):
         bad = library.there(rng.integers(-(10**12), 10**12, 100))
         for function in (tcusim.segmented_sum, tcusim.segmented_cumsum):
-            function(a, offsets=bad, check_offsets=False, options={"backend": library.backend})
+            function(a, tcusim.Segments(bad, check=False), options={"backend": library.backend})
     # An access outside the arrays would have ended the context.
     library.require_bits(
         tcusim.sum(a, options={"backend": library.backend}), tcusim.sum(x, options={"arch": arch()})
@@ -204,15 +203,17 @@ def message_of(call: Callable[[], Any]) -> str:
 def test_bad_offsets_have_the_messages_of_numpy(library: Library, name: str, dtype: str) -> None:
     x, edges = numbers("float16", LENGTH), np.array(BAD_OFFSETS[name], dtype)
     a, bad = library.there(x), library.there(edges)
-    expected = message_of(lambda: tcusim.segmented_sum(x, offsets=edges))
+    expected = message_of(lambda: tcusim.segmented_sum(x, edges))
     for function in (tcusim.segmented_sum, tcusim.segmented_cumsum):
-        on_device: Any = {"offsets": bad, "options": {"backend": library.backend}}
+        on_device: Any = {"segments": bad, "options": {"backend": library.backend}}
         said = message_of(partial(function, a, **on_device))
         assert said == expected
-    short = tcusim.plan("segmented_sum", length=LENGTH, segments=2, longest=64)
+    short = tcusim.plan(
+        "segmented_sum", length=LENGTH, segments=tcusim.Segments(count=2, longest=64)
+    )
     edges = np.array([0, 4000, LENGTH])
-    expected = message_of(lambda: short(x, offsets=edges))
-    assert message_of(lambda: short(a, offsets=library.there(edges))) == expected
+    expected = message_of(lambda: short(x, segments=edges))
+    assert message_of(lambda: short(a, segments=library.there(edges))) == expected
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
@@ -221,9 +222,9 @@ def test_bad_offsets_have_the_messages_of_numpy(library: Library, name: str, dty
     [
         ((2500, 0), {}),
         ((0, -1), {}),
-        ((LENGTH - 1, 10**6), {"num_segments": 70}),
-        ((0, 0), {"num_segments": 7}),
-        ((0, 0), {"num_segments": 0}),
+        ((LENGTH - 1, 10**6), {"count": 70}),
+        ((0, 0), {"count": 7}),
+        ((0, 0), {"count": 0}),
     ],
 )
 def test_bad_ids_have_the_messages_of_numpy(
@@ -232,9 +233,10 @@ def test_bad_ids_have_the_messages_of_numpy(
     x, ids = numbers("float16", LENGTH), (np.arange(LENGTH) // 100).astype(dtype)
     ids[change[0]] = change[1]
     a, bad = library.there(x), library.there(ids)
-    expected = message_of(lambda: tcusim.segmented_sum(x, segment_ids=ids, **asked(**keywords)))
-    there: dict[str, Any] = {**keywords, "segment_ids": bad, "backend": library.backend}
-    assert message_of(lambda: tcusim.segmented_sum(a, **asked(**there))) == expected
+    expected = message_of(lambda: tcusim.segmented_sum(x, tcusim.Segments(ids=ids, **keywords)))
+    there = tcusim.Segments(ids=bad, **keywords)
+    own = {"backend": library.backend}
+    assert message_of(lambda: tcusim.segmented_sum(a, there, options=own)) == expected
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
@@ -280,10 +282,10 @@ def test_no_offsets_are_copied_back(library: Library, monkeypatch: pytest.Monkey
     edges = drawn(6, 3000)
     ids = np.repeat(np.arange(edges.size - 1), np.diff(edges))
     x = numbers("float16", 3, int(edges[-1]))
-    expected = tcusim.segmented_sum(x, offsets=edges, options={"arch": arch()})
-    by_ids = {"segment_ids": library.there(ids), "num_segments": edges.size - 1}
-    for given in ({"offsets": library.there(edges)}, by_ids):
-        keywords: dict[str, Any] = {**given, "backend": library.backend}
+    expected = tcusim.segmented_sum(x, edges, options={"arch": arch()})
+    by_ids = tcusim.Segments(ids=library.there(ids), count=edges.size - 1)
+    for given in (library.there(edges), by_ids):
+        keywords: dict[str, Any] = {"segments": given, "backend": library.backend}
         library.require_bits(tcusim.segmented_sum(library.there(x), **asked(**keywords)), expected)
         library.require_bits(
             tcusim.segmented_sum(library.there(x[0]), **asked(**keywords)), expected[0]
@@ -295,12 +297,12 @@ def test_offsets_with_gaps_and_out_of_place(library: Library) -> None:
         pytest.skip("PyCUDA's arrays are not copied into order")
     edges = drawn(7, 3000)
     x = numbers("float16", int(edges[-1]))
-    expected = tcusim.segmented_sum(x, offsets=edges, options={"arch": arch()})
+    expected = tcusim.segmented_sum(x, edges, options={"arch": arch()})
     a = library.there(x)
     spread = library.there(np.repeat(edges, 2))[::2]
     shifted = library.there(np.append(-1, edges))[1:]
     for offsets in (spread, shifted):
-        result = tcusim.segmented_sum(a, offsets=offsets, options={"backend": library.backend})
+        result = tcusim.segmented_sum(a, offsets, options={"backend": library.backend})
         library.require_bits(result, expected)
 
 
@@ -311,7 +313,7 @@ def test_offsets_that_are_being_written(library: Library) -> None:
     torch = importlib.import_module("torch")
     edges = drawn(8, 3000)
     x = numbers("float16", int(edges[-1]))
-    expected = tcusim.segmented_sum(x, offsets=edges, options={"arch": arch()})
+    expected = tcusim.segmented_sum(x, edges, options={"arch": arch()})
     a, right = library.there(x), library.there(edges)
     with torch.cuda.stream(torch.cuda.Stream()):
         torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
@@ -319,7 +321,7 @@ def test_offsets_that_are_being_written(library: Library) -> None:
             offsets = torch.zeros_like(right)
             torch.cuda._sleep(20_000_000)
             offsets.copy_(right)
-            result = tcusim.segmented_sum(a, offsets=offsets, options={"backend": library.backend})
+            result = tcusim.segmented_sum(a, offsets, options={"backend": library.backend})
             library.require_bits(result, expected)
 
 
@@ -335,13 +337,12 @@ def test_offsets_in_a_graph(library: Library) -> None:
     plan = tcusim.plan(
         "segmented_sum",
         length=x.size,
-        segments=segments,
-        longest=longest,
+        segments=tcusim.Segments(count=segments, longest=longest),
         options={"backend": library.backend},
     )
     out, side = torch.zeros(segments, dtype=torch.float16, device="cuda"), torch.cuda.Stream()
     with torch.cuda.stream(side):
-        plan(a, out, offsets=offsets)
+        plan(a, out, segments=offsets)
     torch.cuda.synchronize()
     expected = library.back(out)
 
@@ -353,12 +354,12 @@ def test_offsets_in_a_graph(library: Library) -> None:
             plan(a, out, **given)
         return graph
 
-    for given in ({"offsets": offsets}, {"segment_ids": ids}):
-        with pytest.raises(InputError, match=r"Give offsets with check_offsets=False, best to a"):
-            captured(**given)
+    for given in (offsets, tcusim.Segments(ids=ids)):
+        with pytest.raises(InputError, match=r"Give offsets as tcusim\.Segments\(offsets, check=F"):
+            captured(segments=given)
     if library.backend == "pycuda":
         return
-    graph = captured(offsets=offsets, check_offsets=False)
+    graph = captured(segments=tcusim.Segments(offsets, check=False))
     out.fill_(-1)
     graph.replay()
     torch.cuda.synchronize()
@@ -371,7 +372,7 @@ def test_offsets_in_a_graph(library: Library) -> None:
 def test_outs_that_overlap(library: Library) -> None:
     a = library.there(numbers("int8", 64))
     with pytest.raises(InputError, match="out must be an array of int64"):
-        tcusim.segmented_cumsum(a, offsets=[0, 64], out=a, options={"backend": library.backend})
+        tcusim.segmented_cumsum(a, [0, 64], out=a, options={"backend": library.backend})
     square = library.there(numbers("float16", 64, 64))
     with pytest.raises(InputError, match="out overlaps b in memory"):
         tcusim.matmul(library.there(numbers("float16", 64, 64)), square, out=square,
@@ -385,12 +386,12 @@ def test_scans_by_offsets_in_place(library: Library, dtype: str, giant: int) -> 
     x = numbers(dtype, int(edges[-1]))
     for exclusive in (False, True):
         order: dict[str, Any] = {"exclusive": exclusive, "reverse": exclusive}
-        expected = tcusim.segmented_cumsum(x, offsets=edges, options={"arch": arch()}, **order)
+        expected = tcusim.segmented_cumsum(x, edges, options={"arch": arch()}, **order)
         # A warp that read what another has written would show in one of several runs.
         for _ in range(5):
             a = library.there(x)
             result = tcusim.segmented_cumsum(
-                a, offsets=edges, out=a, options={"backend": library.backend}, **order
+                a, edges, out=a, options={"backend": library.backend}, **order
             )
             assert result is a
             library.require_bits(a, expected)
@@ -401,11 +402,11 @@ def test_unchecked_offsets_in_place(library: Library) -> None:
     x = numbers("float16", int(edges[-1]))
     a, offsets = library.there(x), library.there(edges)
     apart = tcusim.segmented_cumsum(
-        a, offsets=offsets, check_offsets=False, options={"backend": library.backend}
+        a, tcusim.Segments(offsets, check=False), options={"backend": library.backend}
     )
     expected = library.back(apart)
     tcusim.segmented_cumsum(
-        a, offsets=offsets, check_offsets=False, out=a, options={"backend": library.backend}
+        a, tcusim.Segments(offsets, check=False), out=a, options={"backend": library.backend}
     )
     library.require_bits(a, expected)
 

@@ -22,7 +22,7 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "cumsum": lambda t, x: t.cumsum(x, 1, reverse=True),
     "cumsum down": lambda t, x: t.cumsum(x, 0),
     "segment_sum": lambda t, x: t.segment_sum(x, 64),
-    "offsets": lambda t, x: t.segment_sum(x, offsets=x.new_tensor(OFFSETS).long()),
+    "offsets": lambda t, x: t.segment_sum(x, x.new_tensor(OFFSETS).long()),
     "segment_cumsum": lambda t, x: t.segment_cumsum(x, 100, exclusive=True),
     "matmul": lambda t, x: t.matmul(x, x[:24].mT),
     "matvec": lambda t, x: t.matvec(x, x[0]),

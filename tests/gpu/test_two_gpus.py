@@ -37,12 +37,10 @@ CALLS: dict[str, Callable[..., Any]] = {
     "initial": lambda x, there, **k: tcusim.cumsum(x, initial=2.0, **asked(**k)),
     "longer": lambda x, there, **k: tcusim.cumsum(x, include_initial=True, **asked(**k)),
     "segments": lambda x, there, **k: tcusim.segmented_sum(x, 100, **asked(**k)),
-    "offsets": lambda x, there, **k: tcusim.segmented_sum(x, offsets=OFFSETS, **asked(**k)),
-    "offsets there": lambda x, there, **k: tcusim.segmented_cumsum(
-        x, offsets=there(OFFSETS), **asked(**k)
-    ),
+    "offsets": lambda x, there, **k: tcusim.segmented_sum(x, OFFSETS, **asked(**k)),
+    "offsets there": lambda x, there, **k: tcusim.segmented_cumsum(x, there(OFFSETS), **asked(**k)),
     "unchecked": lambda x, there, **k: tcusim.segmented_sum(
-        x, offsets=there(OFFSETS), check_offsets=False, **asked(**k)
+        x, tcusim.Segments(there(OFFSETS), check=False), **asked(**k)
     ),
     "matmul": lambda x, there, **k: tcusim.matmul(there(A), there(A.T.copy()), **asked(**k)),
     "matvec": lambda x, there, **k: tcusim.matvec(there(A), there(A[0]), **asked(**k)),
@@ -145,7 +143,7 @@ def test_what_does_not_go_together(torch: Any) -> None:
         tcusim.cumsum(there, out=here)
     offsets = torch.from_numpy(OFFSETS).to("cuda:0")
     with pytest.raises(InputError, match="on GPU 1, offsets is on GPU 0"):
-        tcusim.segmented_sum(there, offsets=offsets, check_offsets=False)
+        tcusim.segmented_sum(there, tcusim.Segments(offsets, check=False))
     with pytest.raises(
         InputError, match="stream is a stream of GPU 0, and the arrays are on GPU 1"
     ):
@@ -235,8 +233,8 @@ for current in (0, 1):
                     assert got.device == there.device
                     expected = call(x, options={"arch": "ARCH"})
                     assert got.cpu().numpy().tobytes() == expected.tobytes(), device
-            got = tcusim.segmented_sum(there, offsets=[0, 7, 100_003])
-            expected = tcusim.segmented_sum(x, offsets=[0, 7, 100_003], options={"arch": "ARCH"})
+            got = tcusim.segmented_sum(there, [0, 7, 100_003])
+            expected = tcusim.segmented_sum(x, [0, 7, 100_003], options={"arch": "ARCH"})
             assert got.cpu().numpy().tobytes() == expected.tobytes()
 print("right")
 """

@@ -142,8 +142,23 @@ def parameters_of(function: Callable[..., Any]) -> list[str]:
     return [*names, *OPTIONS] if takes_options(function) else names
 
 
+@dataclass
+class By:
+    """The arguments of `tcusim.Segments`, which is made in the call, and there refused."""
+
+    keywords: dict[str, Any]
+
+    def __repr__(self) -> str:
+        """Show the segments as a user would write them."""
+        given = [f"{name}={shown(value)}" for name, value in self.keywords.items()]
+        return f"Segments({', '.join(given)})"
+
+
 def given_to(function: Callable[..., Any], keywords: dict[str, Any]) -> dict[str, Any]:
     """Return drawn keywords as a function takes them: its options in one of them."""
+    by = keywords.get("segments")
+    if isinstance(by, By):
+        keywords = {**keywords, "segments": tcusim.Segments(**by.keywords)}
     return asked(**keywords) if takes_options(function) else keywords
 
 
@@ -465,11 +480,17 @@ def _order(draw: st.DrawFn, keywords: dict[str, Any], result: np.dtype[Any]) -> 
     for flag in ("exclusive", "reverse"):
         if pick(draw, False, (True,)):
             keywords[flag] = True
-    longer = not keywords.get("exclusive") and "sort" not in keywords
+    longer = not keywords.get("exclusive") and "sort" not in _by(keywords)
     if pick(draw, False, (True,), 5) and longer:
         keywords["include_initial"] = True
     elif pick(draw, False, (True,), 4) and "algorithm" not in keywords:
         keywords["initial"] = draw(st.sampled_from((1, 2 if result.kind == "u" else -2, 3)))
+
+
+def _by(keywords: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the segments of a call, if they are an object."""
+    by = keywords.get("segments")
+    return by.keywords if isinstance(by, By) else {}
 
 
 def _beyond(size: Array, keywords: dict[str, Any], given: np.dtype[Any], family: str) -> bool:
@@ -510,10 +531,10 @@ def _segments(
     draw: st.DrawFn, length: int, keywords: dict[str, Any]
 ) -> tuple[list[int], Array | None]:
     """Draw segments of an axis; return the offsets, and the order that puts elements into it."""
-    how = draw(st.sampled_from(("size", "offsets", "ids")))
+    how = draw(st.sampled_from(("size", "offsets", "parts", "lengths", "ids")))
     if how == "size" and length:
         size = draw(st.sampled_from([n for n in LENGTHS if 1 <= n <= length] or [1]))
-        keywords["segment_size"] = size
+        keywords["segments"] = size
         return [*range(0, length, size), length], None
     keywords.pop("algorithm", None)
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -523,16 +544,21 @@ def _segments(
     kind = draw(st.sampled_from((np.int64, np.int32, np.uint16, list)))
     as_given = list if kind is list else kind
     if how == "ids" and length:
-        ids = np.repeat(np.arange(count), np.diff(edges))
-        order = None
+        ids, order = np.repeat(np.arange(count), np.diff(edges)), None
+        by: dict[str, Any] = {"count": count}
         if draw(st.booleans()):
-            keywords["sort"] = True
+            by["sort"] = True
             ids = rng.permutation(ids)
             order = np.argsort(ids, kind="stable")
-        keywords["segment_ids"] = ids.tolist() if as_given is list else ids.astype(kind)
-        keywords["num_segments"] = count
+        by["ids"] = ids.tolist() if as_given is list else ids.astype(kind)
+        keywords["segments"] = By(by)
         return edges, order
-    keywords["offsets"] = edges if as_given is list else np.array(edges, kind)
+    numbers = np.diff(edges).tolist() if how == "lengths" else edges
+    given = numbers if as_given is list else np.array(numbers, kind)
+    keywords["segments"] = given if how in ("size", "offsets", "ids") else By({})
+    if how in ("parts", "lengths"):
+        more = draw(st.sampled_from(({}, {}, {"check": False}, {"longest": max(1, length)})))
+        keywords["segments"] = By({"lengths" if how == "lengths" else "offsets": given, **more})
     return edges, None
 
 
@@ -615,6 +641,10 @@ def _spoil(draw: st.DrawFn, call: DrawnCall) -> None:
     name = draw(st.sampled_from([one for one in parameters if one not in ("more", "report")]))
     value = draw(st.sampled_from(ODD))
     call.odd.append(name)
+    if name == "segments" and (by := _by(call.keywords)) and draw(st.booleans()):
+        one = draw(st.sampled_from(("offsets", "lengths", "ids", "count", "longest", "sort")))
+        call.keywords[name] = By(by | {one: value})
+        return
     place = parameters.index(name)
     if place < len(call.args):
         call.args = (*call.args[:place], value, *call.args[place + 1 :])
@@ -674,7 +704,7 @@ def plans_of(draw: st.DrawFn, operation: str) -> tuple[dict[str, Any], Array]:
     keywords.pop("algorithm", None)
     keywords |= {"operation": operation, "length": length, "dtype": dtype}
     if operation.startswith("segmented"):
-        keywords["segment_size"] = draw(st.sampled_from((1, 2, 5, 8, 16, 17, 100, 256, 5000)))
+        keywords["segments"] = draw(st.sampled_from((1, 2, 5, 8, 16, 17, 100, 256, 5000)))
     if operation.endswith("cumsum"):
         keywords |= {name: draw(st.booleans()) for name in ("exclusive", "reverse")}
     return keywords, np.asarray(values(draw, (length,), dtype, "floats"))
@@ -686,8 +716,8 @@ def check_strategies(drawn: tuple[dict[str, Any], Array]) -> str:
     chosen, why = _planned(keywords)
     if chosen is None:
         valid = [*reasons("", x.dtype, keywords | {"dtype": None}, x.size)]
-        if keywords.get("segment_size", 1) > x.size:
-            valid.append("^segment_size .* is longer than the axis")
+        if keywords.get("segments", 1) > x.size:
+            valid.append("^segments of .* elements are longer than the axis")
         assert any(re.search(one, why) for one in valid), f"{keywords}: {why}"
         return "refused"
     bits = chosen(x).tobytes()
@@ -800,7 +830,8 @@ _USUAL: dict[str, Any] = {
     "acc": ("f32", "f16", "f64", "s32"), "family": ("", "mma.sync", "wgmma", "wmma"),
     "operation": ("sum", "cumsum", "segmented_sum", "segmented_cumsum", "matmul", "matvec"),
     "length": (1, 5, 256, 1000, 4096, 2**20), "segment_size": (None, 1, 5, 16, 256, 1000),
-    "segments": (None, 1, 7, 300), "longest": (None, 1, 16, 5000), "rows": (1, 5, 16, 100),
+    "segments": (None, 1, 5, 16, 256, 1000, tcusim.Segments(count=7),
+                 tcusim.Segments(count=300, longest=16)), "rows": (1, 5, 16, 100),
     "inner": (1, 5, 16, 100), "cols": (None, 1, 5, 16),
     "dtype": (*FLOATS, "float16", None, "int8", "int64"),
     "result": (None, "float16", "float32", "f32", "f16"), "strategy": (None, "panel", "short"),
@@ -877,10 +908,10 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "mma": (*_TYPES, *_FACTORS),
     "partials": (*_TYPES, "^a piece without elements has no partial sums; leave it out$",
                  "^axis 1 is out of range", "^operation must be 'sum' or 'cumsum', got "),
-    "plan": (*_TYPES, "is a product; plan it with", "needs segment_size, ", "as one segment; leave",
-             "is for scans, and .* is none", "^'.*' is a .*, and this is a ", "^longest goes with",
+    "plan": (*_TYPES, "is a product; plan it with", "needs segments: ", "as one segment; leave",
+             "is for scans, and .* is none", "^'.*' is a .*, and this is a ",
              "^unknown strategy '(panel|short)'", "does not apply to ", "^give algorithm= or strat",
-             "^segment_size .* is longer than the axis", "(sum|scan)s segments of at mo",
+             "^segments of .* elements are longer than the axis", "(sum|scan)s segments of at mo",
              "initial= has launches of its own, and algorithm=",
              "adds partial sums, and acc='f16' asks for the paper's",
              "elements are summed exactly in pieces, and '",

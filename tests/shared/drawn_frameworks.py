@@ -94,14 +94,14 @@ def _segments(draw: st.DrawFn, length: int, keywords: dict[str, Any]) -> None:
     how = draw(st.sampled_from(("size", "offsets", "ids")))
     edges = np.concatenate([[0], np.sort(rng.integers(0, length + 1, 4)), [length]])
     if how == "size":
-        keywords["segment_size"] = draw(st.integers(1, length))
+        keywords["segments"] = draw(st.integers(1, length))
     elif how == "offsets":
-        keywords["offsets"] = edges
+        keywords["segments"] = edges
     else:
         ids = np.repeat(np.arange(5), np.diff(edges))
-        if draw(st.booleans()):
-            ids, keywords["sort"] = rng.permutation(ids), True
-        keywords |= {"segment_ids": ids, "num_segments": 5}
+        sort = draw(st.booleans())
+        ids = rng.permutation(ids) if sort else ids
+        keywords["segments"] = tcusim.Segments(ids=ids, count=5, sort=sort)
 
 
 def _torch(draw: st.DrawFn, x: Array, name: str, keywords: dict[str, Any], odd: str) -> Any:
@@ -123,6 +123,9 @@ def _torch(draw: st.DrawFn, x: Array, name: str, keywords: dict[str, Any], odd: 
             given[words.get(key, key)] = value
         elif isinstance(value, np.ndarray):
             given[key] = torch.from_numpy(value)
+        elif isinstance(value, tcusim.Segments):
+            ids = torch.from_numpy(value.ids)
+            given[key] = tcusim.Segments(ids=ids, count=value.count, sort=value.sort)
         else:
             is_type = key == "dtype"
             given[words.get(key, key)] = getattr(torch, np.dtype(value).name) if is_type else value

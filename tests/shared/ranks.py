@@ -69,7 +69,7 @@ def check_pieces(rank: int) -> None:
         piece, numbers = torch.from_numpy(half[part]), torch.from_numpy(ids[part])
         same(tcd.sum(piece), tcusim.sum(half))
         same(tcd.cumsum(piece), tcusim.cumsum(half)[part])
-        segments = tcusim.segmented_sum(half, segment_ids=ids, num_segments=45)
+        segments = tcusim.segmented_sum(half, tcusim.Segments(ids=ids, count=45))
         same(tcd.segment_sum(piece, numbers, 45), segments)
     few = torch.tensor([250, 250, 250], dtype=torch.uint8)
     assert int(tcd.sum(few)) == 750 * dist.get_world_size()
@@ -130,11 +130,11 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "cumsum": lambda x: tct.cumsum(x, 0, reverse=True),
     "cumsum of rows": lambda x: tct.cumsum(x, -1, exclusive=True),
     "segments": lambda x: tct.segment_sum(x, 3, dim=0),
-    "segments by offsets": lambda x: tct.segment_sum(x, offsets=offsets(x), dim=0),
+    "segments by offsets": lambda x: tct.segment_sum(x, offsets(x), dim=0),
     "segments by ids": lambda x: tct.segment_sum(
-        x, segment_ids=torch.arange(x.shape[0]) // 5, dim=0
+        x, tcusim.Segments(ids=torch.arange(x.shape[0]) // 5), dim=0
     ),
-    "scans of segments": lambda x: tct.segment_cumsum(x, offsets=offsets(x), dim=0),
+    "scans of segments": lambda x: tct.segment_cumsum(x, offsets(x), dim=0),
     "mean": lambda x: tct.mean(x, 0),
     "rms_norm": lambda x: tct.rms_norm(x, x.shape[-1], weight(x)),
     "rms_norm of all": lambda x: tct.rms_norm(x, tuple(x.shape)),
@@ -199,7 +199,7 @@ def check_refused() -> None:
         tcusim.sum(sharded)
     with pytest.raises(tcusim.InputError, match="has the groups of its mesh: leave group out"):
         tcd.sum(sharded, group=dist.group.WORLD)
-    with pytest.raises(tcusim.InputError, match="segment_size 5 is longer than the axis"):
+    with pytest.raises(tcusim.InputError, match="segments of 5 elements are longer"):
         tct.segment_sum(sharded, 5, dim=0)
     with pytest.raises(tcusim.InputError, match="local requires a gradient"):
         tcd.sum(x[0].clone().requires_grad_())

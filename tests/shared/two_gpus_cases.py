@@ -111,13 +111,13 @@ def test_every_kind_of_call(
         same(tcusim.sum(x, dtype="float32"), tcusim.sum(X, dtype="float32"), device)
         same(tcusim.cumsum(x), tcusim.cumsum(X), device)
         same(
-            tcusim.segmented_sum(x, offsets=offsets), tcusim.segmented_sum(X, offsets=offsets),
+            tcusim.segmented_sum(x, offsets), tcusim.segmented_sum(X, offsets),
             device,
         )  # fmt: skip
         edges = there(np.array(offsets))
         same(
-            tcusim.segmented_cumsum(x, offsets=edges),
-            tcusim.segmented_cumsum(X, offsets=offsets),
+            tcusim.segmented_cumsum(x, edges),
+            tcusim.segmented_cumsum(X, offsets),
             device,
         )
         same(tcusim.cumsum(x, initial=2.0), tcusim.cumsum(X, initial=2.0), device)
@@ -227,7 +227,7 @@ def test_arrays_on_two_gpus_are_refused(gpus: Gpus) -> None:
         tcusim.cumsum(there, out=here)
     edges = Array(gpus, 0, np.array([0, 9, LENGTH]))
     with pytest.raises(InputError, match="a is on GPU 1, offsets is on GPU 0"):
-        tcusim.segmented_sum(there, offsets=edges, check_offsets=False)
+        tcusim.segmented_sum(there, tcusim.Segments(edges, check=False))
     assert gpus.launches == (0, 0)
 
 

@@ -13,7 +13,7 @@ import pytest
 from tcusim.errors import BackendUnavailable
 from tcusim.machine import format_of
 from tcusim_bench import ahead
-from tcusim_bench.ahead import Ahead, Numbers, Place, made
+from tcusim_bench.ahead import Ahead, Numbers, Place, make_compiled, make_expected
 from tcusim_bench.problems import Problem
 from tcusim_bench.programs import Recipe
 from tcusim_bench.record import Case
@@ -63,7 +63,7 @@ def test_where_the_numbers_lie() -> None:
 
 def test_right_bits_are_simulated() -> None:
     case, recipe = Case("x", "sum", 16, LENGTH), Recipe("sum", 16, None, arch="hopper")
-    bits = made(case, recipe, Place(LENGTH, 90))
+    bits = make_expected(case, recipe, Place(LENGTH, 90))
     assert bits is not None
     sums = Place(LENGTH, 90).data()[: 2**15].values().reshape(-1, 16).astype(float).sum(axis=1)
     np.testing.assert_allclose(bits, sums, atol=1e-5)
@@ -81,20 +81,22 @@ def test_programs_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     for recipe in (
         Recipe("sum", 64, "reduction_kn"),
         Recipe("scan", 64, None),
-        Recipe("sum", 300, "reduction_k"),
+        Recipe("sum", 7, "scan"),
     ):
-        made(Case("x", recipe.kind, 64, LENGTH), recipe, Place(LENGTH, 90))
+        make_compiled(recipe, LENGTH, 90)
     assert tried == [("reduction_kn", 90), ("scan_panel", 90)]
 
 
 def test_each_thing_is_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[Recipe] = []
+    """Programs that differ in their blocks alone have the same right bits."""
+    done: list[str] = []
 
-    def make(case: Case, recipe: Recipe, place: Place) -> Any:
-        done.append(recipe)
+    def expected(*_: Any) -> Any:
+        done.append("expected")
         return np.zeros(1)
 
-    monkeypatch.setattr(ahead, "made", make)
+    monkeypatch.setattr(ahead, "make_compiled", lambda *_: done.append("compiled"))
+    monkeypatch.setattr(ahead, "make_expected", expected)
     case = Case("x", "sum", 64, LENGTH)
     found = [Recipe("sum", 64, "reduction_kn", warps=warps) for warps in (1, 4)]
     one = Ahead(LENGTH, 90, ThreadPoolExecutor(1))
@@ -102,7 +104,7 @@ def test_each_thing_is_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
     problem: Any = Problem(case, Place(LENGTH, 90))  # type: ignore[arg-type]
     assert all(one.expected(problem, recipe) is not None for recipe in found)
     assert one.is_ready(case, found)
-    assert done == found
+    assert sorted(done) == ["compiled", "compiled", "expected"]
     one.close()
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tcusim
-from tcusim.arrays.segments import segmented_mean
+from tcusim.arrays.per_segment import segmented_mean
 from tcusim.errors import InputError
 
 TYPES = ("float16", "float32", "float64", "bfloat16", "int8", "uint16", "int64", "uint64", "bool")
@@ -55,13 +55,16 @@ def test_sums_and_scans_of_ids_in_any_order_are_those_of_sorted_ones(
     x, ids, axis = case
     order = np.argsort(ids, kind="stable")
     with np.errstate(invalid="ignore"):
-        sums = tcusim.segmented_sum(x, segment_ids=ids, sort=True, axis=axis)
-        scans = tcusim.segmented_cumsum(x, segment_ids=ids, sort=True, axis=axis)
+        sums = tcusim.segmented_sum(x, tcusim.Segments(ids=ids, sort=True), axis=axis)
+        scans = tcusim.segmented_cumsum(x, tcusim.Segments(ids=ids, sort=True), axis=axis)
         taken = np.take(x, order, axis)
-        expected = tcusim.segmented_sum(taken, segment_ids=ids[order], axis=axis)
-        scanned = tcusim.segmented_cumsum(taken, segment_ids=ids[order], axis=axis)
+        expected = tcusim.segmented_sum(taken, tcusim.Segments(ids=ids[order]), axis=axis)
+        scanned = tcusim.segmented_cumsum(taken, tcusim.Segments(ids=ids[order]), axis=axis)
         out = np.empty_like(scans)
-        assert tcusim.segmented_cumsum(x, segment_ids=ids, sort=True, axis=axis, out=out) is out
+        assert (
+            tcusim.segmented_cumsum(x, tcusim.Segments(ids=ids, sort=True), axis=axis, out=out)
+            is out
+        )
     assert sums.tobytes() == expected.tobytes()
     assert np.take(scans, order, axis).tobytes() == scanned.tobytes()
     assert np.ascontiguousarray(out).tobytes() == np.ascontiguousarray(scans).tobytes()
@@ -72,7 +75,9 @@ def test_sums_and_scans_of_ids_in_any_order_are_those_of_sorted_ones(
 def test_extremes_are_numpy_s(case: tuple[NDArray[Any], NDArray[Any], int]) -> None:
     x, ids, axis = case
     for name, of in (("max", np.max), ("min", np.min)):
-        found = getattr(tcusim, f"segmented_{name}")(x, segment_ids=ids, sort=True, axis=axis)
+        found = getattr(tcusim, f"segmented_{name}")(
+            x, tcusim.Segments(ids=ids, sort=True), axis=axis
+        )
         assert found.dtype == x.dtype
         for place, segment in enumerate(each_segment(x, ids, axis)):
             one = np.take(found, place, axis)
@@ -93,8 +98,8 @@ def test_means_are_sums_and_quotients(case: tuple[NDArray[Any], NDArray[Any], in
     wide = np.dtype("float64" if x.dtype.kind in "biu" or x.dtype == np.float64 else "float32")
     result = np.dtype("float64") if x.dtype.kind in "biu" else x.dtype
     with np.errstate(invalid="ignore"):
-        found = segmented_mean(x, segment_ids=ids, sort=True, axis=axis)
-        sums = tcusim.segmented_sum(x, segment_ids=ids, sort=True, axis=axis, dtype=wide)
+        found = segmented_mean(x, tcusim.Segments(ids=ids, sort=True), axis=axis)
+        sums = tcusim.segmented_sum(x, tcusim.Segments(ids=ids, sort=True), axis=axis, dtype=wide)
         counts = np.bincount(ids).astype(wide)
         expected = sums / (counts[:, None] if axis == 0 and x.ndim == 2 else counts)
     assert found.dtype == result
@@ -114,28 +119,28 @@ def test_zeros_of_both_signs_in_any_order() -> None:
 def test_forms_of_segments() -> None:
     x = np.arange(7, dtype=np.float32)
     for by, expected in (
-        ({"segment_size": 3}, [2, 5, 6]),
-        ({"offsets": [0, 1, 1, 7]}, [0, -np.inf, 6]),
-        ({"segment_ids": [0, 0, 2, 2, 2, 2, 2], "num_segments": 4}, [1, -np.inf, 6, -np.inf]),
+        (3, [2, 5, 6]),
+        ([0, 1, 1, 7], [0, -np.inf, 6]),
+        (tcusim.Segments(ids=[0, 0, 2, 2, 2, 2, 2], count=4), [1, -np.inf, 6, -np.inf]),
     ):
-        assert UNTYPED.segmented_max(x, **by).tolist() == expected
+        assert UNTYPED.segmented_max(x, by).tolist() == expected
     assert tcusim.segmented_mean(x, 3).tolist() == [1, 4, 6]
     assert tcusim.segmented_mean(x.astype(np.int8), 3, dtype="float16").dtype == np.float16
     out = np.empty(3, np.float32)
     assert tcusim.segmented_min(x, 3, out=out) is out
     assert out.tolist() == [0, 3, 6]
-    assert tcusim.segmented_min(np.zeros((2, 0), int), offsets=[0, 0]).tolist() == [[2**63 - 1]] * 2
+    assert tcusim.segmented_min(np.zeros((2, 0), int), [0, 0]).tolist() == [[2**63 - 1]] * 2
 
 
 @pytest.mark.parametrize("name", ["segmented_sum", "segmented_max", "segmented_mean"])
 def test_ids_that_are_keys(name: str) -> None:
     x = np.ones(10, np.float32)
     for last in (2**40, 1_700_000_000, 2**62):
-        with pytest.raises(InputError, match=r"np.unique\(segment_ids, return_inverse=True\)"):
-            getattr(tcusim, name)(x, segment_ids=[0] * 9 + [last])
+        with pytest.raises(InputError, match=r"np.unique\(ids, return_inverse=True\)"):
+            getattr(tcusim, name)(x, tcusim.Segments(ids=[0] * 9 + [last]))
     with pytest.raises(InputError, match="nearly all of them empty, for 10 elements"):
-        getattr(tcusim, name)(x, segment_ids=[0] * 10, num_segments=2**40)
-    found = getattr(tcusim, name)(x, segment_ids=[0] * 9 + [10**6])
+        getattr(tcusim, name)(x, tcusim.Segments(ids=[0] * 10, count=2**40))
+    found = getattr(tcusim, name)(x, tcusim.Segments(ids=[0] * 9 + [10**6]))
     assert found.shape == (10**6 + 1,)
 
 
@@ -145,8 +150,8 @@ def test_many_empty_segments(dtype: str) -> None:
     ids = np.sort(rng.integers(0, 10**6, 500))
     x = rng.integers(-9, 9, 500).astype(dtype)
     begin = time.process_time()
-    sums = tcusim.segmented_sum(x, segment_ids=ids, num_segments=10**6)
-    scans = tcusim.segmented_cumsum(x, segment_ids=ids, num_segments=10**6, initial=3)
+    sums = tcusim.segmented_sum(x, tcusim.Segments(ids=ids, count=10**6))
+    scans = tcusim.segmented_cumsum(x, tcusim.Segments(ids=ids, count=10**6), initial=3)
     assert time.process_time() - begin < 3
     np.testing.assert_array_equal(sums, np.bincount(ids, x, 10**6))
     expected = [3 + x[ids[: i + 1].searchsorted(ids[i]) : i + 1].sum() for i in range(500)]
@@ -156,17 +161,20 @@ def test_many_empty_segments(dtype: str) -> None:
 def test_what_sort_does_not_go_with() -> None:
     x = np.ones(3, np.float32)
     for call, text in (
-        (lambda: tcusim.segmented_sum(x, 1, sort=True), "sort goes with segment_ids"),
+        (lambda: tcusim.Segments([0, 3], sort=True), "sort goes with ids"),
         (
             lambda: tcusim.segmented_cumsum(
-                x, segment_ids=[1, 0, 1], sort=True, include_initial=True
+                x, tcusim.Segments(ids=[1, 0, 1], sort=True), include_initial=True
             ),
             "include_initial goes with segments that lie side by side",
         ),
-        (lambda: tcusim.segmented_sum(x, segment_ids=[1, 0, 1]), "or give sort=True"),
-        (lambda: tcusim.segmented_sum(x, segment_ids=[1, 0], sort=True), "one for each element"),
+        (lambda: tcusim.segmented_sum(x, tcusim.Segments(ids=[1, 0, 1])), "or give sort=True"),
+        (
+            lambda: tcusim.segmented_sum(x, tcusim.Segments(ids=[1, 0], sort=True)),
+            "one for each element",
+        ),
         (lambda: tcusim.segmented_mean(x, 1, dtype="int32"), "dtype of a mean must be one of"),
-        (lambda: tcusim.segmented_max(x), "give segment_size"),
+        (lambda: tcusim.segmented_max(x, None), "give segments: the elements"),
     ):
         with pytest.raises(InputError, match=text):
             call()

@@ -55,7 +55,7 @@ def require_order(oracle: Oracle, segments: Array, **options: Any) -> None:
     count, length = segments.shape
     options |= {"arch": oracle.arch}
     flat = segments.reshape(-1)
-    places = ({"segment_size": length}, {"offsets": np.arange(count + 1) * length})
+    places = ({"segments": length}, {"segments": np.arange(count + 1) * length})
     total = [oracle.sum(x) for x in segments]
     for place in places:
         assert bits(tcusim.segmented_sum(flat, **place, **asked(**options))) == bits(total)
@@ -106,8 +106,8 @@ def test_several_groups_follow_the_grid() -> None:
     oracle = Oracle("exact", k=1)
     x = numbers(np.random.default_rng(7), 2 * 2**18 + 700).astype(np.float16)
     given: dict[str, Any] = {"arch": "exact", "dtype": np.float32, "tile": "16x16x1"}
-    by_size: dict[str, Any] = {"segment_size": x.size}
-    for order, place in ((ORDERS[0], by_size), (ORDERS[3], {"offsets": [0, x.size]})):
+    by_size: dict[str, Any] = {"segments": x.size}
+    for order, place in ((ORDERS[0], by_size), (ORDERS[3], {"segments": [0, x.size]})):
         options = {**given, **place}
         assert bits(tcusim.segmented_sum(x, **asked(**options))) == bits(oracle.sum(x))
         scan = tcusim.segmented_cumsum(x, **order, **asked(**options))
@@ -177,7 +177,7 @@ def with_initial(
             scan = tcusim.cumsum(x, axis=1, **asked(**options))
         elif lie == "offsets":
             edges = np.arange(len(x) + 1) * x.shape[1]
-            scan = tcusim.segmented_cumsum(x.reshape(-1), offsets=edges, **asked(**options))
+            scan = tcusim.segmented_cumsum(x.reshape(-1), edges, **asked(**options))
         else:
             scan = tcusim.segmented_cumsum(x.reshape(-1), x.shape[1], **asked(**options))
     return scan.reshape(x.shape), [one.name for one, _ in report.programs]
@@ -323,9 +323,13 @@ class Company:
         a[own] = x
         if self.form in SEGMENTS:
             places: dict[str, dict[str, Any]] = {
-                "offsets": {"offsets": edges},
-                "size": {"segment_size": x.size},
-                "ids": {"segment_ids": np.repeat(np.arange(len(self.lengths)), self.lengths)},
+                "offsets": {"segments": edges},
+                "size": {"segments": x.size},
+                "ids": {
+                    "segments": tcusim.Segments(
+                        ids=np.repeat(np.arange(len(self.lengths)), self.lengths)
+                    )
+                },
             }
             place = places[self.form.removesuffix(" of columns")]
             if self.form.endswith("columns"):

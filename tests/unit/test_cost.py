@@ -78,7 +78,7 @@ H200 = unit_of("h200")
 
 
 def test_time_is_that_of_the_slowest_and_a_little_more() -> None:
-    found = cost(tcusim.plan("segmented_sum", length=2**28, segment_size=1024), H200)
+    found = cost(tcusim.plan("segmented_sum", length=2**28, segments=1024), H200)
     parts = [value for value in found.parts.values() if value is not None]
     assert found.seconds is not None
     assert max(parts) < found.seconds < sum(parts)
@@ -86,8 +86,8 @@ def test_time_is_that_of_the_slowest_and_a_little_more() -> None:
 
 
 def test_odd_segments_are_bound_by_the_cores() -> None:
-    odd = cost(tcusim.plan("segmented_cumsum", length=3 * 2**27, segment_size=3), H200)
-    even = cost(tcusim.plan("segmented_cumsum", length=2**28, segment_size=4), H200)
+    odd = cost(tcusim.plan("segmented_cumsum", length=3 * 2**27, segments=3), H200)
+    even = cost(tcusim.plan("segmented_cumsum", length=2**28, segments=4), H200)
     assert (odd.bound, even.bound) == ("cores", "memory")
 
 
@@ -103,7 +103,7 @@ def test_small_arrays_lie_in_the_cache_and_launches_bound_them() -> None:
 
 def test_status_words_are_no_launch_of_their_own() -> None:
     whole = cost(tcusim.plan("sum", length=2**22, options={"strategy": "single_pass"}))
-    parts = cost(tcusim.plan("segmented_sum", length=2**22, segment_size=64))
+    parts = cost(tcusim.plan("segmented_sum", length=2**22, segments=64))
     assert whole.parts["launch"] == parts.parts["launch"]
 
 
@@ -149,7 +149,7 @@ def test_a_unit_of_ones_own(tmp_path: Path) -> None:
     )
     path = tmp_path / "mine.toml"
     path.write_text(text)
-    plan = tcusim.plan("segmented_sum", length=2**24, segment_size=256)
+    plan = tcusim.plan("segmented_sum", length=2**24, segments=256)
     found = cost(plan, read_unit(path))
     assert found.unknown == ()
     # 32 MB at 1e11 bytes a second, at least.

@@ -68,17 +68,18 @@ LIMITED = {
     "segments",
     [
         {},
-        {"segment_size": 16},
-        {"segment_size": 100},
-        {"segment_size": 4096},
-        {"segments": 10},
-        {"segments": 1000, "longest": 200},
+        {"segments": 16},
+        {"segments": 100},
+        {"segments": 4096},
+        {"segments": tcusim.Segments(count=10)},
+        {"segments": tcusim.Segments(count=1000, longest=200)},
     ],
 )
 def test_what_the_planner_takes_is_proved(dtype: str, segments: dict[str, Any]) -> None:
     """Whole segments that are gathered are so up to a length, which the plan asks of offsets."""
     operation = "segmented_" if segments else ""
-    few = max(300, segments.get("segment_size", 1))
+    size = segments.get("segments")
+    few = max(300, size if isinstance(size, int) else 1)
     for kind, length in (("sum", few), ("sum", 10**6), ("cumsum", few), ("cumsum", 10**6)):
         orders: tuple[dict[str, Any], ...] = ({}, {"reverse": True}, {"exclusive": True})
         for order in orders if kind == "cumsum" else orders[:1]:

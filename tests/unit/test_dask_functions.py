@@ -69,9 +69,9 @@ def test_segments() -> None:
     for ours, plain in pairs:
         for chunks in (700, 2500, 5000):
             lazy = da.from_array(x, chunks)
-            for given in ({"offsets": offsets}, {"segment_size": 64}):
-                expected = plain(x, **given)
-                got = ours(lazy, **given)
+            for given in (offsets, 64):
+                expected = plain(x, given)
+                got = ours(lazy, given)
                 assert got.shape == expected.shape
                 assert got.compute().tobytes() == expected.tobytes()
     rows = x.reshape(1000, 5)
@@ -93,26 +93,27 @@ def test_nothing_to_add() -> None:
         (lambda x: functions.sum(np.ones(3)), "a must be a dask array, got ndarray"),
         (lambda x: functions.sum(x, axis=1), r"axis must be within -1\.\.0, got 1"),
         (lambda x: functions.sum(x[x > 0]), r"have unknown sizes, .*compute_chunk_sizes"),
-        (lambda x: functions.segmented_sum(x), "give one of segment_size, offsets and"),
-        (lambda x: functions.segmented_sum(x, 0), "segment_size must be at least 1, got 0"),
-        (lambda x: functions.segmented_sum(x, 2**70), "segment_size must be at most"),
-        (lambda x: functions.segmented_sum(x, 5000), "segment_size 5000 is longer than the axis"),
-        (lambda x: functions.segmented_cumsum(x, 5000), "segment_size 5000 is longer than the"),
-        (lambda x: functions.segmented_sum(x, offsets=[False, True]), "got shape .* dtype bool"),
-        (lambda x: functions.segmented_sum(x, offsets=[0, 2]), "end with the axis' length, 6"),
-        (lambda x: functions.segmented_sum(x, offsets=[0, 4, 2, 6]), "must not decrease"),
+        (lambda x: UNTYPED.segmented_sum(x, None), "give segments: the elements of each"),
+        (lambda x: functions.segmented_sum(x, 0), "segments must be at least 1, got 0"),
+        (lambda x: functions.segmented_sum(x, 2**70), "segments must be at most"),
+        (lambda x: functions.segmented_sum(x, 5000), "segments of 5000 elements are longer"),
+        (lambda x: functions.segmented_cumsum(x, 5000), "segments of 5000 elements are longer"),
+        (lambda x: functions.segmented_sum(x, [False, True]), "got shape .* dtype bool"),
+        (lambda x: functions.segmented_sum(x, [0, 2]), "end with the axis' length, 6"),
+        (lambda x: functions.segmented_sum(x, [0, 4, 2, 6]), "must not decrease"),
         (lambda x: functions.sum(x.astype(complex)), r"a must hold real numbers .*a\.real"),
         (lambda x: functions.cumsum(x.astype(object)), "a must hold real numbers"),
         (lambda x: functions.sum(x.reshape(2, 3), axis=(0, -2)), "names an axis twice"),
         (lambda x: UNTYPED.sum(x, options={"bits": "exakt"}), "Did you mean 'exact'"),
         (lambda x: functions.cumsum(x, initial=[1, 2]), r"initial must have the shape \(\)"),
         (
-            lambda x: functions.segmented_sum(x, segment_ids=[1, 0, 0, 0, 0, 0]),
+            lambda x: functions.segmented_sum(x, tcusim.Segments(ids=[1, 0, 0, 0, 0, 0])),
             "must not decrease, .*give sort=True",
         ),
-        (lambda x: functions.segmented_sum(x, offsets=[0, 6], segment_ids=[0] * 6), "not both"),
-        (lambda x: functions.segmented_sum(x, 2, sort=True), "sort goes with segment_ids"),
-        (lambda x: UNTYPED.segmented_cumsum(x, 2, sort="yes"), "sort must be"),
+        (
+            lambda x: functions.segmented_sum(x, tcusim.Segments([0, 6], ids=[0] * 6)),
+            "takes one of offsets",
+        ),
         (lambda x: functions.segmented_cumsum(x, 2, initial=[1, 2]), r"must have the shape \(3,\)"),
         (
             lambda x: functions.segmented_cumsum(x, 2, dtype="i8", initial=0.5),
@@ -219,7 +220,7 @@ def test_sorted_segments(dtype: str) -> None:
     """Each result lies where its element does, whichever chunks they come from."""
     x = array("float64", 2, 90).astype(dtype)
     ids = np.random.default_rng(1).integers(0, 10, 90)
-    by: Any = {"segment_ids": ids, "num_segments": 12, "sort": True}
+    by: Any = {"segments": tcusim.Segments(ids=ids, count=12, sort=True)}
     for name, axis, more in (
         ("segmented_sum", 1, {}),
         ("segmented_sum", 0, {}),
@@ -250,7 +251,7 @@ PRECEDES: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("dtype", "more"), PRECEDES, ids=str)
 def test_what_precedes_segments(dtype: str, more: dict[str, Any]) -> None:
     x = array("float64", 60).astype(dtype)
-    by: Any = {"offsets": [0, 0, 7, 59, 60], **more}
+    by: Any = {"segments": [0, 0, 7, 59, 60], **more}
     expected = tcusim.segmented_cumsum(x, **asked(**by))
     got = functions.segmented_cumsum(da.from_array(x, 13), **asked(**by))
     assert got.dtype == expected.dtype
@@ -261,8 +262,8 @@ def test_segments_without_elements() -> None:
     x = np.zeros((2, 0), np.float16)
     for name in ("segmented_sum", "segmented_cumsum"):
         for offsets in ([0], [0, 0]):
-            expected = getattr(tcusim, name)(x, offsets=offsets)
-            got = getattr(functions, name)(da.from_array(x), offsets=offsets)
+            expected = getattr(tcusim, name)(x, offsets)
+            got = getattr(functions, name)(da.from_array(x), offsets)
             assert (got.shape, got.compute().shape) == (expected.shape, expected.shape)
 
 
@@ -273,8 +274,12 @@ def test_segments_by_ids() -> None:
     for more in ({}, {"bits": "exact"}):
         untyped: Any = tcusim
         for name in ("segmented_sum", "segmented_cumsum"):
-            expected = getattr(untyped, name)(x, segment_ids=ids, num_segments=50, **asked(**more))
-            got = getattr(functions, name)(lazy, segment_ids=ids, num_segments=50, **asked(**more))
+            expected = getattr(untyped, name)(
+                x, tcusim.Segments(ids=ids, count=50), **asked(**more)
+            )
+            got = getattr(functions, name)(
+                lazy, tcusim.Segments(ids=ids, count=50), **asked(**more)
+            )
             assert got.shape == expected.shape
             assert got.compute().tobytes() == expected.tobytes()
 

@@ -234,8 +234,8 @@ def test_exact_bits_of_float16_are_those_of_numpy_arrays(device: StandIn) -> Non
         ("cumsum", {"axis": 1, "reverse": True}),
         ("cumsum", {"axis": 1, "include_initial": True, "dtype": "float32"}),
         ("cumsum", {"axis": 0, "exclusive": True}),
-        ("segmented_sum", {"offsets": edges}),
-        ("segmented_cumsum", {"offsets": edges}),
+        ("segmented_sum", {"segments": edges}),
+        ("segmented_cumsum", {"segments": edges}),
     ):
         function = getattr(tcusim, name)
         result = function(OnGpu(x), **asked(bits="exact", **options))

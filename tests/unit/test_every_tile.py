@@ -137,12 +137,13 @@ def segments(case: Case) -> tuple[Any, Any]:
     x = case.numbers(int(edges[-1]))
     operation, _, way = case.operation.partition(" by ")
     function = getattr(tcusim, operation)
-    given: dict[str, Any] = {"segment_size": case.size}
+    given: dict[str, Any] = {"segments": case.size}
     if way == "offsets":
-        given = {"offsets": edges}
+        given = {"segments": edges}
     elif way == "ids":
-        given = {"segment_ids": np.repeat(np.arange(len(edges) - 1), np.diff(edges))}
-        given["num_segments"] = len(edges) - 1
+        count = len(edges) - 1
+        ids = np.repeat(np.arange(count), np.diff(edges))
+        given = {"segments": tcusim.Segments(ids=ids, count=count)}
     running = np.concatenate([[0], exact(x).cumsum()])
     sums = running[edges[1:]] - running[edges[:-1]]
     if operation == "segmented_sum":
@@ -205,9 +206,9 @@ def planned(case: Case) -> Any:
     operation, _, way = case.operation.partition(" by ")
     given: dict[str, Any] = {}
     if way == "size":
-        given = {"segment_size": case.size}
+        given = {"segments": case.size}
     elif way:
-        given = {"segments": 4, "longest": case.size}
+        given = {"segments": tcusim.Segments(count=4, longest=case.size)}
     length = case.size * (3 if way else 1)
     return tcusim.plan(operation, length=length, **asked(**given, **options))
 

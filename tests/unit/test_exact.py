@@ -273,7 +273,7 @@ def test_a_plan_has_the_bits_of_the_function(dtype: str, arch: str) -> None:
     if dtype == "float32":
         x[7], x[200] = np.nan, 3.3e38
     for result in (None, "float64" if arch == "hopper" else "float32"):
-        for name, sizes in (("sum", {}), ("segmented_cumsum", {"segment_size": 50})):
+        for name, sizes in (("sum", {}), ("segmented_cumsum", {"segments": 50})):
             plan = UNTYPED.plan(
                 name, length=300, dtype=dtype, result=result, options={"arch": arch}, **sizes
             )
@@ -323,17 +323,17 @@ def test_both_scans_take_the_same_options(shape: tuple[int, ...], reverse: bool)
 def test_every_segment_has_an_initial_zero(reverse: bool) -> None:
     x = halves(2, 10)
     for options, edges in (
-        ({"segment_size": 4}, [0, 4, 8, 10]),
-        ({"offsets": [0, 0, 7, 7, 10]}, [0, 0, 7, 7, 10]),
+        (4, [0, 4, 8, 10]),
+        ([0, 0, 7, 7, 10], [0, 0, 7, 7, 10]),
     ):
-        result = tcusim.segmented_cumsum(x, **options, include_initial=True, reverse=reverse)
+        result = tcusim.segmented_cumsum(x, options, include_initial=True, reverse=reverse)
         parts = [
             tcusim.cumsum(x[:, i:j], axis=1, include_initial=True, reverse=reverse)
             for i, j in itertools.pairwise(edges)
         ]
         np.testing.assert_array_equal(result, np.concatenate(parts, axis=1))
     plan = tcusim.plan(
-        "segmented_cumsum", length=10, segment_size=4, include_initial=True, reverse=reverse
+        "segmented_cumsum", length=10, segments=4, include_initial=True, reverse=reverse
     )
     expected = tcusim.segmented_cumsum(x[0], 4, include_initial=True, reverse=reverse)
     np.testing.assert_array_equal(plan(x[0]), expected)
@@ -408,7 +408,7 @@ SQUARE = np.ones((2, 2), np.float16)
         (lambda: UNTYPED.plan("sum", length=2**70), "length must be at most 2**48, got 1180591620"),
         (lambda: UNTYPED.sum([[1, 2], [3]]), "a is no array: NumPy says: setting an array element"),
         (lambda: UNTYPED.cumsum(SQUARE, axis=[1]), "axis must be one integer, got [1]"),
-        (lambda: UNTYPED.segmented_sum(SQUARE, [1]), "segment_size must be an integer, got [1]"),
+        (lambda: UNTYPED.segmented_sum(SQUARE, {1}), "or tcusim.Segments; got {1}"),
         (lambda: UNTYPED.sum(SQUARE, dtype=[("x", int)]), "dtype must be a real number type, got"),
     ],
 )
@@ -476,10 +476,10 @@ def test_integers_in_pieces_are_numpy_s(
     x, segments, order, dtype = case
     usual = np.sum(x[:1], dtype=dtype).dtype
     initial %= 2 ** (8 * usual.itemsize - (usual.kind == "i"))
-    by: dict[str, Any] = {"offsets": segments}
+    by: Any = segments
     edges = segments
     if isinstance(segments, int):
-        by = {"segment_size": segments}
+        by = segments
         edges = [*range(0, x.size, segments), x.size]
     rows = [x[begin:end] for begin, end in itertools.pairwise(edges)]
     more: Any = {"dtype": dtype, "arch": arch}
@@ -491,11 +491,11 @@ def test_integers_in_pieces_are_numpy_s(
             scanned(x, initial, usual, order),
         ),
         (
-            tcusim.segmented_sum(x, **by, **asked(**more)),
+            tcusim.segmented_sum(x, by, **asked(**more)),
             np.array([row.sum(dtype=usual) for row in rows]),
         ),
         (
-            UNTYPED.segmented_cumsum(x, **by, **asked(**more), **order, initial=initial),
+            UNTYPED.segmented_cumsum(x, by, **asked(**more), **order, initial=initial),
             np.concatenate([scanned(row, initial, usual, order) for row in rows]),
         ),
     ):

@@ -245,7 +245,7 @@ def segment_of(x: NDArray[Any], form: str, **keywords: Any) -> NDArray[Any]:
         case "by offsets":
             long = np.concatenate([others[0], x, np.ones(5, x.dtype)])
             edges = [0, n, n, 2 * n, 2 * n + 3, long.size]
-            return tcusim.segmented_cumsum(long, offsets=edges, **asked(**keywords))[n : 2 * n]
+            return tcusim.segmented_cumsum(long, edges, **asked(**keywords))[n : 2 * n]
         case _:
             plan = tcusim.plan("cumsum", length=n, dtype=x.dtype, **asked(**keywords))
             return plan(x)
@@ -408,9 +408,9 @@ def test_pieces_are_rounded_once(
         expected += found[::-1] if reverse else found
     with np.errstate(over="ignore", invalid="ignore"):
         total = tcusim.sum(x, **asked(**more))
-        sums = tcusim.segmented_sum(x, offsets=edges, **asked(**more))
+        sums = tcusim.segmented_sum(x, edges, **asked(**more))
         scan = tcusim.segmented_cumsum(
-            x, offsets=edges, exclusive=exclusive, reverse=reverse, initial=initial, **asked(**more)
+            x, edges, exclusive=exclusive, reverse=reverse, initial=initial, **asked(**more)
         )
     np.testing.assert_array_equal(float(total), exactly(values, result))
     np.testing.assert_array_equal(sums.astype(float), [exactly(row, result) for row in rows])
@@ -442,9 +442,9 @@ def test_few_numbers_have_the_bits_of_launches(
     more: Any = {"dtype": TYPES[result], "bits": "exact"}
     with np.errstate(over="ignore", invalid="ignore"):
         for given_by, at_once in (
-            ({"offsets": edges}, tcusim.segmented_sum(x, offsets=edges, **asked(**more))),
-            ({"segment_size": 1}, tcusim.segmented_sum(x, 1, **asked(**more))),
-            ({"segment_size": x.size}, tcusim.segmented_sum(x, x.size, **asked(**more))),
+            ({"segments": edges}, tcusim.segmented_sum(x, edges, **asked(**more))),
+            ({"segments": 1}, tcusim.segmented_sum(x, 1, **asked(**more))),
+            ({"segments": x.size}, tcusim.segmented_sum(x, x.size, **asked(**more))),
         ):
             launched: Any = UNTYPED.segmented_sum(x, **given_by, **asked(backend="numpy", **more))
             assert bits(at_once) == bits(launched)

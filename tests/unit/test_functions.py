@@ -163,15 +163,15 @@ def test_offsets_with_empty_tiny_and_giant_segments(segments: list[int]) -> None
 
 
 def check_offsets(x: Array, offsets: Array) -> None:
-    total = tcusim.segmented_sum(x, offsets=offsets, dtype=np.float32)
-    scan = tcusim.segmented_cumsum(x, offsets=offsets, dtype=np.float32)
-    exclusive = tcusim.segmented_cumsum(x, offsets=offsets, exclusive=True, dtype=np.float32)
+    total = tcusim.segmented_sum(x, offsets, dtype=np.float32)
+    scan = tcusim.segmented_cumsum(x, offsets, dtype=np.float32)
+    exclusive = tcusim.segmented_cumsum(x, offsets, exclusive=True, dtype=np.float32)
     pairs = list(itertools.pairwise(offsets))
     assert_equal(total, [x[low:high].sum(dtype=np.float64) for low, high in pairs])
     expected = np.concatenate([np.zeros(0), *(prefixes(x[low:high]) for low, high in pairs)])
     assert_equal(scan, expected)
     assert_equal(exclusive, expected - x)
-    backward = tcusim.segmented_cumsum(x, offsets=offsets, reverse=True, dtype=np.float32)
+    backward = tcusim.segmented_cumsum(x, offsets, reverse=True, dtype=np.float32)
     expected = np.concatenate([np.zeros(0), *(suffixes(x[low:high]) for low, high in pairs)])
     assert_equal(backward, expected)
 
@@ -183,26 +183,24 @@ def test_several_segments_of_more_than_a_group() -> None:
     scan = tcusim.segmented_cumsum(x, size, **order)
     np.testing.assert_array_equal(scan[: size + 1], tcusim.cumsum(x[:size], **order))
     np.testing.assert_array_equal(scan[size + 1 :], tcusim.cumsum(x[size:], **order))
-    plan = tcusim.plan(
-        "segmented_cumsum", length=x.size, segment_size=size, dtype="float64", **order
-    )
+    plan = tcusim.plan("segmented_cumsum", length=x.size, segments=size, dtype="float64", **order)
     np.testing.assert_array_equal(plan(x), scan)
-    with pytest.raises(InputError, match="takes no offsets"):
-        plan(x, offsets=[0, size, x.size])
+    with pytest.raises(InputError, match="takes no segments"):
+        plan(x, segments=[0, size, x.size])
 
 
 def test_offsets_of_any_integer_type_and_as_a_list() -> None:
     x = halves(0, 10)
     expected = [float(x[:4].sum()), 0.0, float(x[4:].sum())]
     for offsets in ([0, 4, 4, 10], np.array([0, 4, 4, 10], np.uint8), (0, 4, 4, 10)):
-        assert tcusim.segmented_sum(x, offsets=offsets).tolist() == expected
+        assert tcusim.segmented_sum(x, offsets).tolist() == expected
 
 
 def test_offsets_along_an_axis_of_a_larger_array() -> None:
     x = halves(3, 4, 30, 2)
     offsets = [0, 0, 7, 8, 30]
-    total = tcusim.segmented_sum(x, offsets=offsets, axis=1, dtype=np.float32)
-    scan = tcusim.segmented_cumsum(x, offsets=offsets, axis=1, dtype=np.float32)
+    total = tcusim.segmented_sum(x, offsets, axis=1, dtype=np.float32)
+    scan = tcusim.segmented_cumsum(x, offsets, axis=1, dtype=np.float32)
     assert total.shape == (4, 4, 2)
     for i, (low, high) in enumerate(itertools.pairwise(offsets)):
         assert_equal(total[:, i], x[:, low:high].sum(1, dtype=np.float64))
@@ -332,9 +330,9 @@ def test_nothing_sums_to_zero(dtype: Any) -> None:
         (tcusim.segmented_sum(x, 5), x.cumsum()),
         (tcusim.segmented_cumsum(x, 5), x.cumsum()),
         (tcusim.segmented_cumsum(x, 5, exclusive=True), x.cumsum()),
-        (tcusim.segmented_sum(x, offsets=[0]), x.cumsum()),
-        (tcusim.segmented_sum(x, offsets=[0, 0]), x.sum(keepdims=True)),
-        (tcusim.segmented_cumsum(x, offsets=[0, 0]), x.cumsum()),
+        (tcusim.segmented_sum(x, [0]), x.cumsum()),
+        (tcusim.segmented_sum(x, [0, 0]), x.sum(keepdims=True)),
+        (tcusim.segmented_cumsum(x, [0, 0]), x.cumsum()),
     ):
         assert result.dtype == expected.dtype
         np.testing.assert_array_equal(result, expected)
@@ -397,9 +395,9 @@ def test_what_is_not_finite_meets_an_initial_value(dtype: Any) -> None:
 def test_what_is_not_finite_stays_in_its_irregular_segment() -> None:
     x = np.ones(20, np.float16)
     x[5] = np.nan
-    total = tcusim.segmented_sum(x, offsets=[0, 5, 6, 6, 20])
+    total = tcusim.segmented_sum(x, [0, 5, 6, 6, 20])
     np.testing.assert_array_equal(total, [5, np.nan, 0, 14])
-    scan = tcusim.segmented_cumsum(x, offsets=[0, 5, 8, 20])
+    scan = tcusim.segmented_cumsum(x, [0, 5, 8, 20])
     expected = [*range(1, 6), np.nan, np.nan, np.nan, *range(1, 13)]
     np.testing.assert_array_equal(scan, expected)
 

@@ -26,10 +26,10 @@ from tcusim.errors import InputError, Unsupported
          "must be one of float16, float32, float64, bfloat16, got int64; cast the result"),
         ("sum", np.zeros(3, np.float16), {"dtype": "half a float"}, "dtype: data type 'half a"),
         ("sum", np.zeros(3, np.float16), {"axis": 1}, "axis 1 is out of range for an array of 1"),
-        ("segmented_sum", np.zeros(3, np.float16), {}, "give segment_size, the elements of a segm"),
-        ("segmented_sum", np.zeros(3, np.float16), {"segment_size": 4}, "segment_size 4 is longer "
-         "than the axis, which has 3 elements"),
-        ("segmented_sum", np.zeros((2, 5), np.float16), {"segment_size": 2,
+        ("segmented_sum", np.zeros(3, np.float16), {}, "give segments: the elements of each one"),
+        ("segmented_sum", np.zeros(3, np.float16), {"segments": 4}, "segments of 4 elements are "
+         "longer than the axis, which has 3"),
+        ("segmented_sum", np.zeros((2, 5), np.float16), {"segments": 2,
          "algorithm": "reduction_k"}, "2 does not divide the axis' length, 5: in GPU memory the "
          "last segment of each row is then shorter, and segments lie by offsets, for which there"),
         ("sum", np.zeros(3, np.float32), {"arch": "volta", "algorithm": "reduction_kn"}, "float32 "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -112,9 +111,7 @@ def test_integers_with_gaps_or_out_of_place(gpu: StandIn) -> None:
 
 def test_a_stream_under_capture_is_not_waited_for(gpu: StandIn) -> None:
     gpu.driver.capturing.add(4)
-    text = re.escape(
-        "Give offsets with check_offsets=False, best to a plan of tcusim.plan(..., segments=, long"
-    )
+    text = re.escape("Give offsets as tcusim.Segments(offsets, check=False, long")
     with pytest.raises(Unsupported, match=text):
         gpu.facts_of_integers(OnGpu(np.array([0, 3]), stream=4))
     assert gpu.driver.notes == []
@@ -134,13 +131,13 @@ def test_calls_look_at_offsets_where_they_are(
     rng = np.random.default_rng(3)
     edges = np.cumsum([0, *rng.integers(0, 40, 100)])
     x = rng.integers(-9, 9, (2, edges[-1])).astype(np.float16)
-    expected = tcusim.segmented_sum(x, offsets=edges)
+    expected = tcusim.segmented_sum(x, edges)
     a, row = OnGpu(x), OnGpu(x[0])
     ids = OnGpu(np.repeat(np.arange(100), np.diff(edges)).astype(np.int32))
-    by_ids: dict[str, Any] = {"segment_ids": ids, "num_segments": 100}
-    for given in ({"offsets": OnGpu(edges)}, by_ids):
-        np.testing.assert_array_equal(tcusim.segmented_sum(row, **given).values, expected[0])
-        np.testing.assert_array_equal(tcusim.segmented_sum(a, **given).values, expected)
+    by_ids = tcusim.Segments(ids=ids, count=100)
+    for given in (OnGpu(edges), by_ids):
+        np.testing.assert_array_equal(tcusim.segmented_sum(row, given).values, expected[0])
+        np.testing.assert_array_equal(tcusim.segmented_sum(a, given).values, expected)
     copied = [note for note in gpu.driver.notes if note.startswith("copy")]
     assert copied == ["copy 56 bytes back on 0"] * 6
 

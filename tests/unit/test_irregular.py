@@ -395,10 +395,15 @@ def test_the_longest_segment_may_be_told() -> None:
         ("segmented_cumsum", exact_scan(x, offsets)),
     ):
         made, untold = (
-            tcusim.plan(operation, length=x.size, segments=3000, result="float32", longest=told)
+            tcusim.plan(
+                operation,
+                length=x.size,
+                segments=tcusim.Segments(count=3000, longest=told),
+                result="float32",
+            )
             for told in (longest, None)
         )
-        np.testing.assert_array_equal(made(x.astype(np.float16), offsets=offsets), expected)
+        np.testing.assert_array_equal(made(x.astype(np.float16), segments=offsets), expected)
         assert len(made.launches) == 1 < len(untold.launches)
 
 

@@ -82,7 +82,7 @@ def test_segments_are_the_parts(call: Callable[..., Any], kind: str) -> None:
     got = call(nested)
     axis = 1 if kind == "transposed" else 0
     for row, part in zip(got, parts, strict=True):
-        expected = call(part, segment_size=part.shape[axis], dim=axis).squeeze(axis)
+        expected = call(part, part.shape[axis], dim=axis).squeeze(axis)
         assert torch.equal(row, expected)
     scans = tct.segment_cumsum(nested)
     expected = torch.cat([tct.cumsum(part.T if axis else part, 0) for part in parts])
@@ -122,7 +122,7 @@ def test_gradients() -> None:
         (lambda x: tct.softmax(x, 1), "its ragged axis"),
         (lambda x: tct.matmul(x, x.transpose(1, 2)), "a is nested: a jagged tensor .* multiplied"),
         (lambda x: tct.matmul(torch.ones(2, 3), x), "b is nested"),
-        (lambda x: tct.segment_sum(x, offsets=[0, 1]), "own segments: leave out offsets"),
+        (lambda x: tct.segment_sum(x, [0, 1]), "own segments: leave out segments"),
         (
             lambda x: tct.segment_sum(torch.nested.nested_tensor([torch.ones(2)])),
             r"must have the layout torch\.jagged",

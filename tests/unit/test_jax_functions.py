@@ -119,7 +119,8 @@ def test_bits_are_numpys(dtype: str) -> None:
     same(tj.cumsum(x, -1, reverse=True, exclusive=True),
          tcusim.cumsum(x, axis=1, reverse=True, exclusive=True))  # fmt: skip
     same(
-        tj.segment_sum(x, IDS, 4), tcusim.segmented_sum(x, segment_ids=IDS, num_segments=4, axis=0)
+        tj.segment_sum(x, IDS, 4),
+        tcusim.segmented_sum(x, tcusim.Segments(ids=IDS, count=4), axis=0),
     )
     same(tj.matmul(x, x.T), tcusim.matmul(x, x.T))
     same(tj.sum(x, 1, "float32"), tcusim.sum(x, axis=1, dtype="float32"))

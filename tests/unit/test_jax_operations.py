@@ -97,7 +97,7 @@ def test_bits_are_numpys(xla: StandIn, dtype: Any) -> None:
     same(tj.cumsum(x, 1, initial=3), tcusim.cumsum(x, axis=1, initial=3, **own))
     same(
         tj.segment_sum(x, IDS, 4, indices_are_sorted=True),
-        tcusim.segmented_sum(x, segment_ids=IDS, num_segments=4, axis=0, **own),
+        tcusim.segmented_sum(x, tcusim.Segments(ids=IDS, count=4), axis=0, **own),
     )
     same(tj.matmul(x, x.T), tcusim.matmul(x, x.T, **wide))
     assert xla.launches >= 8
@@ -112,7 +112,7 @@ def test_another_type_of_the_result(xla: StandIn) -> None:
     try:
         same(tj.cumsum(x, 1, "float64"), tcusim.cumsum(x, axis=1, dtype="float64"))
         same(tj.matmul(y, y.T), tcusim.matmul(y, y.T))
-        expected = tcusim.segmented_sum(y.T, segment_ids=ids, num_segments=50, axis=0)
+        expected = tcusim.segmented_sum(y.T, tcusim.Segments(ids=ids, count=50), axis=0)
         same(tj.segment_sum(y.T, ids, 50), expected)
     finally:
         jax.config.update("jax_enable_x64", before)

@@ -38,7 +38,7 @@ def test_rows_with_offsets_of_their_own() -> None:
     offsets = np.array([[0, 1, 6], [0, 6, 6], [0, 0, 6], [0, 3, 6]])
     got = computed(How("segmented_sum", F32, None), jnp.asarray(X), jnp.asarray(offsets))
     for row, edges, sums in zip(X, offsets, got, strict=True):
-        same(sums, tcusim.segmented_sum(row, offsets=edges))
+        same(sums, tcusim.segmented_sum(row, edges))
     turned = jax.vjp(
         lambda x: computed(How("segmented_sum", F32, None), x, jnp.asarray(offsets)), X
     )[1](jnp.arange(8, dtype=F32).reshape(4, 2))[0]

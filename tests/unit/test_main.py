@@ -20,7 +20,7 @@ from tcusim.algorithms import algorithms
 from tcusim.cli import main as cli
 from tcusim.cli.lazy import LazyCommand
 from tcusim.program.grammar import Loop, Step, When
-from tcusim.stepper.frames import default_inputs
+from tcusim.simulate.frames import default_inputs
 from tcusim_cuda.compile import why_no_compiler
 
 COMMAND = [sys.executable, "-W", "error", "-m", "tcusim"]
@@ -87,7 +87,6 @@ def test_every_example_of_a_help_works(folder: Path, command: str) -> None:
         np.save(name, np.ones((4, 4), np.float16))
     Path("data.csv").write_text("1,2,3,4\n")
     Path("rows.txt").write_text("0 1 4\n")
-    Path("products.json").write_text("{}")
     Path("mychip.toml").write_text('tiles = "16x16x16"\nfraction_bits = 20\n')
     epilog = str(_COMMANDS[command].epilog)
     examples = [line.split("|")[0] for line in epilog.splitlines() if line.startswith("  tcusim ")]
@@ -95,7 +94,7 @@ def test_every_example_of_a_help_works(folder: Path, command: str) -> None:
     for line in examples:
         words = shlex.split(line)[1:]
         assert words[0] == command
-        takes_long = command in ("agree", "explore", "validate", "orders")
+        takes_long = command in ("agree", "explore", "validate", "tune", "microbench")
         if (takes_long and "--case" not in words) or "--record" in words:
             # These take long, or need a GPU: their options are read only. The pages run others.
             _COMMANDS[command].make_context(command, words[1:])

@@ -32,7 +32,7 @@ def changed(name: str, factor: float) -> Unit:
     ],
 )
 def test_a_part_follows_its_figure(name: str, part: str) -> None:
-    plan = tcusim.plan("segmented_sum", length=2**28, segment_size=1024)
+    plan = tcusim.plan("segmented_sum", length=2**28, segments=1024)
     before, after = cost(plan, H200), cost(plan, changed(name, 1.2))
     differing = {one for one in before.parts if before.parts[one] != after.parts[one]}
     assert differing == {part}
@@ -44,7 +44,7 @@ def test_a_part_follows_its_figure(name: str, part: str) -> None:
 
 def test_the_model_joins_by_its_norm(monkeypatch: pytest.MonkeyPatch) -> None:
     """With an exponent of 1 the parts are added, but for the faster of memory and cache."""
-    plan = tcusim.plan("segmented_sum", length=2**28, segment_size=1024)
+    plan = tcusim.plan("segmented_sum", length=2**28, segments=1024)
     found = cost(plan, fitted=replace(FITTED, sharpness=1.0))
     parts = {name: value or 0.0 for name, value in found.parts.items()}
     assert found.seconds == pytest.approx(sum(parts.values()) - min(parts["memory"], parts["L2"]))

@@ -11,6 +11,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
+import tcusim  # noqa: E402
 import tcusim.torch as tct  # noqa: E402 - torch is there
 from tcusim.errors import InputError  # noqa: E402
 from tcusim.machine.native import why_no_compiler  # noqa: E402
@@ -82,7 +83,7 @@ def test_an_eps_that_float32_lacks() -> None:
         (lambda x: tct.mean(x, dtype=torch.int32), "mean has results of float types, not of"),
         (lambda x: tct.sum(x, 1, out=[1]), "out must be a tensor of torch, got list"),
         (
-            lambda x: tct.segment_sum(x, lengths=[3, 2]),
+            lambda x: tct.segment_sum(x, tcusim.Segments(lengths=[3, 2])),
             "lengths must add up to the 3 elements of dim -1; they come to 5",
         ),
     ],
@@ -95,7 +96,7 @@ def test_what_has_no_result(call: Any, text: str) -> None:
 def test_jagged_tensors_have_their_own_segments() -> None:
     given = [torch.ones(2), torch.ones(3)]
     nested = torch.nested.nested_tensor(given, layout=torch.jagged)
-    for more in ({"num_segments": 2}, {"sort": True}, {"dim": 0}):
+    for more in ({"segments": tcusim.Segments([0, 2])}, {"segments": 3}, {"dim": 0}):
         with pytest.raises(InputError, match=f"has its own segments: leave out {next(iter(more))}"):
             tct.segment_sum(nested, **more)
 

@@ -41,7 +41,7 @@ def test_registers_hold_every_fragment_and_some_besides() -> None:
     """P and A of 256 halves, and an accumulator of 256 floats: 4, 4 and 8 registers of a lane."""
     small = tcusim.build("reduction_k")
     assert registers_of(small) == 32
-    wide = tcusim.plan("segmented_sum", length=2**20, segment_size=1024)
+    wide = tcusim.plan("segmented_sum", length=2**20, segments=1024)
     # Sixteen tiles of data, the ones, and two accumulators.
     assert registers_of(wide.launch_plan.launches[0].program) == 96
     waiting = tcusim.plan("sum", length=2**28).launch_plan.launches[0].program

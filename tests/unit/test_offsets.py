@@ -50,10 +50,10 @@ def scan(x: Array, offsets: Ints, dtype: Any, *, exclusive: bool, reverse: bool)
 def assert_segments(x: Array, offsets: Ints, wide: Any, **keywords: Any) -> None:
     """Compare the sums and every scan of x with those in the type `wide`."""
     with np.errstate(over="ignore"):
-        result = tcusim.segmented_sum(x, offsets=offsets, **asked(**keywords))
+        result = tcusim.segmented_sum(x, offsets, **asked(**keywords))
         np.testing.assert_array_equal(result, sums(x, offsets, wide))
         for order in ORDERS:
-            result = tcusim.segmented_cumsum(x, offsets=offsets, **order, **asked(**keywords))
+            result = tcusim.segmented_cumsum(x, offsets, **order, **asked(**keywords))
             np.testing.assert_array_equal(result, scan(x, offsets, wide, **order), err_msg=order)
 
 
@@ -68,7 +68,7 @@ def test_integers_are_exact(dtype: str, arch: str) -> None:
         info = np.iinfo(kind)
         x = rng.integers(info.min, info.max, offsets[-1], kind, endpoint=True)
     wide = np.uint64 if kind.kind == "u" else np.int64
-    assert tcusim.segmented_sum(x, offsets=offsets, options={"arch": arch}).dtype == wide
+    assert tcusim.segmented_sum(x, offsets, options={"arch": arch}).dtype == wide
     assert_segments(x, offsets, wide, arch=arch)
 
 
@@ -91,7 +91,7 @@ def test_float32_has_its_digits(arch: str) -> None:
     x = rng.standard_normal(offsets[-1]).astype(np.float32)
     x[5] = 3.4e38 if arch == "hopper" else 1e3
     exact, most = sums(x, offsets, np.float64), sums(np.abs(x), offsets, np.float64)
-    result = tcusim.segmented_sum(x, offsets=offsets, options={"arch": arch})
+    result = tcusim.segmented_sum(x, offsets, options={"arch": arch})
     assert result.dtype == np.float32
     assert (np.abs(result - exact) <= 1e-6 * most).all()
 
@@ -99,8 +99,8 @@ def test_float32_has_its_digits(arch: str) -> None:
 def test_rows_have_segments_of_their_own() -> None:
     offsets, rng = drawn(4, 200)
     x = rng.integers(-99, 99, (2, offsets[-1], 3)).astype(np.int32)
-    total = tcusim.segmented_sum(x, offsets=offsets, axis=1)
-    running = tcusim.segmented_cumsum(x, offsets=offsets, axis=1, exclusive=True)
+    total = tcusim.segmented_sum(x, offsets, axis=1)
+    running = tcusim.segmented_cumsum(x, offsets, axis=1, exclusive=True)
     assert total.shape == (2, offsets.size - 1, 3)
     for row, column in np.ndindex(2, 3):
         line = x[row, :, column]
@@ -113,8 +113,8 @@ def test_rows_take_the_launches_of_one() -> None:
     offsets, rng = drawn(5)
     x = rng.integers(-9, 9, (7, offsets[-1])).astype(np.float16)
     one, seven = Report(), Report()
-    tcusim.segmented_cumsum(x[0], offsets=offsets, options={"report": one})
-    tcusim.segmented_cumsum(x, offsets=offsets, options={"report": seven})
+    tcusim.segmented_cumsum(x[0], offsets, options={"report": one})
+    tcusim.segmented_cumsum(x, offsets, options={"report": seven})
     assert one.launches == seven.launches > 1
     assert [program.name for program, _ in one.programs] == [
         program.name for program, _ in seven.programs
@@ -125,9 +125,7 @@ def test_short_segments_take_one_launch() -> None:
     rng = np.random.default_rng(6)
     offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 17, 500))])
     report = Report()
-    tcusim.segmented_sum(
-        np.ones(offsets[-1], np.float16), offsets=offsets, options={"report": report}
-    )
+    tcusim.segmented_sum(np.ones(offsets[-1], np.float16), offsets, options={"report": report})
     assert [program.name for program, _ in report.programs] == ["reduction_ragged"]
 
 
@@ -136,7 +134,7 @@ def test_progress_of_every_launch() -> None:
     seen: list[tuple[int, int]] = []
     tcusim.segmented_sum(
         np.ones(offsets[-1], np.float16),
-        offsets=offsets,
+        offsets,
         options={"progress": lambda done, most: seen.append((done, most))},
     )
     assert all(0 < done <= most for done, most in seen)
@@ -151,32 +149,32 @@ def test_infinities_and_nan_stay_with_their_terms(order: dict[str, Any], by_size
     x = rng.integers(-9, 9, offsets[-1]).astype(np.float16)
     places = rng.permutation(x.size)[:9]
     x[places] = [np.inf, -np.inf, np.nan] * 3
-    segments: dict[str, Any] = {"offsets": offsets}
+    segments: Any = offsets
     if by_size:
         offsets = np.minimum(np.arange(0, x.size + 17, 17), x.size)
-        segments = {"segment_size": 17}
+        segments = 17
     with np.errstate(invalid="ignore"):
-        result = tcusim.segmented_cumsum(x, **segments, **order)
+        result = tcusim.segmented_cumsum(x, segments, **order)
         np.testing.assert_array_equal(result, scan(x, offsets, np.float64, **order))
-        result = tcusim.segmented_sum(x, **segments)
+        result = tcusim.segmented_sum(x, segments)
         np.testing.assert_array_equal(result, sums(x, offsets, np.float64))
 
 
 def test_float16_accumulators_round_as_the_paper_has_it() -> None:
     offsets = np.array([0, 5000, 5000, 5016])
     x = np.ones(5016, np.float16)
-    assert tcusim.segmented_sum(x, offsets=offsets).tolist() == [5000, 0, 16]
-    literal = tcusim.segmented_sum(x, offsets=offsets, options={"acc": "f16"})
+    assert tcusim.segmented_sum(x, offsets).tolist() == [5000, 0, 16]
+    literal = tcusim.segmented_sum(x, offsets, options={"acc": "f16"})
     assert literal.dtype == np.float16
     assert literal[1:].tolist() == [0, 16]
     # Volta's sums of halves stop growing at 2048, where one is half of the last bit.
     report = Report()
     x[:] = 1 / 2048
     x[0] = 2048
-    tcusim.segmented_sum(x, offsets=offsets, options={"acc": "f16", "report": report})
+    tcusim.segmented_sum(x, offsets, options={"acc": "f16", "report": report})
     assert {program.acc for program, _ in report.programs} == {"f16"}
-    rounded = tcusim.segmented_sum(x, offsets=offsets, options={"acc": "f16"}, dtype="float32")
-    exact = tcusim.segmented_sum(x, offsets=offsets, dtype="float32")
+    rounded = tcusim.segmented_sum(x, offsets, options={"acc": "f16"}, dtype="float32")
+    exact = tcusim.segmented_sum(x, offsets, dtype="float32")
     assert exact[0] == 2048 + 4999 / 2048
     assert rounded[0] != exact[0]
 
@@ -188,20 +186,29 @@ def test_no_algorithm_is_named_with_offsets() -> None:
     )  # fmt: skip
     for name in ("segmented_sum", "segmented_cumsum"):
         with pytest.raises(Unsupported, match=re.escape(text)):
-            getattr(tcusim, name)(x, offsets=[0, 8], options={"algorithm": "reduction_tn"})
+            getattr(tcusim, name)(x, [0, 8], options={"algorithm": "reduction_tn"})
     with pytest.raises(Unsupported, match=re.escape(text)):
-        tcusim.plan("segmented_sum", length=8, segments=1, options={"algorithm": "reduction_tn"})
+        tcusim.plan(
+            "segmented_sum",
+            length=8,
+            segments=tcusim.Segments(count=1),
+            options={"algorithm": "reduction_tn"},
+        )
 
 
 def test_long_segments_of_integers() -> None:
     x = np.full(2**16 + 9, -128, np.int8)
-    total = tcusim.segmented_sum(x, offsets=[0, 0, 4, x.size], options={"arch": "volta"})
+    total = tcusim.segmented_sum(x, [0, 0, 4, x.size], options={"arch": "volta"})
     assert total.tolist() == [0, -512, -128 * (x.size - 4)]
     plan = tcusim.plan(
-        "segmented_sum", length=x.size, segments=2, dtype="int8", options={"arch": "volta"}
+        "segmented_sum",
+        length=x.size,
+        segments=tcusim.Segments(count=2),
+        dtype="int8",
+        options={"arch": "volta"},
     )
     assert plan.arrays[1].size == 4  # offsets of three pieces
-    assert plan(x, offsets=[0, 4, x.size]).tolist() == total[1:].tolist()
+    assert plan(x, segments=[0, 4, x.size]).tolist() == total[1:].tolist()
 
 
 # --- Plans ----------------------------------------------------------------------------------------
@@ -211,31 +218,40 @@ def test_a_plan_takes_any_offsets() -> None:
     rng = np.random.default_rng(9)
     x = rng.integers(-9, 9, 5000).astype(np.float32)
     for operation in ("segmented_sum", "segmented_cumsum"):
-        made = tcusim.plan(operation, length=5000, segments=12, dtype="float32")
+        made = tcusim.plan(
+            operation, length=5000, segments=tcusim.Segments(count=12), dtype="float32"
+        )
         for _ in range(3):
             offsets = np.sort([0, *rng.integers(0, 5001, 11), 5000])
-            expected = getattr(tcusim, operation)(x, offsets=offsets)
+            expected = getattr(tcusim, operation)(x, offsets)
             out = np.empty_like(expected)
-            assert made(x, out, offsets=list(offsets)) is out
+            assert made(x, out, segments=list(offsets)) is out
             np.testing.assert_array_equal(out, expected)
-    assert made(x.reshape(50, 100), offsets=offsets).shape == (50, 100)
+    assert made(x.reshape(50, 100), segments=offsets).shape == (50, 100)
     turned = tcusim.plan(
-        "segmented_cumsum", length=5000, segments=12, dtype="float32", exclusive=True, reverse=True
+        "segmented_cumsum",
+        length=5000,
+        segments=tcusim.Segments(count=12),
+        dtype="float32",
+        exclusive=True,
+        reverse=True,
     )
     expected = scan(x, offsets, np.float32, exclusive=True, reverse=True)
-    np.testing.assert_array_equal(turned(x, offsets=offsets), expected)
+    np.testing.assert_array_equal(turned(x, segments=offsets), expected)
 
 
 def test_the_longest_segment_saves_launches() -> None:
-    made = tcusim.plan("segmented_sum", length=5000, segments=400, longest=30)
+    made = tcusim.plan(
+        "segmented_sum", length=5000, segments=tcusim.Segments(count=400, longest=30)
+    )
     assert [launch.program.name for launch in made.launches] == ["reduction_ragged"]
     lengths = np.full(400, 12)
     lengths[:200] += 1
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    assert made(np.ones(5000, np.float16), offsets=offsets).tolist() == lengths.tolist()
+    assert made(np.ones(5000, np.float16), segments=offsets).tolist() == lengths.tolist()
     offsets[1:4] = 39
     with pytest.raises(InputError) as caught:
-        made(np.ones(5000, np.float16), offsets=offsets)
+        made(np.ones(5000, np.float16), segments=offsets)
     assert str(caught.value) == (
         "segment 0 has 39 elements, but this plan is for segments of up to 32; make another plan, "
         "or leave longest out"
@@ -243,13 +259,19 @@ def test_the_longest_segment_saves_launches() -> None:
 
 
 def test_equal_plans_are_made_once() -> None:
-    one = tcusim.plan("segmented_sum", length=5000, segments=400, longest=17)
-    assert one is tcusim.plan("segmented_sum", length=5000, segments=400, longest=32)
-    assert one is not tcusim.plan("segmented_sum", length=5000, segments=400)
+    one = tcusim.plan("segmented_sum", length=5000, segments=tcusim.Segments(count=400, longest=17))
+    assert one is tcusim.plan(
+        "segmented_sum", length=5000, segments=tcusim.Segments(count=400, longest=32)
+    )
+    assert one is not tcusim.plan("segmented_sum", length=5000, segments=tcusim.Segments(count=400))
 
 
 def test_a_plan_prints_everything() -> None:
-    text = str(tcusim.plan("segmented_cumsum", length=10**6, segments=1000, reverse=True))
+    text = str(
+        tcusim.plan(
+            "segmented_cumsum", length=10**6, segments=tcusim.Segments(count=1000), reverse=True
+        )
+    )
     for line in (
         "problem   1000000 float16 in 1000 segments by offsets to float16, reverse\n",
         "offsets   s64 x 1001, 8008 bytes\n",
@@ -261,7 +283,9 @@ def test_a_plan_prints_everything() -> None:
         "additions, level by level",
     ):
         assert line in text
-    short = tcusim.plan("segmented_sum", length=10**6, segments=10**5, longest=20)
+    short = tcusim.plan(
+        "segmented_sum", length=10**6, segments=tcusim.Segments(count=10**5, longest=20)
+    )
     assert repr(short) == (
         "Plan('segmented_sum', 1000000 float16 in 100000 segments by offsets, of up to 32 elements "
         "to float16: reduction_ragged)"
@@ -270,7 +294,7 @@ def test_a_plan_prints_everything() -> None:
 
 
 def test_what_a_plan_keeps_is_between_its_arguments_and_its_result() -> None:
-    made = tcusim.plan("segmented_cumsum", length=10**6, segments=1000)
+    made = tcusim.plan("segmented_cumsum", length=10**6, segments=tcusim.Segments(count=1000))
     assert [array.name for array in made.temporaries] == [
         "sums", "sums2", "sums3", "carries", "carries2", "carries3",
     ]  # fmt: skip
@@ -283,16 +307,17 @@ def test_scans_by_offsets_work_in_place(dtype: str, longest: int | None, reverse
     made = tcusim.plan(
         "segmented_cumsum",
         length=20_000,
-        segments=700,
-        longest=longest,
+        segments=tcusim.Segments(count=700, longest=longest),
         dtype=dtype,
         reverse=reverse,
         exclusive=reverse,
     )
     assert made.why_not_in_place is None
-    wide = tcusim.plan("segmented_cumsum", length=20_000, segments=700, result="float32")
+    wide = tcusim.plan(
+        "segmented_cumsum", length=20_000, segments=tcusim.Segments(count=700), result="float32"
+    )
     assert wide.why_not_in_place == "its elements are f16 and its results f32"
-    total = tcusim.plan("segmented_sum", length=20_000, segments=700)
+    total = tcusim.plan("segmented_sum", length=20_000, segments=tcusim.Segments(count=700))
     assert total.why_not_in_place == "it has 20000 elements and the result 700"
 
 
@@ -301,14 +326,13 @@ def test_scans_by_offsets_work_in_place(dtype: str, longest: int | None, reverse
     [
         ("sum", {"segments": 3}, "'sum' takes the array as one segment; leave segments out, or "
          "plan 'segmented_sum'"),
-        ("segmented_sum", {}, "'segmented_sum' needs segment_size, the elements of a segment, or "
-         "segments, the number of those by offsets; one of them"),
-        ("segmented_sum", {"segments": 3, "segment_size": 4}, "by offsets; not both"),
-        ("segmented_sum", {"longest": 3, "segment_size": 4}, "longest goes with segments, the "
-         "number of those by offsets"),
+        ("segmented_sum", {}, "'segmented_sum' needs segments: the elements of each one, or their "
+         "number, as tcusim.Segments(count=...), if calls give offsets"),
         ("segmented_sum", {"segments": 0}, "segments must be at least 1, got 0"),
-        ("segmented_sum", {"segments": 2.0}, "segments must be an integer, got 2.0"),
-        ("segmented_sum", {"segments": 2, "longest": 0}, "longest must be at least 1, got 0"),
+        ("segmented_sum", {"segments": 2.0}, "or tcusim.Segments; got 2.0"),
+        ("segmented_sum", {"segments": tcusim.Segments(count=0)}, "count must be at least 1, got "),
+        ("segmented_sum", {"segments": tcusim.Segments(count=2, longest=0)}, "longest must be at "
+         "least 1, got 0"),
     ],
 )  # fmt: skip
 def test_plans_that_cannot_be(operation: str, sizes: dict[str, Any], text: str) -> None:
@@ -318,11 +342,17 @@ def test_plans_that_cannot_be(operation: str, sizes: dict[str, Any], text: str) 
 
 def test_a_plan_takes_initial_values() -> None:
     x = np.arange(20, dtype=np.int32)
-    plan = tcusim.plan("segmented_cumsum", length=20, segments=2, dtype="int32", initial=True)
-    result = plan(x, offsets=[0, 15, 20], initial=[100, -5])
-    expected = tcusim.segmented_cumsum(x, offsets=[0, 15, 20])
+    plan = tcusim.plan(
+        "segmented_cumsum",
+        length=20,
+        segments=tcusim.Segments(count=2),
+        dtype="int32",
+        initial=True,
+    )
+    result = plan(x, segments=[0, 15, 20], initial=[100, -5])
+    expected = tcusim.segmented_cumsum(x, [0, 15, 20])
     assert result.tolist() == (expected + np.repeat([100, -5], [15, 5])).tolist()
-    sized = tcusim.plan("segmented_cumsum", length=20, segment_size=15, initial=True)
+    sized = tcusim.plan("segmented_cumsum", length=20, segments=15, initial=True)
     halves = x.astype(np.float16)
     assert "with initial values" in str(sized)
     assert sized(halves, initial=[100, -5]).tolist() == result.tolist()
@@ -334,21 +364,21 @@ def test_a_plan_takes_initial_values() -> None:
 
 
 def test_offsets_that_a_plan_does_not_take() -> None:
-    made = tcusim.plan("segmented_sum", length=8, segments=2)
+    made = tcusim.plan("segmented_sum", length=8, segments=tcusim.Segments(count=2))
     x = np.ones(8, np.float16)
     for offsets, text in (
-        (None, "this plan is for 2 segments by offsets; give offsets="),
+        (None, "this plan is for 2 segments by offsets; give segments="),
         ([0, 8], "this plan takes 3 offsets, of 2 segments, got 2; make another plan"),
         ([0, 9, 8], "offsets must not decrease, but offsets[1] = 9 and offsets[2] = 8"),
         ([0, 1, 7], "offsets must begin with 0 and end with the axis' length, 8; got 0 and 7"),
     ):
         with pytest.raises(InputError, match=re.escape(text)):
-            made(x, offsets=offsets)
-    other = tcusim.plan("segmented_sum", length=8, segment_size=2)
+            made(x, segments=offsets)
+    other = tcusim.plan("segmented_sum", length=8, segments=2)
     with pytest.raises(
-        InputError, match=r"reduction_short\) takes no offsets; plan 'segmented_sum' "
+        InputError, match=r"reduction_short\) takes no segments; plan 'segmented_sum' "
     ):
-        other(x, offsets=[0, 8])
+        other(x, segments=[0, 8])
 
 
 # --- Initial values, and ids of segments ----------------------------------------------------------
@@ -363,7 +393,7 @@ def test_initial_values_precede_the_first_elements(reverse: bool, exclusive: boo
         scan = tcusim.segmented_cumsum(x, 7, axis=1, initial=initial, **order)
         before = np.repeat(np.broadcast_to(initial, values.shape), [7, 7, 6], axis=1)
         assert_equal(scan, tcusim.segmented_cumsum(x, 7, axis=1, **order) + before)
-        by_offsets: dict[str, Any] = {"offsets": [0, 7, 14, 20], "initial": initial}
+        by_offsets: dict[str, Any] = {"segments": [0, 7, 14, 20], "initial": initial}
         assert_equal(scan, tcusim.segmented_cumsum(x, axis=1, **by_offsets, **order))
     scan = tcusim.cumsum(x, axis=2, initial=values[:, 0, :1].repeat(20, axis=1), **order)
     assert_equal(scan, tcusim.cumsum(x, axis=2, **order) + values[:, :1, :1])
@@ -444,8 +474,8 @@ def test_segments_by_the_ids_of_their_elements(ids: Any, number: int | None) -> 
     x = halves(0, 2, 6)
     count = number or int(ids[-1]) + 1
     edges = np.searchsorted(ids, np.arange(count + 1))
-    by_ids: dict[str, Any] = {"segment_ids": ids, "num_segments": number}
-    total = tcusim.segmented_sum(x, **by_ids)
+    by_ids = tcusim.Segments(ids=ids, count=number)
+    total = tcusim.segmented_sum(x, by_ids)
     assert_equal(total, np.stack([x[:, np.equal(ids, i)].sum(1) for i in range(count)], axis=1))
     orders: list[dict[str, Any]] = [
         {"reverse": True},
@@ -453,34 +483,51 @@ def test_segments_by_the_ids_of_their_elements(ids: Any, number: int | None) -> 
         {"include_initial": True},
     ]
     for order in orders:
-        scan = tcusim.segmented_cumsum(x, **by_ids, **order)
-        assert_equal(scan, tcusim.segmented_cumsum(x, offsets=edges, **order))
-    plan = tcusim.plan("segmented_sum", length=6, segments=count)
-    assert_equal(plan(x[0], segment_ids=ids), total[0])
+        scan = tcusim.segmented_cumsum(x, by_ids, **order)
+        assert_equal(scan, tcusim.segmented_cumsum(x, edges, **order))
+    plan = tcusim.plan("segmented_sum", length=6, segments=tcusim.Segments(count=count))
+    assert_equal(plan(x[0], segments=tcusim.Segments(ids=ids)), total[0])
 
 
 def test_no_elements_have_ids() -> None:
-    assert tcusim.segmented_sum(halves(0, 0), segment_ids=[]).shape == (0,)
-    assert tcusim.segmented_sum(halves(0, 0), segment_ids=[], num_segments=3).tolist() == [0, 0, 0]
+    assert tcusim.segmented_sum(halves(0, 0), tcusim.Segments(ids=[])).shape == (0,)
+    assert tcusim.segmented_sum(halves(0, 0), tcusim.Segments(ids=[], count=3)).tolist() == [
+        0,
+        0,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(
     ("keywords", "text"),
     [
-        ({"segment_ids": [0, 2, 1]}, "segment_ids must not decrease, but segment_ids[1] = 2 and "
-         "segment_ids[2] = 1; sort the elements by them first"),
-        ({"segment_ids": [-1, 0, 0]}, "segment_ids[0] = -1, but segments are numbered from 0 to 0"),
-        ({"segment_ids": [0, 0, 2], "num_segments": 2}, "segment_ids[-1] = 2, but segments are nu"),
-        ({"segment_ids": [0, 0]}, "must be a flat array of 3 integers, one for each element of th"),
-        ({"segment_ids": [0.0, 0, 0]}, "got shape (3,), dtype float64"),
-        ({"segment_ids": [0, 0, 0], "num_segments": 1.5}, "num_segments must be an integer, got 1"),
-        ({"segment_ids": [0, 0, 0], "offsets": [0, 3]}, "give offsets or segment_ids, not both"),
-        ({"segment_ids": [0, 0, 0], "segment_size": 3}, "give segment_size or offsets, not both, "),
-        ({"segment_ids": [0, 0, 0], "algorithm": "reduction_k"}, "goes with segments of one size"),
-        ({"num_segments": 2, "segment_size": 3}, "num_segments goes with segment_ids; leave it ou"),
+        ({"ids": [0, 2, 1]}, "ids must not decrease, but ids[1] = 2 and ids[2] = 1; sort the "
+         "elements by them first, or give sort=True"),
+        ({"ids": [-1, 0, 0]}, "ids must be from 0 to 0, a segment each; got -1"),
+        ({"ids": [0, 0, 2], "count": 2}, "ids must be from 0 to 1, a segment each; got 2"),
+        ({"ids": [0, 0]}, "ids must be 3 integers, one for each element of the axis; there are 2"),
+        ({"ids": [0.0, 0, 0]}, "ids must be a flat array of integers, got shape (3,), dtype float"),
+        ({"ids": [0, 0, 0], "count": 1.5}, "count must be an integer, got 1.5"),
+        ({"ids": [0, 0, 0], "offsets": [0, 3]}, "takes one of offsets, lengths and ids; got offse"),
+        ({"ids": [0, 0, 0], "algorithm": "reduction_k"}, "goes with segments of one size"),
+        ({"lengths": [1, 1], "algorithm": "reduction_k"}, "goes with segments of one size"),
+        ({"lengths": [1, 1]}, "lengths must add up to the axis' length, 3; they come to 2"),
+        ({"lengths": [4, -1]}, "lengths must be from 0 on, but lengths[1] = -1"),
+        ({"lengths": [2**62] * 4}, "lengths must be at most 2**48, got 4611686018427387904"),
+        ({"offsets": [0, 3], "count": 1}, "count goes with ids, and offsets tell it; leave it out"),
+        ({"offsets": [0, 3], "sort": True}, "sort goes with ids; leave it out"),
+        ({"offsets": [0, 3], "check": "no"}, "check must be True or False, got 'no'"),
+        ({"offsets": [0, 3], "longest": 2}, "segment 0 has 3 elements, but this plan is for segm"),
+        ({"count": 2}, "Segments(count=2) has no offsets, lengths or ids: it is for tcusim.plan"),
+        ({}, "Segments takes one of offsets, lengths and ids; got nothing"),
     ],
 )  # fmt: skip
 def test_ids_that_do_not_go(keywords: dict[str, Any], text: str) -> None:
+    def call() -> Any:
+        named = {"algorithm": keywords.get("algorithm")}
+        by = {name: value for name, value in keywords.items() if name != "algorithm"}
+        return tcusim.segmented_sum(halves(0, 3), tcusim.Segments(**by), options=named)
+
     with pytest.raises(InputError) as caught:
-        tcusim.segmented_sum(halves(0, 3), **asked(**keywords))
+        call()
     assert text in str(caught.value)

@@ -34,9 +34,7 @@ def test_offsets_have_the_bits_of_numpy_arrays(device: StandIn, name: str, kind:
         offsets = OnGpu(edges.astype(kind))
     for dtype in ("float16", "float32", "float64"):
         x = halves(edges[-1]).astype(dtype)
-        assert_bits(
-            function(OnGpu(x), offsets=offsets), function(x, offsets=edges, options={"arch": "ada"})
-        )
+        assert_bits(function(OnGpu(x), offsets), function(x, edges, options={"arch": "ada"}))
     assert device.looks == (3 if kind.startswith("int") else 0)
     assert device.uploads == 3 - device.looks
     assert device.copies == (3 if kind == "int32" else 0)
@@ -49,34 +47,32 @@ def test_offsets_in_every_order_along_any_axis(device: StandIn) -> None:
         {"exclusive": a, "reverse": b} for a in (False, True) for b in (False, True)
     ]
     for order in orders:
-        result = tcusim.segmented_cumsum(OnGpu(x), offsets=OnGpu(edges), axis=1, **order)
+        result = tcusim.segmented_cumsum(OnGpu(x), OnGpu(edges), axis=1, **order)
         assert_bits(
             result,
-            tcusim.segmented_cumsum(x, offsets=edges, axis=1, options={"arch": "ada"}, **order),
+            tcusim.segmented_cumsum(x, edges, axis=1, options={"arch": "ada"}, **order),
         )
-    total = tcusim.segmented_sum(OnGpu(x), offsets=OnGpu(edges), axis=1)
-    assert_bits(total, tcusim.segmented_sum(x, offsets=edges, axis=1, options={"arch": "ada"}))
+    total = tcusim.segmented_sum(OnGpu(x), OnGpu(edges), axis=1)
+    assert_bits(total, tcusim.segmented_sum(x, edges, axis=1, options={"arch": "ada"}))
     row = np.ascontiguousarray(x[0].T)
     out = OnGpu(np.empty((3, edges.size - 1), np.float16))
-    assert tcusim.segmented_sum(OnGpu(row), offsets=edges, out=out) is out
-    assert_bits(out, tcusim.segmented_sum(row, offsets=edges, options={"arch": "ada"}))
+    assert tcusim.segmented_sum(OnGpu(row), edges, out=out) is out
+    assert_bits(out, tcusim.segmented_sum(row, edges, options={"arch": "ada"}))
 
 
 def test_ids_in_gpu_memory_or_not(device: StandIn) -> None:
     ids = np.repeat([0, 1, 4], [20, 1, 300])
     x = halves(321)
-    expected = tcusim.segmented_cumsum(x, segment_ids=ids, options={"arch": "ada"})
+    expected = tcusim.segmented_cumsum(x, tcusim.Segments(ids=ids), options={"arch": "ada"})
     for given in (ids, OnGpu(ids), OnGpu(ids.astype(np.int32))):
-        assert_bits(tcusim.segmented_cumsum(OnGpu(x), segment_ids=given), expected)
+        assert_bits(tcusim.segmented_cumsum(OnGpu(x), tcusim.Segments(ids=given)), expected)
     # Of ids there is a second look, at the offsets that were made of them.
     assert device.looks == (4 if isinstance(device, CheckingStandIn) else 2)
     some: Any = OnGpu(ids)
-    with pytest.raises(InputError, match=r"segment_ids are a .*OnGpu in GPU memory, but a is a Nu"):
-        tcusim.segmented_cumsum(x, segment_ids=some)
-    with pytest.raises(
-        InputError, match="segment_ids in GPU memory must be a flat array of an ele"
-    ):
-        tcusim.segmented_cumsum(OnGpu(x), segment_ids=OnGpu(ids.astype(np.uint8)))
+    with pytest.raises(InputError, match=r"ids are a .*OnGpu in GPU memory, but a is a Nu"):
+        tcusim.segmented_cumsum(x, tcusim.Segments(ids=some))
+    with pytest.raises(InputError, match="ids in GPU memory must be a flat array of an ele"):
+        tcusim.segmented_cumsum(OnGpu(x), tcusim.Segments(ids=OnGpu(ids.astype(np.uint8))))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
@@ -111,8 +107,8 @@ def test_scans_by_offsets_in_place(device: StandIn) -> None:
     for shape in ((edges[-1],), (3, edges[-1])):
         x = halves(*shape)
         a = OnGpu(x.copy())
-        assert tcusim.segmented_cumsum(a, offsets=OnGpu(edges), out=a) is a
-        assert_bits(a, tcusim.segmented_cumsum(x, offsets=edges, options={"arch": "ada"}))
+        assert tcusim.segmented_cumsum(a, OnGpu(edges), out=a) is a
+        assert_bits(a, tcusim.segmented_cumsum(x, edges, options={"arch": "ada"}))
         assert device.runs[-1][0].why_not_in_place is None
 
 
@@ -120,20 +116,20 @@ def test_integers_by_offsets(device: StandIn) -> None:
     edges = lengths_of(4)
     x = np.random.default_rng(0).integers(-128, 128, edges[-1]).astype(np.int8)
     assert_bits(
-        tcusim.segmented_sum(OnGpu(x), offsets=edges),
-        tcusim.segmented_sum(x, offsets=edges),
+        tcusim.segmented_sum(OnGpu(x), edges),
+        tcusim.segmented_sum(x, edges),
     )
 
 
 def test_unchecked_offsets_are_not_looked_at(device: StandIn) -> None:
     edges = lengths_of(5)
     x = np.random.default_rng(0).integers(-9, 9, edges[-1]).astype(np.float16)
-    result = tcusim.segmented_sum(OnGpu(x), offsets=OnGpu(edges), check_offsets=False)
-    assert_bits(result, tcusim.segmented_sum(x, offsets=edges))
+    result = tcusim.segmented_sum(OnGpu(x), tcusim.Segments(OnGpu(edges), check=False))
+    assert_bits(result, tcusim.segmented_sum(x, edges))
     assert device.looks == device.uploads == 0
     # What is in the computer's memory is checked all the same.
     with pytest.raises(InputError, match="offsets must begin with 0"):
-        tcusim.segmented_sum(OnGpu(x), offsets=[0, 1], check_offsets=False)
+        tcusim.segmented_sum(OnGpu(x), tcusim.Segments([0, 1], check=False))
 
 
 def test_unchecked_offsets_reach_no_other_memory(device: StandIn) -> None:
@@ -145,7 +141,7 @@ def test_unchecked_offsets_reach_no_other_memory(device: StandIn) -> None:
         offsets = OnGpu(rng.integers(-3 * size, 5 * size, int(rng.integers(1, 40))))
         for name in ("segmented_sum", "segmented_cumsum"):
             function = getattr(tcusim, name)
-            result = function(OnGpu(x), offsets=offsets, check_offsets=False)
+            result = function(OnGpu(x), tcusim.Segments(offsets, check=False))
             assert result.values.size == (
                 size if name.endswith("cumsum") else offsets.values.size - 1
             )
@@ -153,10 +149,10 @@ def test_unchecked_offsets_reach_no_other_memory(device: StandIn) -> None:
 
 def test_no_elements_by_offsets(device: StandIn) -> None:
     nothing = OnGpu(np.zeros((2, 0), np.float16))
-    assert_bits(tcusim.segmented_sum(nothing, offsets=[0, 0, 0]), np.zeros((2, 2), np.float16))
-    assert_bits(tcusim.segmented_cumsum(nothing, offsets=[0, 0, 0]), np.zeros((2, 0), np.float16))
+    assert_bits(tcusim.segmented_sum(nothing, [0, 0, 0]), np.zeros((2, 2), np.float16))
+    assert_bits(tcusim.segmented_cumsum(nothing, [0, 0, 0]), np.zeros((2, 0), np.float16))
     assert_bits(
-        tcusim.segmented_sum(OnGpu(np.zeros(0, np.float16)), offsets=OnGpu(np.zeros(1, int))),
+        tcusim.segmented_sum(OnGpu(np.zeros(0, np.float16)), OnGpu(np.zeros(1, int))),
         np.zeros(0, np.float16),
     )
 
@@ -179,9 +175,11 @@ def test_bad_offsets_in_gpu_memory(device: StandIn, offsets: Any, text: str, pla
     for name in ("segmented_sum", "segmented_cumsum"):
         function = getattr(tcusim, name)
         if planned:
-            function = tcusim.plan(name, length=9, segments=max(1, offsets.size - 1))
+            function = tcusim.plan(
+                name, length=9, segments=tcusim.Segments(count=max(1, offsets.size - 1))
+            )
         with pytest.raises(InputError) as caught:
-            function(OnGpu(halves(9)), offsets=OnGpu(offsets))
+            function(OnGpu(halves(9)), segments=OnGpu(offsets))
         assert text in str(caught.value)
     assert device.runs == []
 
@@ -191,18 +189,20 @@ def test_bad_offsets_in_gpu_memory(device: StandIn, offsets: Any, text: str, pla
     [
         ([0, 2, 1, 3], {}),
         ([-1, 2, 3, 3], {}),
-        ([0, 2, 3, 3], {"num_segments": 3}),
-        ([7, 7, 7, 7], {"num_segments": 3}),
+        ([0, 2, 3, 3], {"count": 3}),
+        ([7, 7, 7, 7], {"count": 3}),
         ([-3, -2, -2, -1], {}),
         ([0, 1, 1], {}),
-        ([0, 1, 1, 1], {"num_segments": 0}),
+        ([0, 1, 1, 1], {"count": 0}),
     ],
 )
 def test_bad_ids_in_gpu_memory(device: StandIn, ids: Any, keywords: dict[str, Any]) -> None:
     with pytest.raises(InputError) as there:
-        tcusim.segmented_sum(OnGpu(halves(4)), segment_ids=OnGpu(np.array(ids)), **keywords)
+        tcusim.segmented_sum(
+            OnGpu(halves(4)), tcusim.Segments(ids=OnGpu(np.array(ids)), **keywords)
+        )
     with pytest.raises(InputError) as here:
-        tcusim.segmented_sum(halves(4), segment_ids=ids, **keywords)
+        tcusim.segmented_sum(halves(4), tcusim.Segments(ids=ids, **keywords))
     assert str(there.value) == str(here.value)
     assert device.runs == []
 
@@ -211,21 +211,20 @@ def test_offsets_of_rows_stay_where_they_are(device: StandIn) -> None:
     edges = lengths_of(8)
     x = halves(3, edges[-1])
     ids = OnGpu(np.repeat(np.arange(edges.size - 1), np.diff(edges)).astype(np.int32))
-    by_ids: dict[str, Any] = {"segment_ids": ids, "num_segments": edges.size - 1}
-    expected = tcusim.segmented_sum(x, offsets=edges, options={"arch": "ada"})
-    for given in ({"offsets": OnGpu(edges.astype(np.int32))}, by_ids):
-        assert_bits(tcusim.segmented_sum(OnGpu(x), **given), expected)
+    by_ids = tcusim.Segments(ids=ids, count=edges.size - 1)
+    expected = tcusim.segmented_sum(x, edges, options={"arch": "ada"})
+    for given in (OnGpu(edges.astype(np.int32)), by_ids):
+        assert_bits(tcusim.segmented_sum(OnGpu(x), given), expected)
     assert device.uploads == (0 if isinstance(device, CheckingStandIn) else 2)
 
 
 @pytest.mark.parametrize(
     ("shape", "keywords", "text"),
     [
-        ((9,), {"segment_size": 3, "offsets": [0, 9]}, "give segment_size or offsets, not both"),
-        ((9,), {"offsets": [0, 9], "algorithm": "reduction_tn"}, "Leave algorithm out"),
-        ((2, 9), {"offsets": OnGpu(np.array([0, 9])), "check_offsets": False}, "check_offsets="
-         "False goes with one row of segments, and a has 2: offsets for all rows are made of "
-         "checked ones. Pass row by row, or leave check_offsets out"),
+        ((9,), {"segments": [0, 9], "algorithm": "reduction_tn"}, "Leave algorithm out"),
+        ((2, 9), {"segments": tcusim.Segments(OnGpu(np.array([0, 9])), check=False)},
+         "check=False goes with one row of segments, and a has 2: offsets for all rows are made of "
+         "checked ones. Pass row by row, or leave check out"),
     ],
 )  # fmt: skip
 def test_offsets_that_do_not_go(
@@ -247,27 +246,31 @@ def test_offsets_of_a_library_that_does_not_cast(
     monkeypatch.setattr(device, "arranged", refuse)
     text = r"offsets are a .*OnGpu of int32, which tcusim cannot copy as it needs it: without gaps,"
     with pytest.raises(InputError, match=text):
-        tcusim.segmented_sum(OnGpu(halves(3)), offsets=OnGpu(np.array([0, 3], np.int32)))
+        tcusim.segmented_sum(OnGpu(halves(3)), OnGpu(np.array([0, 3], np.int32)))
 
 
 def test_a_plan_by_offsets(device: StandIn) -> None:
     edges = lengths_of(6)
     x = halves(edges[-1])
-    plan = tcusim.plan("segmented_cumsum", length=x.size, segments=edges.size - 1)
-    expected = plan(x, offsets=edges)
+    plan = tcusim.plan(
+        "segmented_cumsum", length=x.size, segments=tcusim.Segments(count=edges.size - 1)
+    )
+    expected = plan(x, segments=edges)
     for offsets in (OnGpu(edges), edges.tolist()):
-        assert_bits(plan(OnGpu(x), offsets=offsets, stream=5), expected)
+        assert_bits(plan(OnGpu(x), segments=offsets, stream=5), expected)
     assert (device.looks, device.uploads, device.runs[-1][1]) == (1, 1, 5)
     assert device.runs[-1][0].title == repr(plan)
-    assert_bits(plan(OnGpu(x), offsets=OnGpu(edges), check_offsets=False), expected)
+    assert_bits(plan(OnGpu(x), segments=tcusim.Segments(OnGpu(edges), check=False)), expected)
     assert device.looks == 1
     with pytest.raises(InputError, match="this plan takes 50 offsets, of 49 segments, got 2"):
-        tcusim.plan("segmented_cumsum", length=x.size, segments=49)(
-            OnGpu(x), offsets=OnGpu(np.array([0, x.size])), check_offsets=False
+        tcusim.plan("segmented_cumsum", length=x.size, segments=tcusim.Segments(count=49))(
+            OnGpu(x), segments=tcusim.Segments(OnGpu(np.array([0, x.size])), check=False)
         )
-    short = tcusim.plan("segmented_sum", length=x.size, segments=edges.size - 1, longest=99)
+    short = tcusim.plan(
+        "segmented_sum", length=x.size, segments=tcusim.Segments(count=edges.size - 1, longest=99)
+    )
     with pytest.raises(InputError, match="has 2000 elements, but this plan is for segments of up"):
-        short(OnGpu(x), offsets=OnGpu(edges))
+        short(OnGpu(x), segments=OnGpu(edges))
 
 
 def test_offsets_in_gpu_memory_for_a_numpy_array(device: StandIn) -> None:
@@ -275,4 +278,4 @@ def test_offsets_in_gpu_memory_for_a_numpy_array(device: StandIn) -> None:
     text = r"offsets are a .*OnGpu in GPU memory, but a is a NumPy array; copy them to a NumPy arr"
     for name in ("segmented_sum", "segmented_cumsum"):
         with pytest.raises(InputError, match=text):
-            getattr(tcusim, name)(halves(3), offsets=offsets)
+            getattr(tcusim, name)(halves(3), offsets)

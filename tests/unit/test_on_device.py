@@ -154,7 +154,7 @@ def test_a_plan_is_prepared_once(device: StandIn) -> None:
     for _ in range(3):
         tcusim.segmented_sum(OnGpu(halves(64)), 16)
     assert len(device.prepared) == 1
-    plan = tcusim.plan("segmented_sum", length=64, segment_size=16)
+    plan = tcusim.plan("segmented_sum", length=64, segments=16)
     x = halves(8, 8)
     for number in range(2):
         assert_bits(plan(OnGpu(x), stream=number), plan(x).reshape(4))
@@ -186,10 +186,10 @@ def test_every_function_takes_a_stream(device: StandIn) -> None:
     for name, keywords in (
         ("sum", {}),
         ("cumsum", {}),
-        ("segmented_sum", {"segment_size": 4}),
-        ("segmented_sum", {"offsets": [0, 8]}),
-        ("segmented_cumsum", {"segment_size": 4}),
-        ("segmented_cumsum", {"offsets": [0, 8]}),
+        ("segmented_sum", {"segments": 4}),
+        ("segmented_sum", {"segments": [0, 8]}),
+        ("segmented_cumsum", {"segments": 4}),
+        ("segmented_cumsum", {"segments": [0, 8]}),
     ):
         function: Any = getattr(tcusim, name)
         function(OnGpu(x), **asked(stream=7, **keywords))

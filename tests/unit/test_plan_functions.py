@@ -35,14 +35,10 @@ def test_integers_have_the_results_of_numpy(dtype: str) -> None:
 
 
 def test_equal_plans_are_made_once() -> None:
-    first = plan("segmented_sum", length=100, segment_size=10)
-    assert (
-        plan("segmented_sum", length=100, segment_size=10, options={"tile": (16, 16, 16)}) is first
-    )
-    assert (
-        plan("segmented_sum", length=100, segment_size=10, options={"arch": "volta"}) is not first
-    )
-    assert plan("segmented_cumsum", length=100, segment_size=10) is not first
+    first = plan("segmented_sum", length=100, segments=10)
+    assert plan("segmented_sum", length=100, segments=10, options={"tile": (16, 16, 16)}) is first
+    assert plan("segmented_sum", length=100, segments=10, options={"arch": "volta"}) is not first
+    assert plan("segmented_cumsum", length=100, segments=10) is not first
     by_arch = [
         plan("sum", length=9, options={"arch": name}).launches
         for name in ("hopper", "sm_90", "H200")
@@ -57,18 +53,18 @@ def test_equal_plans_are_made_once() -> None:
         (UnknownName, "unknown operation 'cumsun'. Did you mean 'cumsum'?", "cumsun", {}),
         (InputError, "length must be at least 1, got 0", "sum", {"length": 0}),
         (InputError, "length must be an integer, got 2.0", "sum", {"length": 2.0}),
-        (InputError, "segment_size must be at least 1, got -3", "segmented_sum",
-         {"segment_size": -3}),
-        (InputError, "'segmented_sum' needs segment_size", "segmented_sum", {}),
-        (InputError, "'sum' takes the array as one segment; leave segment_size out, or plan "
-         "'segmented_sum'", "sum", {"segment_size": 3}),
+        (InputError, "segments must be at least 1, got -3", "segmented_sum",
+         {"segments": -3}),
+        (InputError, "'segmented_sum' needs segments", "segmented_sum", {}),
+        (InputError, "'sum' takes the array as one segment; leave segments out, or plan "
+         "'segmented_sum'", "sum", {"segments": 3}),
         (InputError, "dtype must be a real number type, got complex64", "sum",
          {"dtype": "complex64"}),
         (InputError, "dtype int32 would cut the fractions of float16 input", "sum",
          {"result": "int32"}),
         (InputError, "exclusive is for scans, and 'sum' is none", "sum", {"exclusive": True}),
         (InputError, "reverse is for scans, and 'segmented_sum' is none", "segmented_sum",
-         {"reverse": True, "segment_size": 3}),
+         {"reverse": True, "segments": 3}),
         (UnknownName, "unknown accumulator 'f23'", "sum", {"acc": "f23"}),
         (Unsupported, "acc='f16' is for float16 input, not float32", "sum",
          {"acc": "f16", "dtype": "float32"}),
@@ -79,9 +75,9 @@ def test_equal_plans_are_made_once() -> None:
          {"algorithm": "scan_kn"}),
         (UnknownName, "unknown strategy 'panel'. Did you mean 'panels'?", "sum",
          {"strategy": "panel"}),
-        (InputError, "strategy 'panels' does not apply to 16384 elements: it is for "
+        (InputError, "strategy='panels' does not apply to 16384 float16 to float16: it is for "
          "segments that a warp takes alone", "sum", {"strategy": "panels", "length": 2**14}),
-        (InputError, "strategy 'named' does not apply to 100 elements: it is for a named "
+        (InputError, "strategy='named' does not apply to 100 float16 to float16: it is for a named "
          "algorithm", "sum", {"strategy": "named"}),
         (InputError, "give algorithm= or strategy=, not both", "sum",
          {"strategy": "panels", "algorithm": "reduction_kn"}),

@@ -30,12 +30,19 @@ def chosen(kind: str, length: int, size: int, **options: Any) -> Plan:
     """Plan float16 summed to float32, unless options say otherwise."""
     options = {"result": "float32", **options}
     size = min(size, length)
-    return tcusim.plan(OPERATIONS[kind], length=length, segment_size=size, **asked(**options))
+    return tcusim.plan(OPERATIONS[kind], length=length, segments=size, **asked(**options))
 
 
-def by_offsets(kind: str, length: int, segments: int, **options: Any) -> Plan:
+def by_offsets(
+    kind: str, length: int, segments: int, longest: int | None = None, **options: Any
+) -> Plan:
     options = {"result": "float32", **options}
-    return tcusim.plan(OPERATIONS[kind], length=length, segments=segments, **asked(**options))
+    return tcusim.plan(
+        OPERATIONS[kind],
+        length=length,
+        segments=tcusim.Segments(count=segments, longest=longest),
+        **asked(**options),
+    )
 
 
 def names(plan: Plan | ProductPlan) -> list[str]:
@@ -256,7 +263,7 @@ def test_a_problem_without_elements_or_segments_is_one_launch() -> None:
 @pytest.mark.parametrize(("length", "size"), [(2**29, 2**29), (10**6, 10**5), (10**6, 40)])
 def test_initial_values_take_no_launch_more(length: int, size: int) -> None:
     made = tcusim.plan(
-        "segmented_cumsum", length=length, segment_size=size, dtype="float32", initial=True
+        "segmented_cumsum", length=length, segments=size, dtype="float32", initial=True
     )
     (launch,) = made.launches
     assert launch.inputs == {"in": "in", "carry": "carry"}
@@ -298,13 +305,11 @@ def test_segments_by_offsets_can_be_cut_where_they_need_not_be() -> None:
     for strategy in (None, "row_per_segment", "rows"):
         choice = by_offsets("reduction", x.size, 300, longest=32, strategy=strategy)
         assert (len(choice.launches) == 1) == (strategy != "rows")
-        sums.append(choice(x, offsets=offsets))
+        sums.append(choice(x, segments=offsets))
     expected = np.add.reduceat(np.append(x, 0), offsets[:-1]) * (lengths > 0)
     for found in sums:
         np.testing.assert_array_equal(found, expected)
-    with pytest.raises(
-        InputError, match="'row_per_segment' does not apply to 1000000 elements in 9 segments "
-    ):
+    with pytest.raises(InputError, match="'row_per_segment' does not apply to 1000000 float16 "):
         by_offsets("reduction", 10**6, 9, strategy="row_per_segment")
 
 

@@ -39,7 +39,11 @@ def segments(x: Array, size: int) -> list[NDArray[np.float64]]:
 
 def test_a_plan_prints_everything() -> None:
     made = plan(
-        "segmented_cumsum", length=2**15, segments=3, result="float32", options={"arch": "volta"}
+        "segmented_cumsum",
+        length=2**15,
+        segments=tcusim.Segments(count=3),
+        result="float32",
+        options={"arch": "volta"},
     )
     work = r"; (\d+) x \d+ warps, (\d+) mma, (\d+) bytes read, (\d+) written$"
     lines = str(made).splitlines()
@@ -77,7 +81,7 @@ def test_a_plan_prints_everything() -> None:
     assert (made.counts.mma, made.counts.bytes_read) == (mma, read)
     assert made.counts.bytes_written == written >= 131072
     assert blocks > len(told)
-    short = plan("segmented_sum", length=64, segment_size=16, dtype="float32")
+    short = plan("segmented_sum", length=64, segments=16, dtype="float32")
     assert repr(short) == (
         "Plan('segmented_sum', 64 float32 in segments of 16 to float32: reduction_panel)"
     )
@@ -94,7 +98,7 @@ def test_a_plan_has_the_bits_of_the_function(operation: str, dtype: str) -> None
     x = np.random.default_rng(1).standard_normal(17_000)
     x = x.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     sizes = (40,) if operation.startswith("segmented") else ()
-    made = plan(operation, length=x.size, segment_size=sizes[0] if sizes else None, dtype=dtype)
+    made = plan(operation, length=x.size, segments=sizes[0] if sizes else None, dtype=dtype)
     result, expected = made(x), getattr(tcusim, operation)(x, *sizes)
     assert result.dtype == expected.dtype
     assert result.shape == expected.shape
@@ -104,10 +108,10 @@ def test_a_plan_has_the_bits_of_the_function(operation: str, dtype: str) -> None
 
 def test_results_have_the_arrays_shape() -> None:
     x = integers(24).reshape(4, 6)
-    scan = plan("segmented_cumsum", length=24, segment_size=6)
+    scan = plan("segmented_cumsum", length=24, segments=6)
     np.testing.assert_array_equal(scan(x), x.cumsum(1))
     np.testing.assert_array_equal(scan(x.T.copy().T), x.cumsum(1))
-    assert plan("segmented_sum", length=24, segment_size=6)(x).shape == (4,)
+    assert plan("segmented_sum", length=24, segments=6)(x).shape == (4,)
     assert plan("sum", length=24)(x) == x.sum()
     assert np.shape(plan("sum", length=24)(x)) == ()
 
@@ -115,11 +119,13 @@ def test_results_have_the_arrays_shape() -> None:
 def test_a_new_length_is_no_new_program() -> None:
     """What the builder is not asked for makes no program of its own."""
     calls: dict[str, Callable[[int], tuple[Launch, ...]]] = {
-        "segmented_sum": lambda x: plan("segmented_sum", length=x, segment_size=100).launches,
-        "segmented_cumsum": lambda x: plan("segmented_cumsum", length=x, segment_size=9).launches,
+        "segmented_sum": lambda x: plan("segmented_sum", length=x, segments=100).launches,
+        "segmented_cumsum": lambda x: plan("segmented_cumsum", length=x, segments=9).launches,
         "sum": lambda x: plan("sum", length=x).launches,
         "cumsum": lambda x: plan("cumsum", length=x, dtype="float32").launches,
-        "offsets": lambda x: plan("segmented_sum", length=x, segments=3, longest=99).launches,
+        "offsets": lambda x: (
+            plan("segmented_sum", length=x, segments=tcusim.Segments(count=3, longest=99)).launches
+        ),
         "matmul": lambda x: plan_product("matmul", rows=x, inner=32, cols=32).launches,
     }
     for name, launches_of in calls.items():
@@ -155,11 +161,17 @@ def test_a_plan_runs_on_the_backend_that_it_names() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"segment_size": 7}, "100 float16 in segments of 7 to float32"),
-        ({"segment_size": 100}, "100 float16 to float32"),
-        ({"segment_size": 9, "exclusive": True, "reverse": True}, "to float32, exclusive, reverse"),
-        ({"segments": 7}, "100 float16 in 7 segments by offsets to float32"),
-        ({"segments": 7, "longest": 9}, "in 7 segments by offsets, of up to 16 elements to"),
+        ({"segments": 7}, "100 float16 in segments of 7 to float32"),
+        ({"segments": 100}, "100 float16 to float32"),
+        ({"segments": 9, "exclusive": True, "reverse": True}, "to float32, exclusive, reverse"),
+        (
+            {"segments": tcusim.Segments(count=7)},
+            "100 float16 in 7 segments by offsets to float32",
+        ),
+        (
+            {"segments": tcusim.Segments(count=7, longest=9)},
+            "in 7 segments by offsets, of up to 16 elements to",
+        ),
     ],
 )
 def test_problems_in_words(options: dict[str, Any], words: str) -> None:
@@ -185,22 +197,24 @@ def test_an_array_is_called_by_its_own_type(options: dict[str, Any], words: str)
 
 
 def test_one_segment_is_no_plural() -> None:
-    made = plan("segmented_sum", length=1000, segments=1)
+    made = plan("segmented_sum", length=1000, segments=tcusim.Segments(count=1))
     assert "1000 float16 in 1 segment by offsets to" in repr(made)
-    with pytest.raises(InputError, match="is for 1 segment by offsets; give offsets="):
+    with pytest.raises(InputError, match="is for 1 segment by offsets; give segments="):
         made(np.ones(1000, np.float16))
     with pytest.raises(InputError, match="takes 2 offsets, of 1 segment, got 3"):
-        made(np.ones(1000, np.float16), offsets=[0, 1, 1000])
+        made(np.ones(1000, np.float16), segments=[0, 1, 1000])
 
 
 def test_a_segment_beyond_the_array_is_refused_as_by_the_functions() -> None:
     x, sentences = np.ones(10, np.float16), set()
     for call in (
-        lambda: plan("segmented_sum", length=10, segment_size=11),
-        lambda: plan("segmented_cumsum", length=10, segment_size=11),
+        lambda: plan("segmented_sum", length=10, segments=11),
+        lambda: plan("segmented_cumsum", length=10, segments=11),
         lambda: tcusim.segmented_sum(x, 11),
     ):
-        with pytest.raises(InputError, match="segment_size 11 is longer than the axis") as caught:
+        with pytest.raises(
+            InputError, match="segments of 11 elements are longer than the axis"
+        ) as caught:
             call()
         sentences.add(str(caught.value))
     assert len(sentences) == 1
@@ -225,10 +239,10 @@ def test_launches_keep_what_is_not_finite_to_its_sums(dtype: str, size: int, bad
     x = np.ones(3 * size, dtype)
     at = size + 18
     x[at] = bad
-    total = plan("segmented_sum", length=x.size, segment_size=size, dtype=dtype)
+    total = plan("segmented_sum", length=x.size, segments=size, dtype=dtype)
     expected = np.array([size, bad, size])
     np.testing.assert_array_equal(launched(total, x), expected.astype(dtype))
-    made = plan("segmented_cumsum", length=x.size, segment_size=size, dtype=dtype)
+    made = plan("segmented_cumsum", length=x.size, segments=size, dtype=dtype)
     clean = np.tile(np.arange(1.0, size + 1), 3)
     clean[at : 2 * size] = bad
     np.testing.assert_array_equal(launched(made, x), clean.astype(dtype))
@@ -260,7 +274,7 @@ def test_launches_do_not_scale_float32() -> None:
 @pytest.mark.parametrize("size", [16, 300, LONG])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_scans_work_in_place(dtype: str, size: int, reverse: bool) -> None:
-    made = plan("segmented_cumsum", length=LONG, segment_size=size, dtype=dtype, reverse=reverse)
+    made = plan("segmented_cumsum", length=LONG, segments=size, dtype=dtype, reverse=reverse)
     assert made.in_place
     assert made.why_not_in_place is None
 

@@ -124,7 +124,7 @@ def test_outs_that_overlap_the_input_of_a_plan(gpu: StandIn) -> None:
     before = OnGpu(LONG, data=(beside.ctypes.data, False))
     after = OnGpu(LONG, data=(beside.ctypes.data + 2 * LONG.size + 22, False))
     assert prepared(gpu).run({"in": before}, out=after, shape=shape) is after
-    one = session_of(gpu, tcusim.plan("segmented_sum", length=LONG.size, segment_size=1))
+    one = session_of(gpu, tcusim.plan("segmented_sum", length=LONG.size, segments=1))
     # Each sum is of one element, which no other warp reads.
     assert one.run({"in": x}, out=x, shape=shape) is x
 
@@ -165,7 +165,9 @@ def test_outs_that_a_plan_does_not_take(gpu: StandIn, out: Any, said: str) -> No
     ],
 )
 def test_offsets_that_a_session_does_not_take(gpu: StandIn, offsets: Any, said: str) -> None:
-    session = session_of(gpu, tcusim.plan("segmented_cumsum", length=LONG.size, segments=4))
+    session = session_of(
+        gpu, tcusim.plan("segmented_cumsum", length=LONG.size, segments=tcusim.Segments(count=4))
+    )
     with pytest.raises(InputError, match=said):
         session.run({"in": OnGpu(LONG), "offsets": OnGpu(offsets)}, shape=(LONG.size,))
 
@@ -175,12 +177,19 @@ def test_outs_that_overlap_offsets_or_lie_by_them(gpu: StandIn) -> None:
     both[1:3] = 8, 16
     offsets = OnGpu(both[:3])
     x = OnGpu(np.ones(16, np.float16))
-    session = session_of(gpu, tcusim.plan("segmented_cumsum", length=16, segments=2))
+    session = session_of(
+        gpu, tcusim.plan("segmented_cumsum", length=16, segments=tcusim.Segments(count=2))
+    )
     start = offsets.values.ctypes.data
     out = OnGpu(np.zeros(16, np.float16), data=(start, False))
     with pytest.raises(InputError, match="out overlaps offsets in memory"):
         session.run({"in": x, "offsets": offsets}, out=out, shape=(16,))
-    wide = session_of(gpu, tcusim.plan("segmented_cumsum", length=16, segments=2, result="float32"))
+    wide = session_of(
+        gpu,
+        tcusim.plan(
+            "segmented_cumsum", length=16, segments=tcusim.Segments(count=2), result="float32"
+        ),
+    )
     beside = OnGpu(np.zeros(16, np.float32), data=(x.values.ctypes.data, False))
     with pytest.raises(InputError, match=r"out overlaps a in memory\. Give an array of its own"):
         wide.run({"in": x, "offsets": offsets}, out=beside, shape=(16,))

@@ -73,11 +73,12 @@ def sums_and_scans(
 ) -> Iterator[tcusim.Plan | tcusim.ProductPlan]:
     few, many = max(1, length // 1000), length // 3
     sizes = (16, 100, 1000, 1024, 5000, 2**15)
-    ways: list[dict[str, Any]] = [{"segment_size": size} for size in sizes if size <= length]
-    ways += [{"segments": few}, {"segments": many, "longest": 9}]
+    ways: list[dict[str, Any]] = [{"segments": size} for size in sizes if size <= length]
+    ways.append({"segments": tcusim.Segments(count=few)})
+    ways.append({"segments": tcusim.Segments(count=many, longest=9)})
     if types["dtype"] == "float16" and length >= 5000:
         # Literal to the paper, which takes tile after tile.
-        ways.append({"segment_size": 5000, "acc": "f16"})
+        ways.append({"segments": 5000, "acc": "f16"})
     for operation in ("sum", "cumsum"):
         yield from planned(operation, length=length, **types)
         for way in ways:
@@ -196,7 +197,7 @@ def test_a_unit_of_little_memory_has_fewer_warps() -> None:
         made = tcusim.plan(
             "segmented_cumsum",
             length=x.size,
-            segment_size=1000,
+            segments=1000,
             result="float32",
             options={"arch": "little", "algorithm": algorithm},
         )

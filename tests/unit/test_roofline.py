@@ -13,7 +13,7 @@ from tcusim.timing.roofline import memory_bound_sizes, roofline
 
 
 def sums(size: int, **given: object) -> Cost:
-    plan = tcusim.plan("segmented_sum", length=2**24 // size * size, segment_size=size)
+    plan = tcusim.plan("segmented_sum", length=2**24 // size * size, segments=size)
     return cost(plan, cached=False)
 
 
@@ -40,7 +40,7 @@ def test_the_chart_has_each_point_and_each_roof() -> None:
 
 def test_what_is_unknown_has_no_roof_and_no_point() -> None:
     bare = replace(unit_of("h200"), clock=None, l2_bandwidth=None)
-    plan = tcusim.plan("segmented_sum", length=2**20, segment_size=16)
+    plan = tcusim.plan("segmented_sum", length=2**20, segments=16)
     found = roofline({"16": cost(plan, bare)}, bare)
     assert (found.peak, dict(found.points), set(found.roofs)) == (None, {}, {"memory"})
 

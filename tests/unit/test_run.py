@@ -188,8 +188,7 @@ def test_an_overflow_of_the_result_is_reported(folder: Path) -> None:
         (["segmented-sum", "a.npy", "--offsets", "half.txt"], "must be whole numbers, got 0.5"),
         (
             ["segmented-sum", "a.npy", "--segment-ids", "down.txt"],
-            "--segment-ids must be a flat "
-            "array of 256 integers, one for each element of the axis; got shape (4,)",
+            "ids must be 256 integers, one for each element of the axis; there are 4",
         ),
         (["segmented-sum", "a.npy", "--offsets", "far.txt"], "must be less than 2**63, got 1e+30"),
         (["sum", "wide.csv", "--input-type", "f16"], "1e+06 cannot become f16"),

@@ -34,8 +34,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 def test_ids() -> None:
     x = torch.arange(6.0)
     ids = torch.tensor([0, 0, 2, 2, 2, 3])
-    assert tct.segment_sum(x, segment_ids=ids).tolist() == [1.0, 0.0, 9.0, 5.0]
-    assert tct.segment_sum(x, segment_ids=ids, num_segments=6).tolist() == [
+    assert tct.segment_sum(x, tcusim.Segments(ids=ids)).tolist() == [1.0, 0.0, 9.0, 5.0]
+    assert tct.segment_sum(x, tcusim.Segments(ids=ids, count=6)).tolist() == [
         1.0,
         0.0,
         9.0,
@@ -44,22 +44,36 @@ def test_ids() -> None:
         0.0,
     ]
     rows = x.reshape(6, 1).expand(6, 2)
-    assert tct.segment_sum(rows, segment_ids=ids, dim=0)[:, 1].tolist() == [1.0, 0.0, 9.0, 5.0]
-    assert tct.segment_cumsum(x, segment_ids=ids).tolist() == [0.0, 1.0, 2.0, 5.0, 9.0, 5.0]
-    none = tct.segment_sum(x[:0], segment_ids=ids[:0], num_segments=2)
+    assert tct.segment_sum(rows, tcusim.Segments(ids=ids), dim=0)[:, 1].tolist() == [
+        1.0,
+        0.0,
+        9.0,
+        5.0,
+    ]
+    assert tct.segment_cumsum(x, tcusim.Segments(ids=ids)).tolist() == [
+        0.0,
+        1.0,
+        2.0,
+        5.0,
+        9.0,
+        5.0,
+    ]
+    none = tct.segment_sum(x[:0], tcusim.Segments(ids=ids[:0], count=2))
     assert none.tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_size_beyond_the_axis(name: str) -> None:
-    with pytest.raises(InputError, match="segment_size 5 is longer than the axis, which has 3"):
+    with pytest.raises(
+        InputError, match="segments of 5 elements are longer than the axis, which has 3"
+    ):
         FUNCTIONS[name](torch.arange(3.0), 5)
 
 
 def test_offsets_and_ids_may_be_lists() -> None:
     x = torch.arange(6.0)
-    assert tct.segment_sum(x, offsets=[0, 2, 6]).tolist() == [1, 14]
-    assert tct.segment_cumsum(x, segment_ids=np.array([0, 0, 1, 1, 1, 1])).tolist() == [
+    assert tct.segment_sum(x, [0, 2, 6]).tolist() == [1, 14]
+    assert tct.segment_cumsum(x, tcusim.Segments(ids=np.array([0, 0, 1, 1, 1, 1]))).tolist() == [
         0,
         1,
         2,
@@ -68,9 +82,9 @@ def test_offsets_and_ids_may_be_lists() -> None:
         14,
     ]
     with pytest.raises(InputError, match=r"ids must be integers, got a tensor of torch\.float32"):
-        tct.segment_sum(x, segment_ids=x)
-    with pytest.raises(InputError, match="num_segments must be an integer from 0 on, got -1"):
-        tct.segment_sum(x, segment_ids=[0] * 6, num_segments=-1)
+        tct.segment_sum(x, tcusim.Segments(ids=x))
+    with pytest.raises(InputError, match="count must be an integer from 0 on, got -1"):
+        tct.segment_sum(x, tcusim.Segments(ids=[0] * 6, count=-1))
 
 
 def by_hand(name: str, x: Any, ids: list[int], count: int, dim: int) -> Any:
@@ -107,7 +121,7 @@ def test_segments_are_those_of_torch(name: str, ids: list[int], dim: int, dtype:
     x = torch.randn(3, len(ids), generator=generator).to(getattr(torch, dtype))
     x = x if dim % 2 else x.T.contiguous()
     count = max(ids) + 1
-    got = call(x, segment_ids=ids, sort=True, dim=dim, num_segments=count)
+    got = call(x, tcusim.Segments(ids=ids, count=count, sort=True), dim=dim)
     expected = by_hand(name, x.double(), ids, count, dim)
     tolerance = {"rtol": 2e-2, "atol": 2e-2} if dtype == "float16" else {"rtol": 1e-5, "atol": 1e-5}
     torch.testing.assert_close(got.double(), expected, equal_nan=True, **tolerance)
@@ -122,29 +136,30 @@ def test_segments_are_those_of_torch(name: str, ids: list[int], dim: int, dtype:
     there = x.index_select(dim, torch.from_numpy(order))
     edges = [0, *np.cumsum(sizes).tolist()]
     ways: tuple[dict[str, Any], ...] = (
-        {"segment_ids": torch.tensor(sorted(ids))},
+        {"ids": torch.tensor(sorted(ids))},
         {"offsets": edges},
         {"lengths": sizes.tolist()},
-        {"lengths": torch.from_numpy(sizes).int(), "check_offsets": False},
+        {"lengths": torch.from_numpy(sizes).int(), "check": False},
     )
     for way in ways:
-        other = call(there, dim=dim, **way)
+        other = call(there, tcusim.Segments(**way), dim=dim)
         if name == "cumsum":
             other = other.index_select(dim, torch.from_numpy(np.argsort(order)))
         same(other)
-    same(call(x.clone().requires_grad_(), segment_ids=ids, sort=True, dim=dim).detach())
+    same(call(x.clone().requires_grad_(), tcusim.Segments(ids=ids, sort=True), dim=dim).detach())
     batch = torch.stack([x, -x])
-    mapped = torch.vmap(lambda x: call(x, segment_ids=ids, sort=True, dim=dim))(batch)
+    mapped = torch.vmap(lambda x: call(x, tcusim.Segments(ids=ids, sort=True), dim=dim))(batch)
     same(mapped[0])
     meta = call(
-        x.to("meta"), offsets=torch.tensor(edges, device="meta"), dim=dim, check_offsets=False
+        x.to("meta"), tcusim.Segments(torch.tensor(edges, device="meta"), check=False), dim=dim
     )
     assert (meta.shape, meta.dtype) == (got.shape, got.dtype)
     if dtype == "float64" and name != "mean":
         # Distances between elements that are compared are far beyond the step.
         ranks = torch.randperm(x.numel(), generator=generator).double().reshape(x.shape)
         one = ranks.requires_grad_()
-        function = lambda x: call(x, segment_ids=ids, sort=True, dim=dim).nan_to_num(0, 0, 0)  # noqa: E731
+        by = tcusim.Segments(ids=ids, sort=True)
+        function = lambda x: call(x, by, dim=dim).nan_to_num(0, 0, 0)  # noqa: E731
         assert torch.autograd.gradcheck(
             function, (one,), fast_mode=True, check_forward_ad=True, check_batched_grad=True
         )
@@ -154,9 +169,9 @@ def test_a_whole_graph_is_compiled() -> None:
     x, lengths = torch.randn(6, 2), torch.tensor([1, 0, 3, 2])
 
     def model(x: Any, lengths: Any) -> Any:
-        parts = [call(x, lengths=lengths, dim=0) for call in FUNCTIONS.values()]
+        parts = [call(x, tcusim.Segments(lengths=lengths), dim=0) for call in FUNCTIONS.values()]
         first = tct.segment_sum(
-            x, segment_ids=(x[:, 0] > 0).long(), num_segments=2, sort=True, dim=0
+            x, tcusim.Segments(ids=(x[:, 0] > 0).long(), count=2, sort=True), dim=0
         )
         return torch.cat([*parts, first])
 
@@ -171,7 +186,7 @@ def test_extremes_have_the_bits_of_an_element(dtype: str) -> None:
     whole = torch.tensor([3, 1, 3, -5, 2]).to(kind)
     assert segment_max(whole, 2).tolist() == [3, 3, 2]
     assert segment_min(whole, 2).tolist() == [1, -5, 2]
-    none = segment_max(whole, offsets=[0, 0, 5])[0].item()
+    none = segment_max(whole, [0, 0, 5])[0].item()
     assert none == (torch.iinfo(kind).min if dtype == "int32" else float("-inf"))
     if dtype == "int32":
         return
@@ -184,23 +199,23 @@ def test_extremes_have_the_bits_of_an_element(dtype: str) -> None:
     segment_max(one, 3).sum().backward()
     assert one.grad.tolist() == [1, 0, 0]
     assert segment_max(whole[:0], 3).shape == (0,)
-    assert segment_max(whole[:0], lengths=[0, 0]).tolist() == [float("-inf")] * 2
+    assert segment_max(whole[:0], tcusim.Segments(lengths=[0, 0])).tolist() == [float("-inf")] * 2
 
 
 def test_means() -> None:
     x = torch.arange(5.0)
     assert segment_mean(x, 2).tolist() == [0.5, 2.5, 4.0]
     assert segment_mean(x.half(), 2, dtype=torch.float64).dtype == torch.float64
-    assert segment_mean(x, lengths=[5, 0]).isnan().tolist() == [False, True]
+    assert segment_mean(x, tcusim.Segments(lengths=[5, 0])).isnan().tolist() == [False, True]
 
 
 BEFORE: dict[str, Callable[[Any, Any], Any]] = {
     "cumsum": lambda x, i: tct.cumsum(x, 1, initial=i[:, 0]),
     "cumsum down": lambda x, i: tct.cumsum(x, 0, reverse=True, initial=i[0, :1]),
     "sizes": lambda x, i: tct.segment_cumsum(x, 3, initial=i),
-    "offsets": lambda x, i: tct.segment_cumsum(x, offsets=[0, 0, 4, 5], exclusive=True, initial=i),
+    "offsets": lambda x, i: tct.segment_cumsum(x, [0, 0, 4, 5], exclusive=True, initial=i),
     "sorted": lambda x, i: tct.segment_cumsum(
-        x, segment_ids=[1, 0, 1, 2, 0], sort=True, initial=i[0]
+        x, tcusim.Segments(ids=[1, 0, 1, 2, 0], sort=True), initial=i[0]
     ),
 }
 
@@ -255,49 +270,51 @@ def test_what_precedes_has_the_bits_of_numpy_arrays() -> None:
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        ({}, "give one of segment_size, offsets, lengths, segment_ids; got nothing"),
-        ({"segment_size": 2, "segment_ids": [0] * 6}, "got segment_size and segment_ids"),
-        ({"segment_size": True}, "segment_size must be an integer from 1 on, got True"),
+        ({"ids": [0] * 3}, "one number for each of the 6 elements of dim -1"),
+        ({"ids": [[0] * 6]}, r"ids must have one axis; its shape is \(1, 6\)"),
         (
-            {"segment_size": 2, "num_segments": 3},
-            "num_segments is for segment_ids, not for segment",
+            {"ids": [0, 1, 0, 1, 1, 1]},
+            r"never decrease, but ids\[2\] is less than the one before. Pass sort=True",
         ),
-        ({"offsets": [0, 6], "sort": True}, "sort is for segment_ids, not for offsets"),
-        ({"segment_ids": [0] * 3}, "one number for each of the 6 elements of dim -1"),
-        ({"segment_ids": [[0] * 6]}, r"segment_ids must have one axis; its shape is \(1, 6\)"),
-        (
-            {"segment_ids": [0, 1, 0, 1, 1, 1]},
-            r"never decrease, but segment_ids\[2\] is less than the one before. Pass sort=True",
-        ),
-        (
-            {"segment_ids": [0, 1, 1, 1, 1, 4], "num_segments": 3},
-            r"segment_ids must be within 0..2; they are from 0 to 4",
-        ),
-        ({"segment_ids": [-1] * 6, "sort": True}, "they are from -1 to -1"),
+        ({"ids": [0, 1, 1, 1, 1, 4], "count": 3}, r"ids must be within 0..2; they are from 0 to 4"),
+        ({"ids": [-1] * 6, "sort": True}, "they are from -1 to -1"),
+        ({"count": 2}, "is for tcusim.plan: give offsets, lengths or ids"),
         ({"lengths": [3, -1, 4]}, "lengths must be from 0 on; the least is -1"),
         ({"lengths": [3, 4]}, "they come to 7"),
         ({"lengths": [3.0, 3.0]}, r"lengths must be integers, got a tensor of torch\.float32"),
-        ({"segment_size": 2, "dim": 1}, r"dim must be in the range \[-1, 0\], got 1"),
     ],
 )
 def test_what_is_refused(more: dict[str, Any], text: str) -> None:
     for call in (tct.segment_sum, tct.segment_cumsum, segment_mean):
         with pytest.raises(InputError, match=text):
-            call(torch.arange(6.0), **more)
+            call(torch.arange(6.0), tcusim.Segments(**more))
+
+
+def test_segments_that_are_none() -> None:
+    for call in (tct.segment_sum, tct.segment_cumsum, segment_mean):
+        untyped: Any = call
+        x = torch.arange(6.0)
+        with pytest.raises(InputError, match=r"dim must be in the range \[-1, 0\], got 1"):
+            call(x, 2, dim=1)
+        with pytest.raises(InputError, match="give segments: the elements of each one, an array"):
+            call(x)
+        for odd in (0, True, "2", 2.0):
+            with pytest.raises(InputError, match="segments must be "):
+                untyped(x, odd)
 
 
 # Each of two segments of five elements; the last ones are right.
 TOLD: dict[str, list[list[int]]] = {
     "offsets": [[0, 7, 5], [0, 2, 4], [1, 2, 5], [-1, 2, 5], [0, 2, 5]],
     "lengths": [[3, 3], [-1, 6], [2, 2], [2, 3]],
-    "segment_ids": [[1, 0, 0, 0, 0], [0, 0, 0, 0, 2], [-1, 0, 0, 0, 1], [0, 0, 1, 1, 1]],
+    "ids": [[1, 0, 0, 0, 0], [0, 0, 0, 0, 2], [-1, 0, 0, 0, 1], [0, 0, 1, 1, 1]],
 }
 
 
 FIRST_COMPILED = [
     *(("sum", "offsets", "eager"), ("cumsum", "lengths", "aot_eager")),
-    *(("max", "offsets", "aot_eager"), ("mean", "segment_ids", "eager")),
-    *(("min", "segment_ids", "aot_eager"), ("max", "lengths", "eager")),
+    *(("max", "offsets", "aot_eager"), ("mean", "ids", "eager")),
+    *(("min", "ids", "aot_eager"), ("max", "lengths", "eager")),
 ]
 
 
@@ -319,10 +336,10 @@ def outcome(call: Callable[..., Any], *given: Any) -> Any:
 )
 def test_compiled_code_refuses_what_eager_calls_do(name: str, way: str, backend: str) -> None:
     call, x = FUNCTIONS[name], torch.arange(1.0, 6.0)
-    more = {"num_segments": 2} if way == "segment_ids" else {}
+    more = {"count": 2} if way == "ids" else {}
 
     def function(x: Any, told: Any) -> Any:
-        return call(x, **{way: told}, **more)
+        return call(x, tcusim.Segments(**{way: told}, **more))
 
     # The same code of other functions counts as compiled again, and too often.
     torch.compiler.reset()
@@ -345,8 +362,8 @@ def test_compiled_code_refuses_by_values_of_its_own(name: str) -> None:
 
     def function(x: Any, there: Any) -> Any:
         if there is None:
-            return call(x, segment_ids=torch.tensor([1, 0, 0, 0, 0]), num_segments=2)
-        return call(x, lengths=there)
+            return call(x, tcusim.Segments(ids=torch.tensor([1, 0, 0, 0, 0]), count=2))
+        return call(x, tcusim.Segments(lengths=there))
 
     compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
     calls: tuple[tuple[Any, Any], ...] = (
@@ -364,12 +381,12 @@ def test_compiled_code_refuses_by_values_of_its_own(name: str) -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_ids_without_values(name: str) -> None:
     x, ids = torch.ones(5, 2, device="meta"), torch.empty(5, dtype=torch.int64, device="meta")
-    for more in ({}, {"sort": True}):
-        found = FUNCTIONS[name](x, segment_ids=ids, num_segments=3, dim=0, **more)
+    for sort in (False, True):
+        found = FUNCTIONS[name](x, tcusim.Segments(ids=ids, count=3, sort=sort), dim=0)
         assert found.is_meta
         assert found.shape == (5 if name == "cumsum" else 3, 2)
-        with pytest.raises(InputError, match="on the device meta have no values: give num_seg"):
-            FUNCTIONS[name](x, segment_ids=ids, dim=0, **more)
+        with pytest.raises(InputError, match="on the device meta have no values: give count"):
+            FUNCTIONS[name](x, tcusim.Segments(ids=ids, sort=sort), dim=0)
 
 
 _NARROW = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "uint64")
@@ -381,34 +398,37 @@ def test_numbers_of_segments_may_be_of_any_integer_type(name: str) -> None:
     ids = torch.tensor([0, 0, 100]).to(kind)
     # More segments than the type has numbers.
     for call, first, none in ((tct.segment_sum, 3, 0), (segment_max, 2, -torch.inf)):
-        found = call(x, segment_ids=ids, num_segments=70_000)
+        found = call(x, tcusim.Segments(ids=ids, count=70_000))
         expected = torch.full((70_000,), float(none))
         expected[0], expected[100] = first, 3
         assert torch.equal(found, expected)
     assert tct.segment_cumsum(
-        x, segment_ids=torch.tensor([100, 0, 0]).to(kind), sort=True
+        x, tcusim.Segments(ids=torch.tensor([100, 0, 0]).to(kind), sort=True)
     ).tolist() == [1, 2, 5]
-    assert tct.segment_sum(x, offsets=torch.tensor([0, 2, 3]).to(kind)).tolist() == [3, 3]
-    assert tct.segment_sum(x, lengths=torch.tensor([2, 1]).to(kind)).tolist() == [3, 3]
+    assert tct.segment_sum(x, torch.tensor([0, 2, 3]).to(kind)).tolist() == [3, 3]
+    assert tct.segment_sum(x, tcusim.Segments(lengths=torch.tensor([2, 1]).to(kind))).tolist() == [
+        3,
+        3,
+    ]
 
 
 def test_no_elements_have_no_numbers() -> None:
-    assert tct.segment_sum(torch.empty(0), segment_ids=[]).tolist() == []
-    assert tct.segment_sum(torch.empty(0), lengths=[]).tolist() == []
+    assert tct.segment_sum(torch.empty(0), tcusim.Segments(ids=[])).tolist() == []
+    assert tct.segment_sum(torch.empty(0), tcusim.Segments(lengths=[])).tolist() == []
 
 
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        ({"segment_ids": [0, 0, 10**13]}, r"10000000000001 segments, nearly all of them empty"),
-        ({"segment_ids": [0] * 3, "num_segments": 10**13}, "nearly all of them empty"),
-        ({"segment_size": 2**70}, r"segment_size must be at most 2\*\*48"),
+        (tcusim.Segments(ids=[0, 0, 10**13]), r"10000000000001 segments, nearly all of them empty"),
+        (tcusim.Segments(ids=[0] * 3, count=10**13), "nearly all of them empty"),
+        (2**70, r"segments must be at most 2\*\*48"),
     ],
 )
 def test_numbers_beyond_any_memory(more: dict[str, Any], text: str) -> None:
     for call in (tct.segment_sum, segment_max):
         with pytest.raises(InputError, match=text):
-            call(torch.ones(3), **more)
+            call(torch.ones(3), more)
 
 
 @pytest.mark.parametrize("kind", ["bool", "uint8", "int64"])

@@ -81,8 +81,10 @@ def test_a_plan_waits_once_for_the_streams_of_its_arrays(gpu: StandIn) -> None:
 
 def test_offsets_on_the_gpu(gpu: StandIn) -> None:
     edges = np.array([0, 3, 3, 40_000, LONG.size])
-    expected = tcusim.segmented_cumsum(LONG, offsets=edges, reverse=True)
-    plan = tcusim.plan("segmented_cumsum", length=LONG.size, segments=4, reverse=True)
+    expected = tcusim.segmented_cumsum(LONG, edges, reverse=True)
+    plan = tcusim.plan(
+        "segmented_cumsum", length=LONG.size, segments=tcusim.Segments(count=4), reverse=True
+    )
     session = session_of(gpu, plan)
     x = OnGpu(LONG, stream=3)
     offsets = OnGpu(edges, stream=4)
@@ -101,8 +103,10 @@ def test_a_scan_by_offsets_in_place(gpu: StandIn, longest: int | None) -> None:
     rng = np.random.default_rng(1)
     edges = np.cumsum([0, *rng.integers(0, 33, 300)])
     x = rng.standard_normal(edges[-1]).astype(np.float16)
-    plan = tcusim.plan("segmented_cumsum", length=x.size, segments=300, longest=longest)
-    expected = plan(x, offsets=edges)
+    plan = tcusim.plan(
+        "segmented_cumsum", length=x.size, segments=tcusim.Segments(count=300, longest=longest)
+    )
+    expected = plan(x, segments=edges)
     a = OnGpu(x)
     given = {"in": a, "offsets": OnGpu(edges)}
     assert session_of(gpu, plan).run(given, out=a, shape=x.shape) is a
@@ -221,7 +225,7 @@ def test_status_words_of_a_graph_are_cleared_by_each_round(quick: StandIn) -> No
 
 def test_a_plan_takes_arrays_of_any_shape(gpu: StandIn) -> None:
     x = LONG[: 64 * 64].reshape(64, 64)
-    session = session_of(gpu, tcusim.plan("segmented_cumsum", length=x.size, segment_size=64))
+    session = session_of(gpu, tcusim.plan("segmented_cumsum", length=x.size, segments=64))
     result = session.run({"in": OnGpu(x)}, shape=x.shape)
     np.testing.assert_array_equal(result.values, x.cumsum(1))
 
@@ -252,7 +256,7 @@ def test_rows_with_an_initial_zero(
     plan = tcusim.plan(
         "segmented_cumsum",
         length=x.size,
-        segment_size=columns,
+        segments=columns,
         dtype=dtype,
         result=result,
         reverse=initial == "last",
@@ -291,7 +295,7 @@ def test_one_row_is_scanned_where_it_belongs(
     plan = tcusim.plan(
         "segmented_cumsum",
         length=X.size,
-        segment_size=columns,
+        segments=columns,
         result=result,
         options={"algorithm": "scan_tn"},
     )

@@ -133,7 +133,7 @@ def test_sizes_that_nobody_registered_are_a_virtual_shape(spelling: Any) -> None
 @pytest.mark.parametrize("spelling", ["5x7x3", "m5n7k3", (5, 7, 3)])
 def test_every_function_takes_a_tile_in_every_spelling(spelling: Any) -> None:
     x, square = np.ones(12, np.float16), np.ones((3, 3), np.float16)
-    by_offsets = tcusim.segmented_cumsum(x, offsets=[0, 5, 12], options={"tile": spelling})
+    by_offsets = tcusim.segmented_cumsum(x, [0, 5, 12], options={"tile": spelling})
     made = (
         tcusim.build("reduction_t", tile=spelling),
         tcusim.sum(x, options={"tile": spelling}),

@@ -40,8 +40,8 @@ CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
         lambda x: tcusim.cumsum(x, axis=0, reverse=True),
     ),
     "segment_sum": (
-        lambda x: tct.segment_sum(x, offsets=torch.tensor(OFFSETS)),
-        lambda x: tcusim.segmented_sum(x, offsets=OFFSETS),
+        lambda x: tct.segment_sum(x, torch.tensor(OFFSETS)),
+        lambda x: tcusim.segmented_sum(x, OFFSETS),
     ),
     "segments of rows": (
         lambda x: tct.segment_sum(x, 3, dim=0),
@@ -212,7 +212,7 @@ def test_a_whole_graph_is_compiled() -> None:
 
     def model(x: Any) -> Any:
         y = tct.cumsum(2 * x, 1)
-        z = tct.segment_sum(y, offsets=offsets)
+        z = tct.segment_sum(y, offsets)
         return tct.matmul(z, z.T).sum() + tct.rms_norm(y, 64).sum()
 
     x = torch.from_numpy(array("float32")).requires_grad_()
@@ -232,7 +232,7 @@ def test_vmap() -> None:
         lambda x: tct.sum(x),
         lambda x: tct.cumsum(x, -1),
         lambda x: tct.segment_sum(x, 3),
-        lambda x: tct.segment_cumsum(x, offsets=torch.tensor([0, 7, 16])),
+        lambda x: tct.segment_cumsum(x, torch.tensor([0, 7, 16])),
         lambda x: tct.matmul(x, x.T),
         lambda x: tct.matvec(x, x[0]),
     )
@@ -526,9 +526,7 @@ FLAGS = [
 @pytest.mark.parametrize(("name", "option"), FLAGS)
 def test_an_option_of_another_type_is_refused(name: str, option: str, recorded: bool) -> None:
     """Plain tensors go to the kernel, recorded ones through an operator of torch."""
-    more: dict[str, Any] = {"segment_size": 2} if name.startswith("segment") else {"dim": 0}
-    if option == "sort":
-        more = {"segment_ids": torch.zeros(4, dtype=torch.int64), "num_segments": 1}
+    more: dict[str, Any] = {"segments": 2} if name.startswith("segment") else {"dim": 0}
     text = "unknown bits" if option == "bits" else f"{option} must be True or False, got 'no'"
     with pytest.raises(InputError, match=text):
         getattr(tct, name)(torch.ones(4, requires_grad=recorded), **more, **{option: "no"})
@@ -572,7 +570,9 @@ def test_signs_that_torch_keeps_beside_the_memory_in_other_places() -> None:
         lambda out: tct.sum(torch.tensor([[1.0], [2], [3], [4]]), 1, out=out),
         lambda out: tcusim.segmented_max(torch.tensor([1.0, 2, 3, 4]), 1, out=out),
         lambda out: tcusim.segmented_cumsum(
-            torch.tensor([1.0, 2, 3, 4]), segment_ids=torch.arange(3, -1, -1), sort=True, out=out
+            torch.tensor([1.0, 2, 3, 4]),
+            tcusim.Segments(ids=torch.arange(3, -1, -1), sort=True),
+            out=out,
         ),
     ],
 )
@@ -657,11 +657,11 @@ def test_tensors_without_memory_of_their_own_are_refused(place: str, made: str) 
         PLACES[place](x)
 
 
-@pytest.mark.parametrize("name", ["offsets", "lengths", "segment_ids"])
+@pytest.mark.parametrize("name", ["offsets", "lengths", "ids"])
 def test_integers_without_memory_are_refused(name: str) -> None:
     numbers = with_storage_of(0)(torch.tensor([0, 1, 2, 3]))
     with pytest.raises(InputError, match=f"{name} needs 32 bytes of memory"):
-        tct.segment_sum(torch.ones(4), **{name: numbers})
+        tct.segment_sum(torch.ones(4), tcusim.Segments(**{name: numbers}))
 
 
 def test_views_of_a_storage_need_no_more_of_it_than_their_elements() -> None:
@@ -694,21 +694,20 @@ OF_TWO: dict[str, tuple[Callable[[str, str], Any], tuple[int, ...]]] = {
     ),
     "offsets": (
         lambda one, other: tct.segment_sum(
-            torch.ones(4, device=one), offsets=integers(0, 1, 4, device=other)
+            torch.ones(4, device=one), integers(0, 1, 4, device=other)
         ),
         (2,),
     ),
     "lengths": (
         lambda one, other: tct.segment_cumsum(
-            torch.ones(4, device=one), lengths=integers(1, 3, device=other)
+            torch.ones(4, device=one), tcusim.Segments(lengths=integers(1, 3, device=other))
         ),
         (4,),
     ),
     "ids": (
         lambda one, other: tct.segment_sum(
             torch.ones(4, device=one),
-            segment_ids=integers(0, 0, 1, 1, device=other),
-            num_segments=2,
+            tcusim.Segments(ids=integers(0, 0, 1, 1, device=other), count=2),
         ),
         (2,),
     ),
@@ -766,11 +765,3 @@ def test_options_are_part_of_what_is_compiled() -> None:
     assert torch.equal(compiled()(x), usual)
     with pytest.raises(InputError, match=r"tcusim\.torch\.sum takes no option 'arch'; leave it"):
         total(x, {"arch": "volta"})
-
-
-def test_an_out_with_several_elements_in_one_place_is_refused() -> None:
-    """torch itself refuses strides of 0 only."""
-    x, memory = torch.ones(4, 4, 4), torch.zeros(10)
-    for out in (torch.zeros(4).expand(4, 4), memory.as_strided((4, 4), (1, 1))):
-        with pytest.raises(InputError, match="out holds several elements in one place"):
-            tct.sum(x, 0, out=out)

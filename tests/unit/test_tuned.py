@@ -29,7 +29,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
 
 
 def warps(length: int) -> int:
-    plan = tcusim.plan("segmented_sum", length=length, segment_size=64, options={"arch": "hopper"})
+    plan = tcusim.plan("segmented_sum", length=length, segments=64, options={"arch": "hopper"})
     (launch,) = plan.launches
     return launch.program.warps
 

@@ -41,7 +41,7 @@ def test_products_and_bytes_are_those_that_are_counted_elsewhere(
 ) -> None:
     length = 2**20 // (segment or 1) * (segment or 1)
     name = operation if segment is None else f"segmented_{operation}"
-    for program, scalars in launches(tcusim.plan(name, length=length, segment_size=segment)):
+    for program, scalars in launches(tcusim.plan(name, length=length, segments=segment)):
         counts, blocks = counts_of_text(program, scalars), program.grid(scalars)
         work = work_of(program, scalars, LATE, 1.0).times(blocks)
         # The last block has less to do, and one of each group more.
@@ -67,7 +67,7 @@ def test_a_chain_waits_and_loads_side_by_side_do_not() -> None:
     slower = work_of(built, scalars, replace(LATE, load=600), 0.0).span
     loads = (slower - base) / 100
     assert 1 <= loads <= 16
-    panel, scalars = launches(tcusim.plan("segmented_sum", length=2**20, segment_size=1024))[0]
+    panel, scalars = launches(tcusim.plan("segmented_sum", length=2**20, segments=1024))[0]
     base = work_of(panel, scalars, LATE, 0.0).span
     slower = work_of(panel, scalars, replace(LATE, load=600), 0.0).span
     assert (slower - base) / 100 == 1, "all sixteen tiles are in flight together"
@@ -91,7 +91,9 @@ def test_work_of_all_blocks_keeps_what_is_of_one() -> None:
 
 
 def test_segments_of_unequal_length_are_refused() -> None:
-    plan = tcusim.plan("segmented_sum", length=2**16, segments=100, longest=1000)
+    plan = tcusim.plan(
+        "segmented_sum", length=2**16, segments=tcusim.Segments(count=100, longest=1000)
+    )
     ((built, scalars), *_) = launches(plan)
     with pytest.raises(Unsupported, match="found in the data's offsets, which the program does"):
         work_of(built, scalars, LATE, 1.0)

@@ -1,1 +1,0 @@
-"""The stepper: recorded runs of programs, step by step, and their views."""
