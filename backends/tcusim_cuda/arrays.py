@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping
@@ -48,9 +49,8 @@ class DeviceArray:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element: the types' names end in their bits."""
-        bits = re.search(r"\d+", self.dtype)
-        return 1 if bits is None else -(-int(bits[0]) // 8)
+        """Bytes of an element."""
+        return _itemsize_of(self.dtype)
 
     @property
     def nbytes(self) -> int:
@@ -72,6 +72,13 @@ class DeviceArray:
     def library(self) -> str:
         """The type of the user's object, for messages."""
         return f"{type(self.owner).__module__}.{type(self.owner).__qualname__}"
+
+
+@functools.cache
+def _itemsize_of(dtype: str) -> int:
+    """Return the bytes of an element: the types' names end in their bits."""
+    bits = re.search(r"\d+", dtype)
+    return 1 if bits is None else -(-int(bits[0]) // 8)
 
 
 def _names_of(dtype: str) -> tuple[str, ...]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import functools
 from array import array as words_array
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +19,7 @@ from tcusim_cuda.driver import Driver
 from tcusim_cuda.kernel import PlainKernel
 from tcusim_cuda.libraries import arranged, library_of, on_gpu
 from tcusim_cuda.runtime import Call, Place, Runtime
-from tcusim_cuda.session import new_array, ordered, place_of
+from tcusim_cuda.session import new_array, opened, ordered
 
 _THREADS: Final = 256
 # The integers of a block if there are blocks enough, and the maximum of blocks: few rows are to
@@ -141,7 +140,8 @@ def facts_of(runtime: Runtime, array: DeviceArray) -> IntegerFacts:
     given, driver = _without_gaps(array), Driver.open()
     blocks = min(-(-given.size // _PER_BLOCK), _MOST_BLOCKS)
     rows = np.empty((blocks, _WORDS), np.int64)
-    with _opened(runtime, given, "a look at offsets") as (place, stream):
+    with opened(runtime, given, "a look at offsets") as place:
+        stream = given.stream
         if driver.is_capturing(given.stream):
             raise Unsupported(
                 "offsets and ids in GPU memory are checked there, and the call waits for what is "
@@ -181,7 +181,8 @@ def _made(
 ) -> Any:
     """Return a new array that a kernel has written, one thread an element."""
     given = _without_gaps(array)
-    with _opened(runtime, given, f"an array of {size} offsets") as (place, stream):
+    with opened(runtime, given, f"an array of {size} offsets") as place:
+        stream = given.stream
         made = new_array(runtime, given, "offsets", (size,), "s64", stream)
         with ordered({given.stream, made.stream}, stream):
             blocks, words = -(-size // _THREADS), (given.address, made.address, *sizes)
@@ -196,15 +197,6 @@ def _without_gaps(array: DeviceArray) -> DeviceArray:
     if array.contiguous and array.address % array.itemsize == 0:
         return array
     return on_gpu(arranged(array, (0,), array.dtype), array.name)
-
-
-@contextmanager
-def _opened(runtime: Runtime, array: DeviceArray, what: str) -> Iterator[tuple[Place, int]]:
-    """Give the place of an array, and the stream to launch on, in its context."""
-    place = place_of([array])
-    configured = f"It was for {array.size} values of {array.dtype}."
-    with runtime.explained(what, lambda: configured), runtime.active(place):
-        yield place, array.stream
 
 
 def _launch(

@@ -21,7 +21,7 @@ from tcusim_cuda.integers import facts_of, offsets_of_ids, offsets_of_rows
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.libraries import arranged, on_gpu, restored
 from tcusim_cuda.runtime import Runtime
-from tcusim_cuda.session import DeviceSession, device_of, new_array, place_of
+from tcusim_cuda.session import DeviceSession, device_of, new_array, opened
 from tcusim_cuda.taps import tap
 
 # Programs that were run last and stay ready.
@@ -174,11 +174,7 @@ class Launcher(Runtime):
     def zeros(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
         """Return a new array of zeros, of the kind and on the device of `like`."""
         given, short = on_gpu(like, "a"), BY_ARRAY_NAME[dtype].name
-        place = place_of([given])
-        with (
-            self.explained("an array of zeros", lambda: f"It was to have shape {shape}."),
-            self.active(place),
-        ):
+        with opened(self, given, f"an array of zeros, of shape {shape},"):
             made = new_array(self, given, "zeros", shape, short, given.stream)
             if made.size:
                 Driver.open().clear(made.address, made.nbytes, made.stream)
@@ -190,20 +186,15 @@ class Launcher(Runtime):
         if not given.contiguous:
             return self.to_host(arranged(given, (0,), given.dtype))
         values = np.empty(given.size, given.dtype)
-        with self.explained("a copy from the GPU", lambda: f"It was of {given.size} elements."):
-            if values.size:
-                with self.active(place_of([given])):
-                    Driver.open().copy_back(given.address, values, given.stream)
+        if values.size:
+            with opened(self, given, "a copy from the GPU"):
+                Driver.open().copy_back(given.address, values, given.stream)
         return values
 
     def to_device(self, values: NDArray[Any], like: Any) -> Any:
         """Return an array with these values, of the kind and on the device of `like`."""
         given, short = on_gpu(like, "a"), BY_ARRAY_NAME[values.dtype.name].name
-        place = place_of([given])
-        with (
-            self.explained("a copy to the GPU", lambda: f"It was of {values.size} elements."),
-            self.active(place),
-        ):
+        with opened(self, given, f"a copy of {values.size} elements to the GPU"):
             made = new_array(self, given, "a copy", values.shape, short, given.stream)
             # The caller may change the values afterwards.
             Driver.open().copy_there(np.array(values, order="C"), made.address, made.stream)

@@ -564,6 +564,15 @@ def place_of(arrays: Sequence[DeviceArray]) -> Place:
     return Place(driver.current_device() if device is None else device, context)
 
 
+@contextmanager
+def opened(runtime: Runtime, array: DeviceArray, what: str) -> Iterator[Place]:
+    """Give the place of an array, in its context; explain a failure of `what`."""
+    place = place_of([array])
+    configured = f"It was for {array.size} values of {array.dtype}."
+    with runtime.explained(what, lambda: configured), runtime.active(place):
+        yield place
+
+
 def new_array(
     runtime: Runtime,
     like: DeviceArray,
