@@ -9,7 +9,6 @@ import contextlib
 import functools
 import hashlib
 import importlib
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -36,9 +35,9 @@ REMEDY: Final = "Install it with: pip install 'tcusim[compile]'"
 _OPTIONS: Final = ("-std=c++17", "-default-device", "--fmad=false")
 
 # CUDA's wheels and toolkits lay these out differently; a set of folders must have all of them.
-_HEADERS: Final = ("mma.h", "cuda_fp16.h", "cuda_bf16.h", "cuda_runtime_api.h", "crt/mma.h")
+HEADERS: Final = ("mma.h", "cuda_fp16.h", "cuda_bf16.h", "cuda_runtime_api.h", "crt/mma.h")
 
-_DEFAULT_TOOLKIT: Final = Path("/usr/local/cuda")
+DEFAULT_TOOLKIT: Final = Path("/usr/local/cuda")
 
 
 class CompileError(TcusimError):
@@ -92,6 +91,7 @@ class Toolkit:
         return f"NVRTC {self.version[0]}.{self.version[1]}"
 
     @staticmethod
+    @functools.cache
     def find(sm: int | None = None) -> Toolkit:
         """Return the installed toolkit; found once in a process.
 
@@ -99,8 +99,10 @@ class Toolkit:
         compiles for a compute capability, such as 70. BackendUnavailable names the package that is
         missing.
         """
-        toolkit = _find_toolkit()
-        if sm is None or sm in toolkit.targets or toolkit.version[0] <= 12:
+        if sm is None:
+            return _toolkit_of(_nvrtc_of_bindings())
+        toolkit = Toolkit.find()
+        if sm in toolkit.targets or toolkit.version[0] <= 12:
             return toolkit
         older = _find_nvrtc_12()
         return toolkit if older is None or sm not in older.targets else older
@@ -284,8 +286,8 @@ def _filled(size_of: Any, fill: Any, program: Any) -> bytes:
     return buffer
 
 
-@functools.cache
-def _find_toolkit() -> Toolkit:
+def _nvrtc_of_bindings() -> Any:
+    """Return `cuda.bindings.nvrtc`, with the library that it found."""
     try:
         nvrtc = importlib.import_module("cuda.bindings.nvrtc")
     except ImportError as error:
@@ -299,13 +301,12 @@ def _find_toolkit() -> Toolkit:
     except (RuntimeError, OSError) as error:
         reason = str(error).strip().split("\n", 1)[0]
         raise BackendUnavailable(
-            f"NVRTC, NVIDIA's run-time compiler, was not found by cuda-bindings "
-            f"{_bindings_version()} ({reason}). {REMEDY}"
+            f"NVRTC, NVIDIA's run-time compiler, was not found by cuda-bindings ({reason}). "
+            f"{REMEDY}"
         ) from error
-    return _toolkit_of(nvrtc)
+    return nvrtc
 
 
-@functools.cache
 def _find_nvrtc_12() -> Toolkit | None:
     """Return NVRTC 12 as pip installs it; None if it is not there."""
     for root in _nvidia_packages():
@@ -323,74 +324,54 @@ def _toolkit_of(nvrtc: Any) -> Toolkit:
     return Toolkit(tuple(version), tuple(targets), include, headers, nvrtc)
 
 
-def _bindings_version() -> str:
-    try:
-        return importlib.metadata.version("cuda-bindings")
-    except importlib.metadata.PackageNotFoundError:
-        return "(of unknown version)"
-
-
 # --- CUDA's headers ---------------------------------------------------------------------------
 
 
 def _find_headers(major: int) -> tuple[tuple[Path, ...], int]:
     """Return folders that have all of CUDA's headers, and their version: the compiler's if any."""
-    sets = {folders: _headers_version(folders) for folders in _header_sets() if folders}
+    there = [tuple(folder for folder in folders if folder.is_dir()) for folders in _header_sets()]
+    sets = {folders: _headers_version(folders) for folders in there if folders}
     complete = {folders: version for folders, version in sets.items() if version is not None}
     if complete:
         fitting = (item for item in complete.items() if item[1] // 1000 == major)
         return next(fitting, next(iter(complete.items())))
     looked = ", ".join(str(folder) for folders in sets for folder in folders)
     raise BackendUnavailable(
-        f"CUDA's headers {', '.join(_HEADERS)} were not found together; looked in "
+        f"CUDA's headers {', '.join(HEADERS)} were not found together; looked in "
         f"{looked or 'no folder: there is none'}. {REMEDY}, or set CUDA_HOME to a CUDA toolkit"
     )
 
 
-def _header_sets() -> Iterator[tuple[Path, ...]]:
+def _header_sets() -> Iterator[list[Path]]:
     """Yield sets of folders to look in: of pip packages first, then of toolkits."""
     roots = _nvidia_packages()
     # The packages of CUDA 12 lack crt/: two others have it, one of them of CUDA 13.
-    yield _existing(
-        root / part / "include" for part in ("cuda_runtime", "cuda_nvcc", "cu13") for root in roots
-    )
-    yield _existing(root / "cu13" / "include" for root in roots)
-    for toolkit in _toolkits():
+    parts = ("cuda_runtime", "cuda_nvcc", "cu13")
+    yield [root / part / "include" for part in parts for root in roots]
+    yield [root / "cu13" / "include" for root in roots]
+    nvcc = shutil.which("nvcc")
+    beside = None if nvcc is None else Path(nvcc).resolve().parents[1]
+    home, path, conda = map(os.environ.get, ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX"))
+    for named in (home, path, DEFAULT_TOOLKIT, beside, conda):
+        if not named:
+            continue
+        toolkit = Path(named)
+        yield [toolkit / "include"]
         # Conda's packages have their headers in targets.
-        for include in (toolkit / "include", *sorted(toolkit.glob("targets/*/include"))):
-            yield _existing((include,))
+        for include in sorted(toolkit.glob("targets/*/include")):
+            yield [include]
 
 
 def _nvidia_packages() -> list[Path]:
     """Return the folders `nvidia` of NVIDIA's packages from pip."""
     spec = importlib.util.find_spec("nvidia")
-    if spec is None or spec.submodule_search_locations is None:
-        return []
-    return [Path(folder) for folder in spec.submodule_search_locations]
-
-
-def _toolkits() -> Iterator[Path]:
-    """Yield the folders of CUDA toolkits, those that the user named first."""
-    yield from _named("CUDA_HOME", "CUDA_PATH")
-    yield _DEFAULT_TOOLKIT
-    nvcc = shutil.which("nvcc")
-    if nvcc is not None:
-        yield Path(nvcc).resolve().parents[1]
-    yield from _named("CONDA_PREFIX")
-
-
-def _named(*variables: str) -> list[Path]:
-    """Return the folders that environment variables name."""
-    return [Path(os.environ[name]) for name in variables if os.environ.get(name)]
-
-
-def _existing(folders: Iterable[Path]) -> tuple[Path, ...]:
-    return tuple(folder for folder in folders if folder.is_dir())
+    found = None if spec is None else spec.submodule_search_locations
+    return [Path(folder) for folder in found or ()]
 
 
 def _headers_version(folders: tuple[Path, ...]) -> int | None:
     """Return CUDART_VERSION if these folders have every header, else None."""
-    if not all(any((folder / name).is_file() for folder in folders) for name in _HEADERS):
+    if not all(any((folder / name).is_file() for folder in folders) for name in HEADERS):
         return None
     paths = (folder / "cuda_runtime_api.h" for folder in folders)
     text = next(path for path in paths if path.is_file()).read_text(errors="replace")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 import itertools
 import multiprocessing
 import os
@@ -33,7 +34,6 @@ from tcusim_cuda.compile import (
     why_no_compiler,
 )
 from tcusim_cuda.emit import emit
-from tcusim_cuda.kernel import Kernel
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -46,9 +46,9 @@ needs_nvrtc = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 @pytest.fixture
 def fresh_toolkit() -> Iterator[None]:
     """Let the toolkit be looked for again, in a test that changes the installation."""
-    compiler._find_toolkit.cache_clear()
+    Toolkit.find.cache_clear()
     yield
-    compiler._find_toolkit.cache_clear()
+    Toolkit.find.cache_clear()
 
 
 def target(sm: int) -> int:
@@ -95,19 +95,17 @@ def test_every_algorithm_compiles(row: Any, sm: int) -> None:
 
 
 @needs_nvrtc
-def test_multiplications_and_additions_are_not_contracted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_multiplications_and_additions_are_not_contracted() -> None:
     text = (
         'extern "C" __global__ void k(float* out, const float* in)\n'
         "{ out[0] = in[0] * in[1] + in[2]; }\n"
     )
     plain = dataclasses.replace(kernel(), name="k", text=text, paths=("", ""))
     separate = compile_kernel(plain, target(80))
-    others = [option for option in compiler._OPTIONS if option != "--fmad=false"]
-    assert len(others) == len(compiler._OPTIONS) - 1
-    monkeypatch.setattr(compiler, "_OPTIONS", (*others, "--fmad=true"))
-    assert compile_kernel(plain, 80).code != separate.code
+    # The last one counts.
+    contracted = compile_kernel(plain, 80, options=["--fmad=true"])
+    assert separate.usage.instructions >= contracted.usage.instructions
+    assert separate.code != contracted.code
 
 
 # --- Errors ----------------------------------------------------------------------------------
@@ -174,7 +172,7 @@ def test_no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def toolkit_folder(folder: Path, version: int, *missing: str) -> Path:
     """Make a toolkit of empty headers."""
-    for name in compiler._HEADERS:
+    for name in compiler.HEADERS:
         if name in missing:
             continue
         path = folder / "include" / name
@@ -184,14 +182,27 @@ def toolkit_folder(folder: Path, version: int, *missing: str) -> Path:
 
 
 @pytest.fixture
-def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Hide every toolkit but those that a test makes."""
-    monkeypatch.setattr(compiler, "_nvidia_packages", list)
-    monkeypatch.setattr(compiler, "_DEFAULT_TOOLKIT", tmp_path / "usr-local-cuda")
+def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_toolkit: None) -> Path:
+    """Hide every toolkit and NVIDIA's packages but those that a test makes, in a folder."""
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / "nvidia")])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(compiler, "DEFAULT_TOOLKIT", tmp_path / "usr-local-cuda")
     for name in ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     return tmp_path
+
+
+def headers_for(major: int, monkeypatch: pytest.MonkeyPatch) -> tuple[tuple[Path, ...], int]:
+    """Return the folders and the version of the headers of a toolkit of a release."""
+    found = SimpleNamespace(
+        nvrtcVersion=lambda: (0, major, 0), nvrtcGetSupportedArchs=lambda: (0, [80])
+    )
+    Toolkit.find.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib, "import_module", lambda name: found)
+        toolkit = Toolkit.find()
+    return toolkit.include, toolkit.headers
 
 
 def test_headers_of_the_compilers_release_come_first(
@@ -201,10 +212,10 @@ def test_headers_of_the_compilers_release_come_first(
     old = toolkit_folder(bare_machine / "old", 12090)
     monkeypatch.setenv("CUDA_HOME", str(new))
     monkeypatch.setenv("CUDA_PATH", str(old))
-    assert compiler._find_headers(12) == ((old / "include",), 12090)
-    assert compiler._find_headers(13) == ((new / "include",), 13000)
+    assert headers_for(12, monkeypatch) == ((old / "include",), 12090)
+    assert headers_for(13, monkeypatch) == ((new / "include",), 13000)
     # None of the release: what there is.
-    assert compiler._find_headers(14) == ((new / "include",), 13000)
+    assert headers_for(14, monkeypatch) == ((new / "include",), 13000)
 
 
 def test_headers_beside_nvcc_and_in_condas_folders(
@@ -212,13 +223,13 @@ def test_headers_beside_nvcc_and_in_condas_folders(
 ) -> None:
     conda = toolkit_folder(bare_machine / "conda" / "targets" / "x86_64-linux", 12060)
     monkeypatch.setenv("CONDA_PREFIX", str(bare_machine / "conda"))
-    assert compiler._find_headers(12) == ((conda / "include",), 12060)
+    assert headers_for(12, monkeypatch) == ((conda / "include",), 12060)
     beside = toolkit_folder(bare_machine, 12050)
     nvcc = bare_machine / "bin" / "nvcc"
     nvcc.parent.mkdir()
     nvcc.write_text("#!/bin/sh\n")
     nvcc.chmod(0o755)
-    assert compiler._find_headers(12) == ((beside / "include",), 12050)
+    assert headers_for(12, monkeypatch) == ((beside / "include",), 12050)
 
 
 def test_headers_of_pip_packages_are_put_together(
@@ -228,16 +239,15 @@ def test_headers_of_pip_packages_are_put_together(
     crt = bare_machine / "nvidia" / "cu13" / "include" / "crt" / "mma.h"
     crt.parent.mkdir(parents=True)
     crt.touch()
-    monkeypatch.setattr(compiler, "_nvidia_packages", lambda: [bare_machine / "nvidia"])
     expected = (runtime / "include", crt.parents[1])
-    assert compiler._find_headers(12) == (expected, 12090)
+    assert headers_for(12, monkeypatch) == (expected, 12090)
 
 
 def test_no_headers(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     half = toolkit_folder(bare_machine / "half", 12090, "crt/mma.h")
     monkeypatch.setenv("CUDA_HOME", str(half))
     with pytest.raises(BackendUnavailable) as caught:
-        compiler._find_headers(12)
+        headers_for(12, monkeypatch)
     text = str(caught.value)
     assert text.startswith("CUDA's headers mma.h, cuda_fp16.h, ")
     assert f"looked in {half / 'include'}. " in text
@@ -249,15 +259,22 @@ def test_no_headers(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list to which each real compilation adds."""
+    """Return a list to which each real compilation adds the kernel's name."""
+    return watched(monkeypatch, lambda: None)
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, first: Callable[[], object]) -> list[str]:
+    """Return a list to which each compilation adds the kernel's name; `first` is called then."""
+    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
     seen: list[str] = []
-    real = compiler._compile
+    real = nvrtc.nvrtcCreateProgram
 
-    def counted(kernel: Kernel, *arguments: Any) -> tuple[bytes, str]:
-        seen.append(kernel.name)
-        return real(kernel, *arguments)
+    def create(text: bytes, name: bytes, *headers: Any) -> Any:
+        seen.append(name.decode().removesuffix(".cu"))
+        first()
+        return real(text, name, *headers)
 
-    monkeypatch.setattr(compiler, "_compile", counted)
+    monkeypatch.setattr(nvrtc, "nvrtcCreateProgram", create)
     return seen
 
 
@@ -393,17 +410,8 @@ def test_several_processes_may_share_a_cache(cache: Path) -> None:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], threading.Event]:
     """Have a compiler that waits for an event; return whom it compiled for, and the event."""
-    seen: list[str] = []
     go_on = threading.Event()
-
-    def compile_slowly(kernel: Kernel, *arguments: Any) -> tuple[bytes, str]:
-        seen.append(kernel.name)
-        assert go_on.wait(20)
-        return b"machine code", ""
-
-    monkeypatch.setattr(compiler, "_compile", compile_slowly)
-    monkeypatch.setattr(compiler, "read_usage", lambda code, name: None)
-    return seen, go_on
+    return watched(monkeypatch, lambda: go_on.wait(20)), go_on
 
 
 def wait_for(reached: Callable[[], bool]) -> None:
@@ -431,20 +439,18 @@ def test_threads_that_want_one_kernel_compile_it_once(
         go_on.set()
         found = [job.result(20).code for job in (*one, other)]
     assert sorted(seen) == ["reduction_k", "scan_k"]
-    assert found == [b"machine code"] * 3
+    assert found[0] == found[1] != found[2]
 
 
 @needs_nvrtc
 def test_a_failure_leaves_no_lock(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target(80)
-    attempts: list[str] = []
 
-    def fail(kernel: Kernel, *arguments: Any) -> tuple[bytes, str]:
-        attempts.append(kernel.name)
+    def fail() -> None:
         time.sleep(0.05)
         raise Unsupported("not today")
 
-    monkeypatch.setattr(compiler, "_compile", fail)
+    attempts = watched(monkeypatch, fail)
     with ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(compile_kernel, kernel(), 80) for _ in range(2)]
         for job in jobs:
@@ -461,22 +467,23 @@ def test_a_failure_leaves_no_lock(cache: Path, monkeypatch: pytest.MonkeyPatch) 
 COMPILES = """
 import os, sys, time
 from pathlib import Path
+from cuda.bindings import nvrtc
 from tcusim.algorithms import build
-from tcusim_cuda import compile as compiler
+from tcusim_cuda.compile import compile_kernel
 from tcusim_cuda.emit import emit
 
 folder = Path(sys.argv[1])
+create = nvrtc.nvrtcCreateProgram
 
-def compile_slowly(kernel, *arguments):
+def create_slowly(*given):
     (folder / f"compiles {os.getpid()}").touch()
     while not (folder / "go on").exists():
         time.sleep(0.005)
-    return b"machine code", ""
+    return create(*given)
 
-compiler._compile = compile_slowly
-compiler.read_usage = lambda code, name: None
+nvrtc.nvrtcCreateProgram = create_slowly
 (folder / f"begins {os.getpid()}").touch()
-assert compiler.compile_kernel(emit(build("reduction_k")), 80).code == b"machine code"
+assert compile_kernel(emit(build("reduction_k")), 80).code
 """
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from kernels import kernel, spoiled
 from tcusim.errors import Unsupported
-from tcusim_cuda import compile as compiler
 from tcusim_cuda.compile import (
     CompileError,
     Toolkit,
@@ -28,20 +29,27 @@ def test_a_gpu_that_cuda_13_dropped() -> None:
 
 
 @pytest.fixture
-def newer_nvrtc(monkeypatch: pytest.MonkeyPatch) -> Toolkit:
+def newer_nvrtc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let the bindings have found NVRTC 13, beside NVRTC 12."""
-    if compiler._find_nvrtc_12() is None:
-        pytest.skip("NVRTC 12 is not installed by pip")
-    newer = Toolkit((13, 0), (75, 80, 90), (), 13000)
-    monkeypatch.setattr(compiler, "_find_toolkit", lambda: newer)
-    return newer
+    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
+    monkeypatch.setattr(nvrtc, "nvrtcVersion", lambda: (0, 13, 0))
+    monkeypatch.setattr(nvrtc, "nvrtcGetSupportedArchs", lambda: (0, [75, 80, 90]))
+    Toolkit.find.cache_clear()
+    try:
+        if Toolkit.find(70).version[0] > 12:
+            pytest.skip("NVRTC 12 is not installed by pip")
+        yield
+    finally:
+        Toolkit.find.cache_clear()
 
 
-def test_nvrtc_12_compiles_for_the_v100_beside_a_newer_one(newer_nvrtc: Toolkit) -> None:
+@pytest.mark.usefixtures("newer_nvrtc")
+def test_nvrtc_12_compiles_for_the_v100_beside_a_newer_one() -> None:
     cubin = compile_kernel(kernel(), 70)
     assert cubin.compiler.startswith("NVRTC 12.")
     assert cubin.usage.tensor_core == {"HMMA.884": 16}
-    assert Toolkit.find(80) is Toolkit.find(81) is Toolkit.find() is newer_nvrtc
+    assert Toolkit.find(80) is Toolkit.find(81) is Toolkit.find()
+    assert Toolkit.find().version == (13, 0)
     with pytest.raises(
         CompileError, match=r'NVRTC 12\.[^"]*identifier "no_such_thing" is undefined'
     ):
