@@ -106,8 +106,9 @@ class Segments:
 
     Notes
     -----
-    Integers are read in the first call, and changes after that are not seen, but for those in GPU
-    memory with ``check=False``. Pass an array of offsets itself to have it read by each call.
+    Do not change the integers after the first call: those in the computer's memory are not read
+    again, and offsets in GPU memory are read by each launch, but not checked again. To have an
+    array of offsets checked by each call, pass the array itself.
 
     Examples
     --------
@@ -147,6 +148,8 @@ class Segments:
         # The parameter by which the segments are given; "count" if only their number is.
         self.name = named[0] if named else "count"
         self.given = given.get(self.name)
+        # Nothing is kept then.
+        self.is_of_one_call = False
         # Segments by offsets, and the order of their elements, that tcusim.torch made of these.
         self.derived: dict[Hashable, tuple[Segments, Any]] = {}
         self._kept: dict[Hashable, Offsets] = {}
@@ -199,7 +202,7 @@ class Segments:
             if found.facts is not None:
                 require_longest(found.facts, longest)
             found = replace(found, longest=longest)
-        if key is not None and self._may_keep(home, found):
+        if key is not None and not self.is_of_one_call and self._may_keep(home, found):
             while len(self._kept) >= _MOST_KEPT:
                 with suppress(KeyError, StopIteration):
                     del self._kept[next(iter(self._kept))]
@@ -314,6 +317,8 @@ class Segments:
             return True
         if not isinstance(home, OffsetsBackend) or found.facts is None:
             return False
+        if found.array is self.given:
+            return True
         try:
             # It waits: calls on other streams read them. In a captured graph nothing can wait, and
             # offsets that were made there are those of its replays.
@@ -334,7 +339,9 @@ def given_segments(segments: Any) -> tuple[Any, Segments | None]:
             "segments must be the elements of each one, an integer, an array of their offsets, or "
             f"tcusim.Segments; got {segments!r}"
         )
-    return None, Segments(segments)
+    made = Segments(segments)
+    made.is_of_one_call = True
+    return None, made
 
 
 def _for_rows(home: OffsetsBackend, offsets: Any, facts: IntegerFacts, rows: int) -> Any:

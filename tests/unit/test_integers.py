@@ -139,7 +139,32 @@ def test_calls_look_at_offsets_where_they_are(
         np.testing.assert_array_equal(tcusim.segmented_sum(row, given).values, expected[0])
         np.testing.assert_array_equal(tcusim.segmented_sum(a, given).values, expected)
     copied = [note for note in gpu.driver.notes if note.startswith("copy")]
-    assert copied == ["copy 56 bytes back on 0"] * 6
+    assert copied == ["copy 56 bytes back on 0"] * 8
+
+
+@pytest.mark.parametrize("way", ["offsets", "host", "lengths", "ids"])
+def test_segments_are_looked_at_by_the_first_of_like_calls(
+    gpu: StandIn, only_backends: Callable[..., None], way: str
+) -> None:
+    only_backends(NUMPY, gpu)
+    rng = np.random.default_rng(4)
+    edges = np.cumsum([0, *rng.integers(0, 40, 100)])
+    x = rng.integers(-9, 9, (2, edges[-1])).astype(np.float16)
+    expected = tcusim.segmented_cumsum(x, edges)
+    numbers = {"lengths": np.diff(edges), "ids": np.repeat(np.arange(100), np.diff(edges))}
+    given: Any = numbers.get(way, edges.copy())
+    there = given if way in ("host", "lengths") else OnGpu(given)
+    name = way if way in numbers else "offsets"
+    by = tcusim.Segments(**{name: there}, **{"count": 100} if way == "ids" else {})
+    for a, one in ((OnGpu(x), expected), (OnGpu(x[0]), expected[0])):
+        for _ in range(2):
+            np.testing.assert_array_equal(tcusim.segmented_cumsum(a, by).values, one)
+        gpu.driver.notes.clear()
+        np.testing.assert_array_equal(tcusim.segmented_cumsum(a, by).values, one)
+        assert not [note for note in gpu.driver.notes if note.startswith("copy")]
+        if way in ("host", "lengths"):
+            # Changes are not seen.
+            there[1:-1] = 0
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
