@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,9 +154,10 @@ def test_segments_are_looked_at_by_the_first_of_like_calls(
     expected = tcusim.segmented_cumsum(x, edges)
     numbers = {"lengths": np.diff(edges), "ids": np.repeat(np.arange(100), np.diff(edges))}
     given: Any = numbers.get(way, edges.copy())
-    there = given if way in ("host", "lengths") else OnGpu(given)
+    there: Any = given if way in ("host", "lengths") else OnGpu(given)
     name = way if way in numbers else "offsets"
-    by = tcusim.Segments(**{name: there}, **{"count": 100} if way == "ids" else {})
+    count = 100 if way == "ids" else None
+    by = tcusim.Segments(count=count, **{name: there})
     for a, one in ((OnGpu(x), expected), (OnGpu(x[0]), expected[0])):
         for _ in range(2):
             np.testing.assert_array_equal(tcusim.segmented_cumsum(a, by).values, one)
