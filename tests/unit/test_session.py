@@ -417,15 +417,18 @@ def calls_of_ours(call: Callable[[], object]) -> int:
         nonlocal counted
         counted += event == "call" and "tcusim" in frame.f_code.co_filename
 
+    # Whatever is collected meanwhile is not the call's.
+    gc.disable()
     sys.setprofile(count)
     try:
         call()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return counted
 
 
-@pytest.mark.parametrize(("kind", "most", "most_into_out"), [(there, 17, 25), (OnGpu, 108, 130)])
+@pytest.mark.parametrize(("kind", "most", "most_into_out"), [(there, 17, 25), (OnGpu, 107, 131)])
 def test_a_warm_call_takes_few_steps(
     quick: StandIn, monkeypatch: pytest.MonkeyPatch, kind: Any, most: int, most_into_out: int
 ) -> None:
