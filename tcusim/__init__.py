@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     )
     from tcusim.machine.layouts.fragment_layout import Layout, layout
     from tcusim.machine.probing import probe_unit
-    from tcusim.simulate.trace import Trace, trace
+    from tcusim.stepper.trace import Trace, trace
     from tcusim.sweep.axes import Grid
     from tcusim.sweep.explore import explore
     from tcusim.sweep.results import Exploration
@@ -150,7 +150,7 @@ _LATER = {
     "GemmOrder": "tcusim.machine.gemm_orders",
     "Layout": "tcusim.machine.layouts.fragment_layout",
     "ShapeReport": "tcusim.check.report",
-    "Trace": "tcusim.simulate.trace",
+    "Trace": "tcusim.stepper.trace",
     "Exploration": "tcusim.sweep.results",
     "Grid": "tcusim.sweep.axes",
     "Verdict": "tcusim.verdict.verdict",
@@ -170,7 +170,7 @@ _LATER = {
     "segmented_max": "tcusim.arrays.per_segment",
     "segmented_mean": "tcusim.arrays.per_segment",
     "segmented_min": "tcusim.arrays.per_segment",
-    "trace": "tcusim.simulate.trace",
+    "trace": "tcusim.stepper.trace",
     "validate": "tcusim.verdict.verdict",
     "validate_shape": "tcusim.check.validation",
 }

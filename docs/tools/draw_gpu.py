@@ -12,7 +12,7 @@ import tcusim
 from tcusim.arrays.tuning import tuning_of
 from tcusim.machine.layouts.maps import LANES
 from tcusim.program.grammar import Const, Scope, Step, Sync
-from tcusim.simulate.frames import default_inputs
+from tcusim.stepper.frames import default_inputs
 
 __all__ = ["barriers", "hierarchy", "lanes", "launches", "tiling"]
 

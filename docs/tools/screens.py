@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 import tcusim
-from tcusim.cli.screen.app import Opening, StepApp
-from tcusim.simulate.stepping import Warps
+from tcusim.stepper.screen.app import Opening, StepApp
+from tcusim.stepper.steps import Warps
 
 __all__ = ["PICTURE", "picture", "step"]
 

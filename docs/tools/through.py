@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 
 import tcusim
-from tcusim.simulate.comparison import Comparison
-from tcusim.simulate.frames import default_inputs
-from tcusim.simulate.trace import Trace
+from tcusim.stepper.comparison import Comparison
+from tcusim.stepper.frames import default_inputs
+from tcusim.stepper.trace import Trace
 
 __all__ = ["FOLDER", "frame", "is_framed", "pages"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial
 from typing import Any, Final
 
 import click
@@ -12,15 +11,15 @@ import numpy as np
 
 import tcusim
 from tcusim.cli import files
-from tcusim.cli.beside import Beside, beside
-from tcusim.cli.cells import LEGEND
 from tcusim.cli.options import MEMBER, OneOf, OutputFile, ProgramCommand, arithmetic, build
 from tcusim.cli.output import examples
-from tcusim.cli.plain import Layout, Plain, frame_text
-from tcusim.simulate.breakpoints import Breakpoint, breakpoint_of, kinds
-from tcusim.simulate.frames import default_inputs
-from tcusim.simulate.stepping import Warps, place_of
-from tcusim.simulate.trace import Trace
+from tcusim.stepper.breakpoints import Breakpoint, breakpoint_of, kinds
+from tcusim.stepper.cells import LEGEND
+from tcusim.stepper.comparison import Comparison
+from tcusim.stepper.frames import default_inputs
+from tcusim.stepper.plain import Layout, Plain
+from tcusim.stepper.steps import Warps, place_of
+from tcusim.stepper.trace import Trace
 
 __all__ = ["step_command"]
 
@@ -142,13 +141,12 @@ def step_command(**options: Any) -> None:
             only=options["only"],
             breakpoints=stops,
             cell=options["cell"],
+            beside=other,
         )
-        if other is not None:
-            plain.remark = partial(other.remark, text_of=partial(frame_text, layout=layout))
         _print(warps, chosen, plain)
     else:
         # A screen takes long to import.
-        from tcusim.cli.screen.app import Opening, StepApp
+        from tcusim.stepper.screen.app import Opening, StepApp
 
         StepApp(
             warps,
@@ -159,7 +157,7 @@ def step_command(**options: Any) -> None:
             beside=other,
         ).run(mouse=False)
     if other is not None:
-        click.echo(other.verdict)
+        click.echo(str(other))
 
 
 def _check(options: dict[str, Any]) -> None:
@@ -209,15 +207,15 @@ def _somebody_sits_here() -> bool:
     return is_terminal and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
-def _warps(options: dict[str, Any]) -> tuple[Warps, Beside | None]:
+def _warps(options: dict[str, Any]) -> tuple[Warps, Comparison | None]:
     """Return the traced warps; if a backend ran them, with the simulator's steps."""
     if options["load"] is not None:
         return Warps.of_trace(_loaded(options)), None
     program = build(options["algorithm"], options)
     inputs = _inputs(program, options["input_file"], options["member"])
     if options["backend"] != _SIMULATOR:
-        found = _beside(program, inputs, options)
-        return Warps.of_trace(found.kept), found
+        kept, simulated = _beside(program, inputs, options)
+        return Warps.of_trace(kept), kept.compare(simulated)
     return Warps.of_program(program, inputs, _arch(options) or "hopper"), None
 
 
@@ -226,12 +224,15 @@ def _arch(options: dict[str, Any]) -> str | None:
     return archs[0] if archs else None
 
 
-def _beside(program: tcusim.Program, inputs: dict[str, Any], options: dict[str, Any]) -> Beside:
-    """Run a program on a backend and on the simulator; report the steps that a trace leaves out."""
-    found = beside(program, inputs, options["backend"], _arch(options), **_watched(options))
-    if found.kept.left_out:
-        click.echo(found.kept.left_out, err=True)
-    return found
+def _beside(
+    program: tcusim.Program, inputs: dict[str, Any], options: dict[str, Any]
+) -> tuple[Trace, Trace]:
+    """Return a backend's trace and the simulator's; report the steps that they leave out."""
+    watched = _watched(options)
+    kept = tcusim.trace(program, inputs, backend=options["backend"], arch=_arch(options), **watched)
+    if kept.left_out:
+        click.echo(kept.left_out, err=True)
+    return kept, tcusim.trace(program, inputs, arch=kept.about.arch, **watched)
 
 
 def _watched(options: dict[str, Any]) -> dict[str, Any]:
@@ -291,9 +292,8 @@ def _write(options: dict[str, Any]) -> None:
             for arch in options["archs"][1:]:
                 other = tcusim.trace(program, inputs, arch=arch, **_watched(options))
         else:
-            found = _beside(program, inputs, options)
-            kept, other = found.kept, found.simulated
-            click.echo(found.verdict, err=True)
+            kept, other = _beside(program, inputs, options)
+            click.echo(str(kept.compare(other)), err=True)
     if options["save"] is not None:
         files.write_bytes(options["save"], kept.to_bytes())
         files.say_written(options["save"])

@@ -21,7 +21,7 @@ from tcusim.backends import Backend
 from tcusim.check.cases import COLUMNS
 from tcusim.errors import AgreementError, InputError, Unsupported
 from tcusim.program.grammar import Program
-from tcusim.simulate.difference import Difference, differences_of
+from tcusim.stepper.comparison import Difference, differences_of
 from tcusim_cuda import taps
 from tcusim_cuda.tapped import emit_tapped
 from tcusim_host import HostBackend, compile_programs

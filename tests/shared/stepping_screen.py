@@ -10,10 +10,10 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 import tcusim
-from tcusim.cli.screen.app import StepApp
 from tcusim.program.grammar import Program
-from tcusim.simulate.frames import Frame, default_inputs
-from tcusim.simulate.stepping import Warps
+from tcusim.stepper.frames import Frame, default_inputs
+from tcusim.stepper.screen.app import StepApp
+from tcusim.stepper.steps import Warps
 
 
 def warps_of(program: Program, length: int | None = None, arch: str = "hopper") -> Warps:

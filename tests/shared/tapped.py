@@ -16,8 +16,8 @@ from tcusim.check.testing import input_kinds, random_inputs
 from tcusim.errors import Unsupported
 from tcusim.program.bind import bind_scalars
 from tcusim.program.grammar import Program
-from tcusim.simulate.frames import Frame
-from tcusim.simulate.trace import Trace
+from tcusim.stepper.frames import Frame
+from tcusim.stepper.trace import Trace
 from tcusim_cuda.tapped import emit_tapped
 
 # Options with which a program is small, and its blocks have something to do with each other.

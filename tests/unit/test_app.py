@@ -7,16 +7,14 @@ import pytest
 
 import tcusim
 from stepping_screen import Driver, drive, scan, warps_of
-from tcusim.cli.beside import Beside
-from tcusim.cli.screen import app
-from tcusim.cli.screen.dialogs import Reading
 from tcusim.program.grammar import accesses
-from tcusim.simulate import stepping
-from tcusim.simulate.breakpoints import breakpoint_of
-from tcusim.simulate.difference import differences_of
-from tcusim.simulate.frames import default_inputs
-from tcusim.simulate.stepping import RunningSteps, Warps
-from tcusim.simulate.trace import trace
+from tcusim.stepper import steps as stepping
+from tcusim.stepper.breakpoints import breakpoint_of
+from tcusim.stepper.frames import default_inputs
+from tcusim.stepper.screen import app
+from tcusim.stepper.screen.dialogs import Reading
+from tcusim.stepper.steps import RunningSteps, Warps
+from tcusim.stepper.trace import trace
 
 
 def test_steps_are_the_interpreters_forwards_and_backwards() -> None:
@@ -250,11 +248,8 @@ def test_a_backend_beside_the_simulator() -> None:
     inputs = {"in": (1.001 * np.exp2(np.arange(1024) * 7 % 23 - 8)).astype(np.float16)}
     # As if Volta were a backend that differs.
     kept, simulated = (trace(program, inputs, arch=arch) for arch in ("volta", "hopper"))
-    differences = {
-        (one.frame.warp, one.frame.number): (one,) for one in differences_of(kept, simulated)
-    }
-    beside = Beside(kept, simulated, differences, next(iter(differences.values()))[0])
-    first = min(number for _, number in differences)
+    beside = kept.compare(simulated)
+    first = min(one.frame.number for one in beside.differences)
 
     async def play(driver: Driver) -> None:
         await driver.press("D")

@@ -13,7 +13,6 @@ import pytest
 import tcusim
 from command_line import fails, succeeds, tcusim_command
 from host_kernels import HOST_ALONE
-from tcusim.cli.beside import beside
 from tcusim.program.grammar import Program
 from tcusim_cuda import taps
 from tcusim_cuda.tapped import emit_tapped
@@ -39,7 +38,7 @@ def test_equal_steps_have_no_remark(tmp_path: Path, wrong: Callable[[], None]) -
     shown = succeeds(*step, "--only", "mma")
     assert shown.count("writes d: ") == 12
     assert "ifference" not in shown.split("end of")[0]
-    assert shown.endswith("host: in all 72 steps the bits are those of the simulator\n")
+    assert shown.endswith("host and the simulator: no bit differs at the 72 steps that both have\n")
     wrong()
     shown = succeeds(*step, "--only", "mma", "--width", "120")
     before, first, after = shown.partition("  FIRST DIFFERENCE: d LA, row 0, column 0, is ")
@@ -49,12 +48,12 @@ def test_equal_steps_have_no_remark(tmp_path: Path, wrong: Callable[[], None]) -
     beside_it = after.partition("  the simulator:\n")[2].partition("step ")[2]
     assert beside_it.startswith("9: 5.5  i = 0\n  LA ← L·B + Z")
     assert after.count("  difference: ") > 2
-    assert "first difference: warp 0, step 9 (5.5, i = 0) `LA ← L·B + Z`: d LA, row 0" in after
+    assert "first: warp 0, step 9 (5.5, i = 0) `LA ← L·B + Z`: d LA, row 0" in after
 
     page = tmp_path / "a.trace"
     written = tcusim_command("step", "scan_256n", "--backend", "host", "--save", str(page))
-    assert written.stderr.startswith("host: in ")
-    assert "of 72 steps the bits are not those of the simulator" in written.stderr
+    assert written.stderr.startswith("host and the simulator differ at ")
+    assert "of 72 steps, first: " in written.stderr
     assert tcusim.Trace.load(page).about.place == "host"
 
 
@@ -62,16 +61,15 @@ def test_differences_are_told_by_warp_and_step(wrong: Callable[[], None]) -> Non
     wrong()
     program = tcusim.build("scan_256n")
     x = np.random.default_rng(0).standard_normal(2048).astype(np.float16)
-    found = beside(program, {"in": x}, "host", "volta", warps=(0, 1))
-    assert found.kept.about.arch == found.simulated.about.arch == "volta"
-    assert found.first is not None
-    assert (found.first.frame.warp, found.first.frame.path) == (0, "5.5")
-    assert {warp for warp, _ in found.differences} == {0, 1}
-    for frame in found.kept:
-        remark = found.remark(frame, lambda shown: f"({shown.number})")
-        assert bool(remark) == ((frame.warp, frame.number) in found.differences)
-        assert remark.startswith("  FIRST") == (frame.number == 9 and frame.warp == 0)
-        assert not remark or remark.endswith(f"\n\n  the simulator:\n({frame.number})")
+    kept = tcusim.trace(program, {"in": x}, backend="host", arch="volta", warps=(0, 1))
+    found = kept.compare(tcusim.trace(program, {"in": x}, arch="volta", warps=(0, 1)))
+    first = found.differences[0].frame
+    assert (first.warp, first.path) == (0, "5.5")
+    assert {one.frame.warp for one in found.differences} == {0, 1}
+    assert [one for frame in kept for one in found.at(frame)] == list(found.differences)
+    assert all(
+        frame.path == theirs.path for frame in kept if (theirs := found.other(frame)) is not None
+    )
 
 
 def test_a_backend_that_cannot_run_says_why() -> None:

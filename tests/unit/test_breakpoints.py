@@ -8,9 +8,9 @@ import pytest
 import tcusim
 from tcusim.errors import InputError
 from tcusim.program.grammar import Space
-from tcusim.simulate.breakpoints import breakpoint_of, kinds, loops_around
-from tcusim.simulate.frames import default_inputs
-from tcusim.simulate.trace import Trace, trace
+from tcusim.stepper.breakpoints import breakpoint_of, kinds, loops_around
+from tcusim.stepper.frames import default_inputs
+from tcusim.stepper.trace import Trace, trace
 
 
 @pytest.fixture(name="scan", scope="module")

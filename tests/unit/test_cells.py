@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.cli.cells import cell_of, explanation_of, is_uniform, product_cell, texts_of
 from tcusim.errors import InputError
 from tcusim.machine import format_of
-from tcusim.simulate.frames import Tile, default_inputs
-from tcusim.simulate.trace import Trace, trace
+from tcusim.stepper.cells import cell_of, explanation_of, is_uniform, product_cell, texts_of
+from tcusim.stepper.frames import Tile, default_inputs
+from tcusim.stepper.trace import Trace, trace
 
 
 def traced(name: str = "reduction_k", **options: Any) -> Trace:

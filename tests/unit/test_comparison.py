@@ -9,8 +9,8 @@ import pytest
 
 import tcusim
 from tcusim.errors import InputError
-from tcusim.simulate.comparison import Comparison, compared
-from tcusim.simulate.trace import Trace, trace
+from tcusim.stepper.comparison import Comparison
+from tcusim.stepper.trace import Trace, trace
 
 
 @pytest.fixture(name="volta", scope="module")
@@ -31,12 +31,12 @@ def test_it_has_every_difference(volta: Trace) -> None:
     assert first is not None
     assert both.differences[0].what == first.what
     steps = {one.frame.number for one in both.differences}
-    assert str(both).startswith(f"NVIDIA Volta and NVIDIA Hopper differ at {len(steps)} steps, ")
+    assert str(both).startswith(f"NVIDIA Volta and NVIDIA Hopper differ at {len(steps)} of ")
     assert repr(both) == "<Comparison of reduction_16: NVIDIA Volta and NVIDIA Hopper>"
 
 
 def test_equal_traces(volta: Trace) -> None:
-    both = compared(volta, volta)
+    both = volta.compare(volta)
     assert both.differences == ()
     assert both.titles == ("NVIDIA Volta, first", "NVIDIA Volta, second")
     assert "no bit differs" in str(both)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import tcusim
-from tcusim.cli.screen.cursor import Cursor
-from tcusim.cli.screen.grids import Spot
-from tcusim.simulate.frames import Frame, default_inputs, frames
+from tcusim.stepper.frames import Frame, default_inputs, frames
+from tcusim.stepper.screen.cursor import Cursor
+from tcusim.stepper.screen.grids import Spot
 
 
 def all_frames(name: str, **options: str) -> list[Frame]:

@@ -19,8 +19,8 @@ import tcusim
 from tcusim.cli.files import read_array
 from tcusim.errors import InputError, TcusimError
 from tcusim.machine.unit_file import KEYS, read_unit, unit_toml
-from tcusim.simulate.frames import default_inputs
-from tcusim.simulate.trace import Trace
+from tcusim.stepper.frames import default_inputs
+from tcusim.stepper.trace import Trace
 
 PAIRS = [b"", b"\0", b"\xff", b"-", b"9", b"[", b'"', b"#", b",", b"\n", b"=", b"nan", b"\xc3("]
 

@@ -6,8 +6,8 @@ from textual.events import Key
 from textual.widgets import Input
 
 from stepping_screen import Driver, drive, scan, warps_of
-from tcusim.cli.screen.dialogs import Reading
-from tcusim.cli.screen.panes import ListingPane
+from tcusim.stepper.screen.dialogs import Reading
+from tcusim.stepper.screen.panes import ListingPane
 
 
 def test_bad_places_are_told_at_once() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import tcusim
 from tcusim.errors import InputError
-from tcusim.simulate.difference import differences_of, differing, first_difference
+from tcusim.stepper.comparison import differences_of, differing
 
 PROGRAM = tcusim.build("scan_256n")
 
@@ -27,7 +27,7 @@ def hopper() -> tcusim.Trace:
 
 
 def test_a_trace_is_its_own_equal(hopper: tcusim.Trace) -> None:
-    assert first_difference(hopper, hopper) is None
+    assert hopper.first_difference(hopper) is None
     assert hopper.first_difference(tcusim.trace(PROGRAM, inputs(), warps=(0, 1))) is None
 
 

@@ -9,10 +9,10 @@ import pytest
 
 import tcusim
 from tcusim.algorithms import algorithms
-from tcusim.cli.plain import frame_text
 from tcusim.errors import InputError
 from tcusim.program.grammar import Await, Load, Locate, Mma, Program, Publish, Store, Sync
-from tcusim.simulate.frames import IN_FLIGHT, Frame, default_inputs, frames
+from tcusim.stepper.frames import IN_FLIGHT, Frame, default_inputs, frames
+from tcusim.stepper.plain import frame_text
 
 
 def all_frames(program: Program, warp: int = 0) -> list[Frame]:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.cli.screen.grids import Picture, Spot, picture_of
-from tcusim.simulate.frames import Frame, default_inputs, frames
+from tcusim.stepper.frames import Frame, default_inputs, frames
+from tcusim.stepper.screen.grids import Picture, Spot, picture_of
 
 
 def all_frames(name: str) -> list[Frame]:

@@ -20,7 +20,7 @@ from tcusim.algorithms import algorithms
 from tcusim.cli import main as cli
 from tcusim.cli.lazy import LazyCommand
 from tcusim.program.grammar import Loop, Step, When
-from tcusim.simulate.frames import default_inputs
+from tcusim.stepper.frames import default_inputs
 from tcusim_cuda.compile import why_no_compiler
 
 COMMAND = [sys.executable, "-W", "error", "-m", "tcusim"]

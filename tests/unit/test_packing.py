@@ -6,11 +6,11 @@ import numpy as np
 
 import tcusim
 from tcusim.program.grammar import Buffer, Index, Space, View
-from tcusim.simulate.frames import default_inputs
 from tcusim.simulate.interpreter import everywhere
-from tcusim.simulate.packing import Packer
-from tcusim.simulate.trace_file import Packed
-from tcusim.simulate.watcher import Seen
+from tcusim.stepper.frames import default_inputs
+from tcusim.stepper.packing import Packer
+from tcusim.stepper.trace_file import Packed
+from tcusim.stepper.watcher import Seen
 
 
 def test_equal_arrays_and_tiles_are_there_once() -> None:

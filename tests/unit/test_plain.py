@@ -7,13 +7,13 @@ import pytest
 
 import tcusim
 from tcusim.algorithms import segmented_algorithms
-from tcusim.cli.plain import Layout, Plain, frame_text
 from tcusim.errors import InputError
 from tcusim.machine import format_of
 from tcusim.program.grammar import Mma, Program, Store, walk
-from tcusim.simulate.breakpoints import breakpoint_of
-from tcusim.simulate.frames import Frame, default_inputs, frames
-from tcusim.simulate.stepping import RunningSteps, place_of
+from tcusim.stepper.breakpoints import breakpoint_of
+from tcusim.stepper.frames import Frame, default_inputs, frames
+from tcusim.stepper.plain import Layout, Plain, frame_text
+from tcusim.stepper.steps import RunningSteps, place_of
 
 
 def all_frames(program: Program, warp: int = 0) -> list[Frame]:

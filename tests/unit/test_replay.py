@@ -13,7 +13,7 @@ import tcusim
 from tcusim.backends import Tapped, TappedStep
 from tcusim.errors import AgreementError, Unsupported
 from tcusim.program.grammar import Program
-from tcusim.simulate.replay import Replay
+from tcusim.stepper.replay import Replay
 
 # Its steps touch fragments and global memory alone.
 PROGRAM = tcusim.build("scan_k")

@@ -14,10 +14,10 @@ from tcusim.algorithms import algorithms, build
 from tcusim.machine.native import why_no_compiler
 from tcusim.program.grammar import Program
 from tcusim.simulate import schedule
-from tcusim.simulate.frames import default_inputs
 from tcusim.simulate.interpreter import interpret, run_numpy
 from tcusim.simulate.schedule import Fork, prepared
 from tcusim.simulate.windows import Elements
+from tcusim.stepper.frames import default_inputs
 
 needs_compiler = pytest.mark.skipif(why_no_compiler() is not None, reason="there is no compiler")
 

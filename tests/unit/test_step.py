@@ -14,7 +14,7 @@ import pytest
 import tcusim
 from command_line import fails, succeeds, tcusim_command
 from tcusim.cli import step
-from tcusim.simulate.frames import default_inputs
+from tcusim.stepper.frames import default_inputs
 
 
 @pytest.fixture(name="scan", scope="module")

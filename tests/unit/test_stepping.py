@@ -12,12 +12,12 @@ import tcusim
 from tcusim.algorithms import algorithms
 from tcusim.errors import InputError
 from tcusim.program.grammar import Program
-from tcusim.simulate import stepping
-from tcusim.simulate.breakpoints import Breakpoint
 from tcusim.simulate.counts import Counts
-from tcusim.simulate.frames import Frame, default_inputs, frames
-from tcusim.simulate.stepping import KeptSteps, RunningSteps, Steps, place_of
-from tcusim.simulate.trace import trace
+from tcusim.stepper import steps as stepping
+from tcusim.stepper.breakpoints import Breakpoint
+from tcusim.stepper.frames import Frame, default_inputs, frames
+from tcusim.stepper.steps import KeptSteps, RunningSteps, Steps, place_of
+from tcusim.stepper.trace import trace
 
 
 def told(frame: Frame | None) -> Any:

@@ -13,8 +13,8 @@ from tcusim.algorithms import algorithms
 from tcusim.errors import InputError
 from tcusim.program.grammar import Program, accesses
 from tcusim.simulate.counts import Counts
-from tcusim.simulate.frames import Frame, default_inputs, frames
-from tcusim.simulate.trace import Trace, trace
+from tcusim.stepper.frames import Frame, default_inputs, frames
+from tcusim.stepper.trace import Trace, trace
 
 
 def small_program(name: str) -> Program:

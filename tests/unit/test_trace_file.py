@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tcusim.errors import InputError
-from tcusim.simulate.trace_file import About, Packed, PackedTile, dumped, loaded
+from tcusim.stepper.trace_file import About, Packed, PackedTile, dumped, loaded
 
 REST = {"warps": [], "first": 1, "last": None, "ran": [], "counts": [0, 0, 0, 0]}
 ABOUT = About("p", "hopper", "f16", "f32", "", 1, "program p\n", {"1": "A ← 1"}, ())

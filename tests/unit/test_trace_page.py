@@ -22,10 +22,10 @@ from tcusim.errors import InputError
 from tcusim.machine import format_of
 from tcusim.machine.accounts.layout import panel
 from tcusim.machine.bits import from_bits
-from tcusim.simulate.comparison import Comparison
-from tcusim.simulate.frames import default_inputs
-from tcusim.simulate.trace import Trace, trace
-from tcusim.simulate.trace_page import data_of
+from tcusim.stepper.comparison import Comparison
+from tcusim.stepper.frames import default_inputs
+from tcusim.stepper.page import data_of
+from tcusim.stepper.trace import Trace, trace
 
 
 def scan() -> Trace:

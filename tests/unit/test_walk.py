@@ -27,8 +27,8 @@ from tcusim.program.grammar import (
     walk,
 )
 from tcusim.program.walk import Placement, order_of_blocks, sites, span
-from tcusim.simulate.frames import default_inputs
 from tcusim.simulate.interpreter import interpret
+from tcusim.stepper.frames import default_inputs
 
 DATA = Buffer("in", "f32", Extent(Index.symbol("length")), BufferRole.INPUT)
 X, J, N = (Index.symbol(name) for name in "ijn")

@@ -6,9 +6,9 @@ import numpy as np
 
 import tcusim
 from tcusim.machine import Values
-from tcusim.simulate.frames import default_inputs
 from tcusim.simulate.interpreter import interpret
-from tcusim.simulate.watcher import IN_FLIGHT, Seen, WarpWatcher
+from tcusim.stepper.frames import default_inputs
+from tcusim.stepper.watcher import IN_FLIGHT, Seen, WarpWatcher
 
 
 class Names:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tcusim
-from tcusim.cli.screen.app import StepApp
-from tcusim.cli.screen.words import HELP, KEYS, LEGEND_LINE, explained
+from tcusim.stepper.screen.app import StepApp
+from tcusim.stepper.screen.words import HELP, KEYS, LEGEND_LINE, explained
 
 
 def test_every_key_is_told_and_does_something() -> None:

@@ -21,15 +21,15 @@ from tcusim.program.grammar import Accesses, Const, Program, accesses, walk
 from tcusim.program.printer import line, listing
 from tcusim.program.walk import Ints
 from tcusim.simulate.backend import NUMPY
-from tcusim.simulate.breakpoints import Names, breakpoint_of
-from tcusim.simulate.comparison import Comparison, compared
 from tcusim.simulate.counts import Counts
-from tcusim.simulate.difference import Difference, first_difference
-from tcusim.simulate.frames import Frame, chosen_warps
 from tcusim.simulate.interpreter import Event, interpret
-from tcusim.simulate.packing import Packer
-from tcusim.simulate.replay import Replay
-from tcusim.simulate.trace_file import (
+from tcusim.stepper.breakpoints import Names, breakpoint_of
+from tcusim.stepper.comparison import Comparison, Difference, differences_of
+from tcusim.stepper.frames import Frame, chosen_warps
+from tcusim.stepper.packing import Packer
+from tcusim.stepper.page import CELLS, MOST_CELLS, Side, frame_of, page_of
+from tcusim.stepper.replay import Replay
+from tcusim.stepper.trace_file import (
     MOST_BYTES,
     SIMULATOR,
     About,
@@ -38,8 +38,7 @@ from tcusim.simulate.trace_file import (
     dumped,
     loaded,
 )
-from tcusim.simulate.trace_page import CELLS, MOST_CELLS, Side, frame_of, page_of
-from tcusim.simulate.watcher import WarpWatcher, unwritten_outputs
+from tcusim.stepper.watcher import WarpWatcher, unwritten_outputs
 
 __all__ = ["Recorder", "Trace", "about_of", "trace"]
 
@@ -131,14 +130,17 @@ class Trace:
         >>> found.frame.path, found.frame.line, found.row, found.col, found.values
         ('5.11', 'R ← X·J + AU', 1, 8, (32800.5, 32800.49609375))
         """
-        return first_difference(self, other)
+        return next(differences_of(self, other), None)
 
     def compare(self, other: Trace) -> Comparison:
         """Return this trace and another of the program side by side, with all differences.
 
         It prints itself, and a notebook shows it as a page. The errors are `first_difference`'s.
         """
-        return compared(self, other)
+        both = Comparison(self, other)
+        # Errors are raised here, not by a notebook that shows it.
+        _ = both.differences
+        return both
 
     def of(self, warp: int) -> tuple[Frame, ...]:
         """Return the steps of one warp. InputError if it was not traced."""

@@ -15,7 +15,7 @@ from tcusim.program.bind import bind_scalars, offsets_of, require_inputs
 from tcusim.program.grammar import Program, Step, View
 from tcusim.program.walk import Ints, Mask
 from tcusim.simulate.interpreter import Event, everywhere, interpret
-from tcusim.simulate.watcher import IN_FLIGHT, Seen, WarpWatcher
+from tcusim.stepper.watcher import IN_FLIGHT, Seen, WarpWatcher
 
 __all__ = [
     "IN_FLIGHT",

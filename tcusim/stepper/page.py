@@ -1,7 +1,7 @@
 """A trace as a page to step through: one self-contained file with its data.
 
 The page computes nothing: every number is embedded as bits and text, and each output of a product
-as the account from `explain`. `trace_page.js` only shows them.
+as the account from `explain`. `page.js` only shows them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from tcusim.machine.accounts.account import Account, Step
 from tcusim.machine.accounts.layout import in_words, left_out, panel, shown_steps, summary
 from tcusim.machine.accounts.recorder import accounts_of
 from tcusim.machine.bits import hex_bits, to_bits
-from tcusim.simulate.difference import Difference
-from tcusim.simulate.frames import Frame, Tile, number_text
-from tcusim.simulate.trace_file import SIMULATOR, About
+from tcusim.stepper.frames import Frame, Tile, number_text
+from tcusim.stepper.trace_file import SIMULATOR, About
 
 __all__ = ["CELLS", "MOST_CELLS", "Side", "data_of", "frame_of", "page_of"]
 
@@ -52,18 +51,16 @@ class Side(NamedTuple):
 
 
 def page_of(
-    sides: Sequence[Side], cells: int, differences: Sequence[Difference] = (), verdict: str = ""
+    sides: Sequence[Side], cells: int, differences: Sequence[object] = (), verdict: str = ""
 ) -> str:
     """Return the page of a trace, or of two beside each other.
 
-    cells: maximum number of outputs of each to explain. verdict: a sentence on their difference.
+    cells: maximum number of outputs of each to explain. differences: as `page.js` takes them.
+    verdict: a sentence on their difference.
     """
     content = {
         "sides": [data_of(*side, cells) for side in sides],
-        "differences": [
-            [one.frame.warp, one.frame.number, f"{one.what}.", one.tile.part, one.row, one.col]
-            for one in differences
-        ],
+        "differences": differences,
         "verdict": verdict,
     }
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
@@ -89,13 +86,13 @@ def frame_of(page: str) -> str:
 
 
 def _text(suffix: str) -> str:
-    return files("tcusim.simulate").joinpath(f"trace_page.{suffix}").read_text("utf-8")
+    return files("tcusim.stepper").joinpath(f"page.{suffix}").read_text("utf-8")
 
 
 def data_of(
     about: About, frames: Sequence[Frame], left_out: str, title: str, cells: int
 ) -> dict[str, Any]:
-    """Return a trace's data for the page, as JSON; see `trace_page.js` for its form."""
+    """Return a trace's data for the page, as JSON; see `page.js` for its form."""
     return {"title": title, **_Writer(about, cells).data(frames, left_out)}
 
 

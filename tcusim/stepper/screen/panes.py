@@ -13,10 +13,10 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Static
 
-from tcusim.cli.screen.grids import Block, Picture, Spot
-from tcusim.simulate.breakpoints import loops_around
-from tcusim.simulate.frames import Frame, Tile
-from tcusim.simulate.trace_file import About
+from tcusim.stepper.breakpoints import loops_around
+from tcusim.stepper.frames import Frame, Tile
+from tcusim.stepper.screen.grids import Block, Picture, Spot
+from tcusim.stepper.trace_file import About
 
 __all__ = ["ListingPane", "MemoryPane", "TilesPane", "bar_of", "scrolled"]
 

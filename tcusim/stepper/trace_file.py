@@ -16,7 +16,7 @@ import numpy as np
 from tcusim.errors import InputError
 from tcusim.machine import Values, format_of
 from tcusim.simulate.counts import Counts
-from tcusim.simulate.frames import Tile
+from tcusim.stepper.frames import Tile
 
 __all__ = [
     "MOST_BYTES",

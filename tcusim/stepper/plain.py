@@ -9,12 +9,13 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from tcusim.cli.cells import cell_of, explanation_of, is_uniform, product_cell, texts_of
 from tcusim.errors import InputError
 from tcusim.program.grammar import Space
-from tcusim.simulate.breakpoints import Breakpoint
-from tcusim.simulate.frames import Frame, Tile
-from tcusim.simulate.stepping import Steps
+from tcusim.stepper.breakpoints import Breakpoint
+from tcusim.stepper.cells import cell_of, explanation_of, is_uniform, product_cell, texts_of
+from tcusim.stepper.comparison import Comparison
+from tcusim.stepper.frames import Frame, Tile
+from tcusim.stepper.steps import Steps
 
 __all__ = ["Layout", "Plain", "frame_text"]
 
@@ -145,7 +146,7 @@ class Plain:
     write: takes each piece of text. start: where the first step to show is, such as its path; None
     is the first of all. only: kinds of steps to show; empty is all. breakpoints: show only the
     steps at which one of them stops; empty is all. cell: an element, row and column, to tell of at
-    every step, and of products how it was summed. remark: returns a further remark on a frame.
+    every step, and of products how it was summed. beside: a backend's trace and the simulator's.
     """
 
     write: Callable[[str], object]
@@ -154,7 +155,7 @@ class Plain:
     only: tuple[str, ...] = ()
     breakpoints: tuple[Breakpoint, ...] = ()
     cell: tuple[int, int] | None = None
-    remark: Callable[[Frame], str] | None = None
+    beside: Comparison | None = None
 
     def run(self, steps: Steps) -> None:
         """Write the steps of a warp.
@@ -175,7 +176,7 @@ class Plain:
             if stopping:
                 self.write(f"break: {', '.join(map(str, stopping))}")
             self.write(frame_text(frame, self.layout))
-            if self.remark is not None and (remark := self.remark(frame)):
+            if self.beside is not None and (remark := self._remark(self.beside, frame)):
                 self.write(remark)
             for line in self._cell_lines(steps, frame):
                 told = True
@@ -188,6 +189,17 @@ class Plain:
                 f"no tile of the steps that were shown has a cell {row},{column}; rows and columns "
                 "count from 0"
             )
+
+    def _remark(self, beside: Comparison, frame: Frame) -> str:
+        """Return the differences at a step and the simulator's tiles; "" if there are none."""
+        lines = [
+            f"  {'FIRST DIFFERENCE' if one is beside.differences[0] else 'difference'}: {one.what}"
+            for one in beside.at(frame)
+        ]
+        other = beside.other(frame)
+        if not lines or other is None:
+            return ""
+        return "\n".join([*lines, "", "  the simulator:", frame_text(other, self.layout)])
 
     def _nothing(self) -> str:
         which = f"{' or '.join(self.only)} step" if self.only else "step"

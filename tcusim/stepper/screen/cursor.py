@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tcusim.cli.screen.grids import Spot
-from tcusim.simulate.frames import Frame, Tile
+from tcusim.stepper.frames import Frame, Tile
+from tcusim.stepper.screen.grids import Spot
 
 __all__ = ["Cursor"]
 

@@ -7,10 +7,10 @@ import numpy as np
 from tcusim.machine import Values
 from tcusim.program.grammar import View
 from tcusim.program.walk import Ints, Mask
-from tcusim.simulate.frames import label_of, label_of_range
 from tcusim.simulate.interpreter import everywhere
-from tcusim.simulate.trace_file import Packed, PackedTile
-from tcusim.simulate.watcher import Seen
+from tcusim.stepper.frames import label_of, label_of_range
+from tcusim.stepper.trace_file import Packed, PackedTile
+from tcusim.stepper.watcher import Seen
 
 __all__ = ["Packer"]
 

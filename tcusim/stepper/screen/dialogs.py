@@ -14,7 +14,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, Static
 
 from tcusim.errors import InputError
-from tcusim.simulate.breakpoints import Breakpoint
+from tcusim.stepper.breakpoints import Breakpoint
 
 __all__ = ["Asking", "Breakpoints", "Prompt", "Reading"]
 

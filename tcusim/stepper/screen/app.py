@@ -14,19 +14,19 @@ from textual.containers import Container
 from textual.events import Key, Resize
 from textual.widgets import Static
 
-from tcusim.cli.beside import Beside
-from tcusim.cli.cells import cell_of, explanation_of
-from tcusim.cli.screen.cursor import Cursor
-from tcusim.cli.screen.dialogs import Asking, Breakpoints, Prompt, Reading
-from tcusim.cli.screen.grids import picture_of
-from tcusim.cli.screen.panes import ListingPane, MemoryPane, TilesPane
-from tcusim.cli.screen.words import HELP, KEYS, LEGEND_LINE, STYLE, explained
 from tcusim.errors import InputError, TcusimError
 from tcusim.machine import arch_of
-from tcusim.simulate.breakpoints import Breakpoint, breakpoint_of
-from tcusim.simulate.frames import Frame
-from tcusim.simulate.stepping import Steps, Warps, place_of
-from tcusim.simulate.trace_file import SIMULATOR
+from tcusim.stepper.breakpoints import Breakpoint, breakpoint_of
+from tcusim.stepper.cells import cell_of, explanation_of
+from tcusim.stepper.comparison import Comparison
+from tcusim.stepper.frames import Frame
+from tcusim.stepper.screen.cursor import Cursor
+from tcusim.stepper.screen.dialogs import Asking, Breakpoints, Prompt, Reading
+from tcusim.stepper.screen.grids import picture_of
+from tcusim.stepper.screen.panes import ListingPane, MemoryPane, TilesPane
+from tcusim.stepper.screen.words import HELP, KEYS, LEGEND_LINE, STYLE, explained
+from tcusim.stepper.steps import Steps, Warps, place_of
+from tcusim.stepper.trace_file import SIMULATOR
 
 __all__ = ["Opening", "StepApp"]
 
@@ -66,8 +66,8 @@ class StepApp(App[None]):
         Where to stop.
     only : sequence of str
         The kinds of steps to show; empty is all.
-    beside : Beside, optional
-        The simulator's steps, where a backend ran the program.
+    beside : Comparison, optional
+        The backend's steps and the simulator's, if a backend ran the program.
     """
 
     CSS = STYLE
@@ -88,7 +88,7 @@ class StepApp(App[None]):
         opening: Opening = Opening(),
         breakpoints: Sequence[Breakpoint] = (),
         only: Sequence[str] = (),
-        beside: Beside | None = None,
+        beside: Comparison | None = None,
     ) -> None:
         super().__init__()
         self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (116, "-wide")]
@@ -387,7 +387,10 @@ class StepApp(App[None]):
         if self.beside is None:
             self._say("the simulator ran this; --backend shows another beside it")
             return
-        found = self.steps.search(self.beside.differs, self.number + count, backwards=count < 0)
+        differs = self.beside.at
+        found = self.steps.search(
+            lambda frame: bool(differs(frame)), self.number + count, backwards=count < 0
+        )
         self._look(found, f"no step differs {'before this' if count < 0 else 'from here on'}")
 
     def action_simulator(self) -> None:
@@ -433,9 +436,8 @@ class StepApp(App[None]):
         self.frame = frame
         stopping = ", ".join(one.text for one in self.breakpoints if one(frame))
         self._said = f"stopped: {stopping}" if stopping else ""
-        if self.beside is not None and self.beside.differs(frame):
-            first, *_ = self.beside.differences[frame.warp, frame.number]
-            self._said = f"differs from the simulator: {first.what}"
+        if self.beside is not None and (found := self.beside.at(frame)):
+            self._said = f"differs from the simulator: {found[0].what}"
         self._draw()
 
     def _draw(self) -> None:

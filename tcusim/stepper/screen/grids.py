@@ -11,9 +11,9 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-from tcusim.cli.cells import is_uniform, texts_of
 from tcusim.program.grammar import Space
-from tcusim.simulate.frames import Frame, Tile
+from tcusim.stepper.cells import is_uniform, texts_of
+from tcusim.stepper.frames import Frame, Tile
 
 __all__ = ["MARKS", "Block", "Look", "Picture", "Spot", "picture_of"]
 

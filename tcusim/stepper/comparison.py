@@ -1,7 +1,8 @@
-"""The first difference between two traces of one program, to the bit."""
+"""Two traces of one program beside each other: their differences, to the bit."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
@@ -10,14 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.errors import AgreementError, InputError
-from tcusim.machine import format_of
+from tcusim.machine import arch_of, format_of
 from tcusim.machine.formats import to_memory
+from tcusim.machine.rules import require_int
 from tcusim.program.grammar import Space
 from tcusim.program.walk import Mask
-from tcusim.simulate.frames import IN_FLIGHT, Frame, Tile
-from tcusim.simulate.trace_file import About
+from tcusim.stepper.frames import IN_FLIGHT, Frame, Tile
+from tcusim.stepper.page import CELLS, MOST_CELLS, Side, frame_of, page_of
+from tcusim.stepper.trace_file import About
 
-__all__ = ["Comparable", "Difference", "differences_of", "differing", "first_difference"]
+__all__ = ["Comparable", "Comparison", "Difference", "differences_of", "differing"]
 
 # Digits that distinguish any two numbers in double precision, and so in every type.
 _DIGITS: Final = 17
@@ -32,7 +35,102 @@ class Comparable(Protocol):
     def about(self) -> About:
         """The program and the architecture."""
 
+    @property
+    def left_out(self) -> str:
+        """A sentence about the steps that it lacks."""
+
+    def __len__(self) -> int: ...
+
     def __iter__(self) -> Iterator[Frame]: ...
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Comparison:
+    """Two traces of one program: `print` it, or show it in a notebook.
+
+    Attributes
+    ----------
+    one, two : Trace
+        The traces.
+    """
+
+    one: Comparable
+    two: Comparable
+
+    @functools.cached_property
+    def differences(self) -> tuple[Difference, ...]:
+        """A difference for each tile that a step left different, in the order of the first trace.
+
+        Raises InputError or AgreementError, as `Trace.first_difference` does.
+        """
+        return tuple(differences_of(self.one, self.two))
+
+    @functools.cached_property
+    def _by_step(self) -> dict[_Key, tuple[Difference, ...]]:
+        found: dict[_Key, tuple[Difference, ...]] = {}
+        for one in self.differences:
+            key = _key(one.frame)
+            found[key] = (*found.get(key, ()), one)
+        return found
+
+    @functools.cached_property
+    def _others(self) -> dict[_Key, Frame]:
+        return {_key(frame): frame for frame in self.two}
+
+    def at(self, frame: Frame) -> tuple[Difference, ...]:
+        """Return the differences at a step."""
+        return self._by_step.get(_key(frame), ())
+
+    def other(self, frame: Frame) -> Frame | None:
+        """Return a step of the first trace as the second has it; None if it has no such step."""
+        return self._others.get(_key(frame))
+
+    @property
+    def titles(self) -> tuple[str, str]:
+        """Distinct titles of the traces: the runner, or the architecture."""
+        one, two = _names(self.one.about, self.two.about)
+        if self.one.about.place != self.two.about.place:
+            return one, two
+        one, two = (arch_of(each.about.arch).title for each in (self.one, self.two))
+        return (one, two) if one != two else (f"{one}, first", f"{two}, second")
+
+    def __str__(self) -> str:
+        """Report the first difference, or that there is none."""
+        titles, common = " and ".join(self.titles), f"{self._common} steps"
+        if not self.differences:
+            return f"{titles}: no bit differs at the {common} that both have"
+        return f"{titles} differ at {len(self._by_step)} of {common}, first: {self.differences[0]}"
+
+    @property
+    def _common(self) -> int:
+        return sum(_key(frame) in self._others for frame in self.one)
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {self.one.about.name}: {' and '.join(self.titles)}>"
+
+    def to_html(self, *, cells: int = CELLS) -> str:
+        """Return a page to step through both, as of `Trace.to_html`, with differences marked."""
+        require_int("cells", cells, 0, MOST_CELLS)
+        sides = [
+            Side(trace.about, list(trace), trace.left_out, title)
+            for trace, title in zip((self.one, self.two), self.titles, strict=True)
+        ]
+        steps = len(self._by_step)
+        verdict = f"They differ at {steps} step{'s' * (steps != 1)}."
+        if not steps:
+            verdict = "No bit differs at any step that both have."
+        rows = [
+            (*_key(one.frame), f"{one.what}.", one.tile.part, one.row, one.col)
+            for one in self.differences
+        ]
+        return page_of(sides, cells, rows, verdict)
+
+    def _repr_html_(self) -> str:
+        return frame_of(self.to_html())
+
+
+def _key(frame: Frame) -> _Key:
+    return frame.warp, frame.number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,8 +192,8 @@ class Difference:
         return f"{value:.{_DIGITS}g} (0x{self.bits[which]:0{digits}x}) by {place}"
 
 
-def first_difference(one: Comparable, two: Comparable) -> Difference | None:
-    """Return the first difference of two traces, in the order of the first trace, or None.
+def differences_of(one: Comparable, two: Comparable) -> Iterator[Difference]:
+    """Yield a difference for each tile that differs, in the order of the first trace.
 
     Raises
     ------
@@ -104,23 +202,18 @@ def first_difference(one: Comparable, two: Comparable) -> Difference | None:
     AgreementError
         If they took different branches after equal bits.
     """
-    return next(differences_of(one, two), None)
-
-
-def differences_of(one: Comparable, two: Comparable) -> Iterator[Difference]:
-    """Yield a difference for each tile that differs; see `first_difference`."""
     if one.about.listing != two.about.listing:
         raise InputError(
             f"traces of different programs cannot be compared: {one.about.name} and "
             f"{two.about.name}, or their options, differ"
         )
-    others: Mapping[_Key, Frame] = {(frame.warp, frame.number): frame for frame in two}
+    others: Mapping[_Key, Frame] = {_key(frame): frame for frame in two}
     places = _names(one.about, two.about)
     seen: list[Frame] = []
     found = False
     for frame in one:
         seen.append(frame)
-        other = others.get((frame.warp, frame.number))
+        other = others.get(_key(frame))
         if other is None:
             continue
         found = True

@@ -15,7 +15,7 @@ import numpy as np
 from tcusim.errors import InputError, unknown_name
 from tcusim.program.grammar import Loop, Step, When
 from tcusim.program.walk import Mask
-from tcusim.simulate.frames import Frame, Tile
+from tcusim.stepper.frames import Frame, Tile
 
 __all__ = ["Breakpoint", "Names", "breakpoint_of", "kinds", "loops_around", "require_path"]
 

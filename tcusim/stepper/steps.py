@@ -22,12 +22,12 @@ from tcusim.errors import InputError
 from tcusim.machine import format_of
 from tcusim.program.bind import bind_scalars
 from tcusim.program.grammar import Program, Space, accesses, walk
-from tcusim.simulate.breakpoints import Breakpoint, Names, breakpoint_of
 from tcusim.simulate.counts import Counts
-from tcusim.simulate.frames import Frame, chosen_warps
 from tcusim.simulate.interpreter import Event, interpret
-from tcusim.simulate.trace import Recorder, Trace, about_of
-from tcusim.simulate.trace_file import About, Packed, PackedFrame
+from tcusim.stepper.breakpoints import Breakpoint, Names, breakpoint_of
+from tcusim.stepper.frames import Frame, chosen_warps
+from tcusim.stepper.trace import Recorder, Trace, about_of
+from tcusim.stepper.trace_file import About, Packed, PackedFrame
 
 __all__ = ["KeptSteps", "RunningSteps", "Steps", "Test", "Warps", "place_of"]
 

@@ -1,0 +1,1 @@
+"""The stepper: recorded runs of programs, step by step, and their views."""
