@@ -12,7 +12,7 @@ from tcusim.machine import Values, format_of
 from tcusim.machine.accounts.explanation import Explanation, explain
 from tcusim.machine.bits import hex_bits, to_bits
 from tcusim.stepper.frames import Frame, Tile, number_text
-from tcusim.stepper.trace_file import About
+from tcusim.stepper.store import About
 
 __all__ = [
     "LEGEND",

@@ -18,7 +18,7 @@ from tcusim.program.grammar import Space
 from tcusim.program.walk import Mask
 from tcusim.stepper.frames import IN_FLIGHT, Frame, Tile
 from tcusim.stepper.page import CELLS, MOST_CELLS, Side, frame_of, page_of
-from tcusim.stepper.trace_file import About
+from tcusim.stepper.store import About
 
 __all__ = ["Comparable", "Comparison", "Difference", "differences_of", "differing"]
 

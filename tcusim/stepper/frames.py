@@ -1,4 +1,4 @@
-"""Turn the interpreter's events into frames: one step of one warp, with the tiles it touches."""
+"""Frames: one step of one warp, with the tiles that it touches; and inputs to show."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from tcusim.errors import InputError
 from tcusim.machine import Format, Values, as_values, format_of, from_values
 from tcusim.program.bind import bind_scalars, offsets_of, require_inputs
-from tcusim.program.grammar import Program, Step, View
+from tcusim.program.grammar import Program
 from tcusim.program.walk import Ints, Mask
-from tcusim.simulate.interpreter import Event, everywhere, interpret
-from tcusim.stepper.watcher import IN_FLIGHT, Seen, WarpWatcher
 
 __all__ = [
     "IN_FLIGHT",
@@ -23,11 +21,11 @@ __all__ = [
     "Tile",
     "chosen_warps",
     "default_inputs",
-    "frames",
-    "label_of",
-    "label_of_range",
     "number_text",
 ]
+
+# The note of a write that a barrier makes visible later.
+IN_FLIGHT: Final = "written, seen after the next sync"
 
 # float16 represents every integer up to this one.
 _EXACT_IN_F16 = 2048
@@ -103,66 +101,19 @@ class Frame:
     """One step of one warp.
 
     number: index of the step in the warp's run, from 1. path: the step's path in the program, such
-    as "7.2". kind: such as "mma". step: None in a trace read from a file. line: its line in the
-    listing. loops: the loop variables. warp: the warp's index in the grid. reads, writes: the tiles
-    that the step touches, in the order of the grammar.
+    as "7.2". kind: such as "mma". line: its line in the listing. loops: the loop variables. warp:
+    the warp's index in the grid. reads, writes: the tiles that the step touches, in the order of
+    the grammar.
     """
 
     number: int
     path: str
     kind: str
-    step: Step | None
     line: str
     loops: Mapping[str, int]
     warp: int
     reads: tuple[Tile, ...]
     writes: tuple[Tile, ...]
-
-
-def frames(
-    program: Program, inputs: Mapping[str, Any], arch: str = "hopper", warp: int = 0
-) -> Iterator[Frame]:
-    """Run a program as `tcusim.interpret` does; yield each step of one warp of the grid.
-
-    Raises
-    ------
-    InputError
-        If the inputs do not fit the program, or the grid has no such warp.
-
-    Examples
-    --------
-    >>> import tcusim
-    >>> program = tcusim.build("reduction_16")
-    >>> for frame in frames(program, default_inputs(program)):
-    ...     if frame.path == "4":
-    ...         print(frame.line, "gives", frame.writes[0].values[0, :4])
-    V ← P·A + V gives [73. 77. 81. 85.]
-    """
-    chosen_warps(program, inputs, (warp,))
-    watcher: WarpWatcher[Tile] | None = None
-    for event in interpret(program, inputs, arch=arch):
-        if event.state.warps[0] > warp:
-            return
-        if warp in event.warps:
-            watcher = watcher or WarpWatcher(event.state, warp, _TileMaker())
-            yield _frame(watcher, event)
-
-
-def _frame(watcher: WarpWatcher[Tile], event: Event) -> Frame:
-    """Return the frame of a step that has just run."""
-    reads, writes = watcher.tiles(event)
-    known = watcher.known(event)
-    return Frame(
-        number=watcher.number,
-        path=event.path,
-        kind=known.kind,
-        step=event.step,
-        line=known.text,
-        loops=dict(event.loops),
-        warp=watcher.warp,
-        reads=reads,
-        writes=writes,
-    )
 
 
 def chosen_warps(
@@ -234,21 +185,6 @@ def _counts_to(fmt: Format) -> int:
     return 2 ** (fmt.fraction_bits + 1) if fmt.is_float else int(fmt.largest)
 
 
-class _TileMaker:
-    """Makes tiles that contain their arrays."""
-
-    def keep(self, values: Values) -> Values:
-        return values.copy()
-
-    def tile(self, seen: Seen, values: Values) -> Tile:
-        if seen.view is None or seen.where is None:
-            inside = everywhere(values.shape)
-            head = seen.label, seen.part, seen.dtype, seen.role
-            return Tile(*head, values, seen.before, None, inside, seen.note)
-        head = label_of(seen.view, seen.where), seen.part, seen.dtype, seen.role
-        return Tile(*head, values.copy(), seen.before, *seen.where, seen.note)
-
-
 def _differ(one: Values, two: Values) -> Mask:
     """Return a mask of differing values; all NaN are equal."""
     differ: Mask = one != two
@@ -265,22 +201,3 @@ def _unknown(values: Values, dtype: str) -> Mask:
         # The fill value is a valid value of narrower integers.
         return np.zeros(values.shape, bool)
     return np.asarray(values == format_of(dtype).unwritten)
-
-
-def label_of(view: View, where: tuple[Ints, Mask]) -> str:
-    """Return the label of the memory that these elements belong to."""
-    places, inside = where
-    if view.ranges is None and inside is everywhere(places.shape):
-        # The lowest and highest addresses of a rectangle are at corners.
-        corners = [int(places[row, column]) for row in (0, -1) for column in (0, -1)]
-        return label_of_range(view, min(corners), max(corners))
-    if not inside.any():
-        return f"{view.buffer.name}[nothing]"
-    chosen = places[inside]
-    return label_of_range(view, int(chosen.min()), int(chosen.max()))
-
-
-def label_of_range(view: View, first: int, last: int) -> str:
-    """Return the label of a range, first to last element, as in a listing."""
-    touched = str(first) if first == last else f"{first} … +{last - first + 1}"
-    return f"{view.buffer.name}[{touched}]"

@@ -22,7 +22,7 @@ from tcusim.machine.accounts.layout import in_words, left_out, panel, shown_step
 from tcusim.machine.accounts.recorder import accounts_of
 from tcusim.machine.bits import hex_bits, to_bits
 from tcusim.stepper.frames import Frame, Tile, number_text
-from tcusim.stepper.trace_file import SIMULATOR, About
+from tcusim.stepper.store import SIMULATOR, About
 
 __all__ = ["CELLS", "MOST_CELLS", "Side", "data_of", "frame_of", "page_of"]
 

@@ -14,20 +14,19 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
 from tcusim.errors import InputError
-from tcusim.machine import format_of
 from tcusim.program.bind import bind_scalars
-from tcusim.program.grammar import Program, Space, accesses, walk
+from tcusim.program.grammar import Program, accesses, walk
 from tcusim.simulate.counts import Counts
 from tcusim.simulate.interpreter import Event, interpret
 from tcusim.stepper.breakpoints import Breakpoint, Names, breakpoint_of
 from tcusim.stepper.frames import Frame, chosen_warps
+from tcusim.stepper.store import About, FrameStore
 from tcusim.stepper.trace import Recorder, Trace, about_of
-from tcusim.stepper.trace_file import About, Packed, PackedFrame
 
 __all__ = ["KeptSteps", "RunningSteps", "Steps", "Test", "Warps", "place_of"]
 
@@ -63,6 +62,18 @@ def place_of(text: str, names: Names) -> int | Breakpoint:
         raise
 
 
+class _Window(NamedTuple):
+    """Consecutive steps of one warp in a store.
+
+    start: the index of the first step. indices: their frames. before: the counts before them.
+    """
+
+    start: int
+    store: FrameStore
+    indices: Sequence[int]
+    before: Counts
+
+
 class Steps(ABC):
     """The steps of one warp, by `Frame.number`.
 
@@ -89,19 +100,32 @@ class Steps(ABC):
     last: int | None
 
     @abstractmethod
-    def held(self, number: int) -> Frame | None:
-        """Return a step in memory, or None."""
-
-    @abstractmethod
     def work(self, number: int) -> None:
         """Work towards a step that is not in memory, for a moment."""
 
     @abstractmethod
+    def _window(self, number: int) -> _Window | None:
+        """Return the stored steps around a step; None if it is not in memory."""
+
+    def held(self, number: int) -> Frame | None:
+        """Return a step in memory, or None."""
+        found = self._window(number)
+        if found is None:
+            return None
+        return found.store.frame(found.indices[number - found.start], self.about)
+
     def counts(self, number: int) -> Counts:
         """Return the warp's counts up to and including a step in memory.
 
         For a trace they start at its first step. Status words do not count.
         """
+        found = self._window(number)
+        if found is None:
+            return Counts()
+        chosen = found.indices[: number - found.start + 1]
+        done = replace(found.before)
+        done.add(found.store.counts(found.store.frames[index] for index in chosen))
+        return done
 
     @property
     @abstractmethod
@@ -168,38 +192,28 @@ def _any(_: Frame) -> bool:
 
 
 class KeptSteps(Steps):
-    """The steps of one warp of a trace. InputError if it was not watched."""
+    """The steps of one warp of a trace. InputError if it was not traced."""
 
     def __init__(self, trace: Trace, warp: int | None = None) -> None:
-        self.trace = trace
-        self.about, self.names = trace.about, trace.names
+        self.about, self.names, self.sizes = trace.about, trace.names, trace.store.sizes()
         self.warp = trace.warps[0] if warp is None and trace.warps else int(warp or 0)
         trace.require_warp(self.warp)
-        frames = trace.packed.frames
-        self._places = [index for index, one in enumerate(frames) if one.warp == self.warp]
-        self.first = frames[self._places[0]].number if self._places else 1
-        self.last = self.first + len(self._places) - 1
-        self._tally = _Tally(trace.packed)
-        self.sizes = _sizes(trace.packed)
+        frames = trace.store.frames
+        indices = [index for index, one in enumerate(frames) if one.warp == self.warp]
+        self.first = frames[indices[0]].number if indices else 1
+        self.last = self.first + len(indices) - 1
+        self._whole = _Window(self.first, trace.store, indices, Counts())
 
     @property
     def reached(self) -> int:
-        """The number of the last step."""
-        return self.first + len(self._places) - 1
+        """The index of the last step."""
+        return self._whole.start + len(self._whole.indices) - 1
 
-    def held(self, number: int) -> Frame | None:
-        """Return a step; None if the trace does not have it."""
-        there = self.first <= number < self.first + len(self._places)
-        return self.trace[self._places[number - self.first]] if there else None
+    def _window(self, number: int) -> _Window | None:
+        return None if self.is_past(number) else self._whole
 
     def work(self, number: int) -> None:
         """Do nothing: all stored steps are in memory."""
-
-    def counts(self, number: int) -> Counts:
-        """Return the warp's counts from the first stored step to this one."""
-        frames = self.trace.packed.frames
-        places = self._places[: max(0, number - self.first + 1)]
-        return self._tally(frames[place] for place in places)
 
 
 class RunningSteps(Steps):
@@ -238,7 +252,7 @@ class RunningSteps(Steps):
         self.sizes = {buffer.name: buffer.size.evaluate(scalars) for buffer in program.buffers}
         self.first, self.last = 1, None
         # Windows by the index of their first step, most recently used last.
-        self._kept: OrderedDict[int, Packed] = OrderedDict()
+        self._kept: OrderedDict[int, FrameStore] = OrderedDict()
         # The first step of each window reached so far, and the warp's counts before each.
         self._starts = [1]
         self._before = [Counts()]
@@ -254,26 +268,19 @@ class RunningSteps(Steps):
         """The number of steps of the warp in the current run."""
         return self._recorder.ran.get(self.warp, 0)
 
-    def held(self, number: int) -> Frame | None:
-        """Return a step of a stored window."""
-        found = self._packed(number)
-        if found is None:
-            return None
-        start, packed = found
-        one = Trace(self.about, (self.warp,), start, None, {}, Counts(), packed)
-        return one[number - start]
-
-    def _packed(self, number: int) -> tuple[int, Packed] | None:
-        """Return the start of the window with a step, and the window; None if it is not stored."""
+    def _window(self, number: int) -> _Window | None:
         start = self._start_of(number)
         if start in self._kept:
             self._kept.move_to_end(start)
-            packed = self._kept[start]
+            store = self._kept[start]
         elif start == self._recorder.first:
-            packed = self._recorder.packed
+            store = self._recorder.store
         else:
             return None
-        return (start, packed) if 0 <= number - start < len(packed.frames) else None
+        if not 0 <= number - start < len(store.frames):
+            return None
+        before = self._before[self._starts.index(start)]
+        return _Window(start, store, range(len(store.frames)), before)
 
     def _start_of(self, number: int) -> int:
         return self._starts[max(0, bisect_right(self._starts, number) - 1)]
@@ -308,17 +315,16 @@ class RunningSteps(Steps):
         if following < len(self._starts):
             # It ends at the same step as before.
             return self.reached + 1 == self._starts[following]
-        packed = self._recorder.packed
-        return len(packed.frames) >= self.window or packed.bytes >= _WINDOW_BYTES
+        store = self._recorder.store
+        return len(store.frames) >= self.window or store.nbytes >= _WINDOW_BYTES
 
     def _close(self, start: int) -> None:
         """Store the full window, and evict others."""
         following = self.reached + 1
-        packed = self._recorder.turn(following)
-        self._kept[start] = packed
+        store = self._kept[start] = self._recorder.turn(following)
         if following > self._starts[-1]:
             done = replace(self._before[-1])
-            done.add(_Tally(packed)(packed.frames))
+            done.add(store.counts(store.frames))
             self._starts.append(following)
             self._before.append(done)
         while len(self._kept) > 1 and self._is_too_much():
@@ -326,17 +332,7 @@ class RunningSteps(Steps):
 
     def _is_too_much(self) -> bool:
         kept = self._kept.values()
-        return len(kept) > _WINDOWS or sum(packed.bytes for packed in kept) > _BYTES
-
-    def counts(self, number: int) -> Counts:
-        """Return the warp's counts up to this step."""
-        found = self._packed(number)
-        if found is None:
-            return Counts()
-        start, packed = found
-        done = replace(self._before[self._starts.index(start)])
-        done.add(_Tally(packed)(packed.frames[: number - start + 1]))
-        return done
+        return len(kept) > _WINDOWS or sum(store.nbytes for store in kept) > _BYTES
 
 
 @dataclass(frozen=True)
@@ -404,46 +400,3 @@ def _names_of(program: Program) -> Names:
     ranges = {one.name for each in touched for one in each.ranges_written}
     memory = frozenset(buffer.name for buffer in program.buffers)
     return Names(program.name, lines, frozenset(frags | ranges), memory)
-
-
-def _sizes(packed: Packed) -> dict[str, int]:
-    """Return the touched extent of each buffer."""
-    sizes: dict[str, int] = {}
-    for number in range(len(packed.tiles)):
-        tile = packed.tile(number)
-        if tile.places is not None and tile.inside.any():
-            end = int(tile.places[tile.inside].max()) + 1
-            sizes[tile.buffer] = max(end, sizes.get(tile.buffer, 0))
-    return sizes
-
-
-class _Tally:
-    """Counts the work of packed steps; it caches the bytes of tiles."""
-
-    def __init__(self, packed: Packed) -> None:
-        self._packed = packed
-        self._bytes: dict[int, int] = {}
-
-    def __call__(self, frames: Iterator[PackedFrame] | list[PackedFrame]) -> Counts:
-        """Return the counts of these steps."""
-        done = Counts()
-        for one in frames:
-            done.mma += one.kind == "mma"
-            done.additions += one.kind == "add"
-            # These access offsets and status words in global memory, not data.
-            if one.kind not in ("locate", "await"):
-                done.bytes_read += sum(map(self._bytes_of, one.reads))
-            if one.kind != "publish":
-                done.bytes_written += sum(map(self._bytes_of, one.writes))
-        return done
-
-    def _bytes_of(self, number: int) -> int:
-        if number not in self._bytes:
-            tile, arrays = self._packed.tiles[number], self._packed.arrays
-            elements = 0
-            if tile.where == Space.GLOBAL and tile.inside is not None:
-                elements = int(arrays[tile.inside].sum())
-            elif tile.where == Space.GLOBAL:
-                elements = arrays[tile.values].size
-            self._bytes[number] = elements * format_of(tile.dtype).itemsize
-        return self._bytes[number]

@@ -26,18 +26,10 @@ from tcusim.simulate.interpreter import Event, interpret
 from tcusim.stepper.breakpoints import Names, breakpoint_of
 from tcusim.stepper.comparison import Comparison, Difference, differences_of
 from tcusim.stepper.frames import Frame, chosen_warps
-from tcusim.stepper.packing import Packer
 from tcusim.stepper.page import CELLS, MOST_CELLS, Side, frame_of, page_of
 from tcusim.stepper.replay import Replay
-from tcusim.stepper.trace_file import (
-    MOST_BYTES,
-    SIMULATOR,
-    About,
-    Packed,
-    PackedFrame,
-    dumped,
-    loaded,
-)
+from tcusim.stepper.store import SIMULATOR, About, FrameStore, PackedFrame
+from tcusim.stepper.trace_file import MOST_BYTES, dumped, loaded
 from tcusim.stepper.watcher import WarpWatcher, unwritten_outputs
 
 __all__ = ["Recorder", "Trace", "about_of", "trace"]
@@ -80,25 +72,14 @@ class Trace:
     last: int | None
     ran: Mapping[int, int]
     counts: Counts
-    packed: Packed = field(repr=False)
+    store: FrameStore = field(repr=False)
 
     def __len__(self) -> int:
-        return len(self.packed.frames)
+        return len(self.store.frames)
 
     def __getitem__(self, index: int) -> Frame:
         """Return a stored step, in execution order."""
-        one = self.packed.frames[operator.index(index)]
-        return Frame(
-            number=one.number,
-            path=one.path,
-            kind=one.kind,
-            step=None,
-            line=self.about.lines[one.path],
-            loops=dict(one.loops),
-            warp=one.warp,
-            reads=tuple(self.packed.tile(number) for number in one.reads),
-            writes=tuple(self.packed.tile(number) for number in one.writes),
-        )
+        return self.store.frame(operator.index(index), self.about)
 
     def __iter__(self) -> Iterator[Frame]:
         return (self[index] for index in range(len(self)))
@@ -145,7 +126,7 @@ class Trace:
     def of(self, warp: int) -> tuple[Frame, ...]:
         """Return the steps of one warp. InputError if it was not traced."""
         self.require_warp(warp)
-        frames = enumerate(self.packed.frames)
+        frames = enumerate(self.store.frames)
         return tuple(self[index] for index, one in frames if one.warp == warp)
 
     def require_warp(self, warp: int) -> None:
@@ -203,14 +184,14 @@ class Trace:
             start = len(self) - 1 if backwards else 0
         forwards = range(max(start, 0), len(self))
         for index in range(min(start, len(self) - 1), -1, -1) if backwards else forwards:
-            if warp in (None, self.packed.frames[index].warp) and test(self[index]):
+            if warp in (None, self.store.frames[index].warp) and test(self[index]):
                 return index
         return None
 
     @property
     def names(self) -> Names:
         """The names that a breakpoint may use: paths, and the tiles of the stored steps."""
-        tiles = self.packed.tiles
+        tiles = self.store.tiles
         return Names(
             self.about.name,
             self.about.lines,
@@ -272,7 +253,7 @@ class Trace:
             "ran": [self.ran[warp] for warp in self.warps],
             "counts": [getattr(self.counts, name) for name in Counts.__slots__],
         }
-        return dumped(self.about, rest, self.packed)
+        return dumped(self.about, rest, self.store)
 
     @staticmethod
     def load(path: str | Path) -> Trace:
@@ -291,7 +272,7 @@ class Trace:
             raise InputError(f"cannot read {path}: {error.strerror or error}") from error
         if len(content) > MOST_BYTES:
             raise InputError(f"{path} has more than {MOST_BYTES} bytes, as no trace of tcusim has")
-        about, rest, packed = loaded(content, str(path))
+        about, rest, store = loaded(content, str(path))
         warps = tuple(rest["warps"])
         return Trace(
             about,
@@ -300,7 +281,7 @@ class Trace:
             rest["last"],
             dict(zip(warps, rest["ran"], strict=True)),
             Counts(*rest["counts"]),
-            packed,
+            store,
         )
 
 
@@ -392,7 +373,7 @@ def trace(
         ran = tapped.ran
     about = about_of(program, arch, place)
     steps = {warp: ran.get(warp, 0) for warp in chosen}
-    return Trace(about, chosen, first, last, steps, recorder.counts, recorder.packed)
+    return Trace(about, chosen, first, last, steps, recorder.counts, recorder.store)
 
 
 def _native(backend: Backend) -> str:
@@ -450,7 +431,7 @@ def about_of(program: Program, arch: str, place: str = SIMULATOR) -> About:
 
 
 class Recorder:
-    """A watcher of events that keeps frames of chosen warps, packed.
+    """A watcher of events that stores frames of chosen warps.
 
     outputs: global memory after the writes of the traced warps. watchers: by warp, for the current
     batch. ran: number of steps of each warp.
@@ -460,12 +441,11 @@ class Recorder:
         self.warps, self.first, self.last, self.limit = np.array(warps, int), first, last, limit
         self.counts = Counts()
         self.touched: dict[str, Accesses] = {}
-        self.packed = Packed()
+        self.store = FrameStore()
         self.ran: dict[int, int] = {}
         self.outputs: dict[str, Values] = {}
         self.start = -1
-        self.watchers: dict[int, WarpWatcher[int]] = {}
-        self.packer = Packer(self.packed)
+        self.watchers: dict[int, WarpWatcher] = {}
 
     def __call__(self, event: Event) -> None:
         """Record a step of a batch of warps."""
@@ -484,12 +464,11 @@ class Recorder:
         for warp in here:
             self._take(self.watchers[warp], event)
 
-    def turn(self, first: int) -> Packed:
+    def turn(self, first: int) -> FrameStore:
         """Start a new pack at this step; return the previous pack."""
-        kept, self.packed, self.first = self.packed, Packed(), first
-        self.packer = Packer(self.packed)
+        kept, self.store, self.first = self.store, FrameStore(), first
         for watcher in self.watchers.values():
-            watcher.maker = self.packer
+            watcher.store = self.store
         return kept
 
     def _begin(self, event: Event) -> None:
@@ -499,9 +478,9 @@ class Recorder:
         here = self.warps[(self.warps >= self.start) & (self.warps <= end)].tolist()
         if here and not self.outputs:
             self.outputs = unwritten_outputs(state)
-        self.watchers = {warp: WarpWatcher(state, warp, self.packer, self.outputs) for warp in here}
+        self.watchers = {warp: WarpWatcher(state, warp, self.store, self.outputs) for warp in here}
 
-    def _take(self, watcher: WarpWatcher[int], event: Event) -> None:
+    def _take(self, watcher: WarpWatcher, event: Event) -> None:
         number = self.ran[watcher.warp] = self.ran.get(watcher.warp, 0) + 1
         if number < self.first:
             watcher.skip(event)
@@ -510,12 +489,12 @@ class Recorder:
         elif (self.last is None or number <= self.last) and self._has_room():
             reads, writes = watcher.tiles(event)
             kind, loops = watcher.known(event).kind, tuple(event.loops.items())
-            self.packed.frames.append(
+            self.store.frames.append(
                 PackedFrame(watcher.warp, number, event.path, kind, loops, reads, writes)
             )
 
     def _has_room(self) -> bool:
-        return len(self.packed.frames) < self.limit and self.packed.bytes < _MOST_BYTES
+        return len(self.store.frames) < self.limit and self.store.nbytes < _MOST_BYTES
 
 
 def _holds(ascending: Ints, number: int) -> bool:

@@ -1,4 +1,4 @@
-"""The packed form of a trace, and its file: gzipped JSON with a version, readable by later ones."""
+"""The file of a trace: gzipped JSON of its store with a version, readable by later ones."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import gzip
 import json
 import math
 import zlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, fields
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,14 +16,10 @@ from tcusim.errors import InputError
 from tcusim.machine import Values, format_of
 from tcusim.simulate.counts import Counts
 from tcusim.stepper.frames import Tile
+from tcusim.stepper.store import About, FrameStore, PackedFrame, PackedTile
 
 __all__ = [
     "MOST_BYTES",
-    "SIMULATOR",
-    "About",
-    "Packed",
-    "PackedFrame",
-    "PackedTile",
     "dumped",
     "loaded",
 ]
@@ -33,9 +28,6 @@ _MAGIC: Final = "tcusim trace"
 _GZIP: Final = b"\x1f\x8b"
 # Version 1 lacks the runner of the program.
 _VERSION: Final = 2
-
-# The default runner of a program.
-SIMULATOR: Final = "the simulator"
 
 # A trace of the maximum size has less text than this. Equal tiles are stored once, so real traces
 # compress to a tenth or a twentieth; a file that expands much more is not a trace.
@@ -47,106 +39,19 @@ _SMALL: Final = 2**24
 _DTYPES: Final = frozenset(("<f2", "<f4", "<f8", "|i1", "|u1", "<i4", "<i8", "|b1"))
 
 
-@dataclass(frozen=True, slots=True)
-class About:
-    """A trace's description of its program.
-
-    Attributes
-    ----------
-    name, arch, ab, acc, family : str
-        Names of the program and of the architecture, the types, and the instruction family if
-        instructions of one architecture differ.
-    warps : int
-        Warps of a block.
-    listing : str
-        The whole program as text.
-    lines : dict of str to str
-        The line of each step, by its path.
-    constants : tuple of str
-        Fragments that are constant throughout.
-    place : str
-        The runner: "the simulator", "host", or such as "cupy on NVIDIA H200".
-    """
-
-    name: str
-    arch: str
-    ab: str
-    acc: str
-    family: str
-    warps: int
-    listing: str
-    lines: Mapping[str, str]
-    constants: tuple[str, ...]
-    place: str = SIMULATOR
-
-
-class PackedTile(NamedTuple):
-    """A `Tile` with its arrays by index. places: an array's index, or (offset, stride, stride)."""
-
-    label: str
-    part: str
-    dtype: str
-    where: str
-    note: str
-    values: int
-    before: int | None
-    places: int | tuple[int, int, int] | None
-    inside: int | None
-
-
-class PackedFrame(NamedTuple):
-    """A `Frame` with its tiles by index."""
-
-    warp: int
-    number: int
-    path: str
-    kind: str
-    loops: tuple[tuple[str, int], ...]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-
-
-@dataclass(slots=True)
-class Packed:
-    """Frames, with their shared tiles and arrays. bytes: total of the arrays."""
-
-    frames: list[PackedFrame] = field(default_factory=list)
-    tiles: list[PackedTile] = field(default_factory=list)
-    arrays: list[Values] = field(default_factory=list)
-    bytes: int = 0
-
-    def tile(self, number: int) -> Tile:
-        """Return an unpacked tile."""
-        one = self.tiles[number]
-        values = self.arrays[one.values]
-        inside, places = np.ones(values.shape, bool), None
-        if one.inside is not None:
-            inside = self.arrays[one.inside]
-        if isinstance(one.places, tuple):
-            first, down, across = one.places
-            rows, cols = np.ogrid[: values.shape[0], : values.shape[1]]
-            places = first + rows * down + cols * across
-        elif one.places is not None:
-            places = self.arrays[one.places]
-        before = None if one.before is None else self.arrays[one.before]
-        return Tile(
-            one.label, one.part, one.dtype, one.where, values, before, places, inside, one.note
-        )
-
-
 _Rest: TypeAlias = dict[str, Any]
 
 
-def dumped(about: About, rest: _Rest, packed: Packed) -> bytes:
+def dumped(about: About, rest: _Rest, store: FrameStore) -> bytes:
     """Return the content of a file. rest: further data, as JSON."""
     content = {
         "format": _MAGIC,
         "version": _VERSION,
         "about": asdict(about),
         "rest": rest,
-        "frames": packed.frames,
-        "tiles": packed.tiles,
-        "arrays": [_array_text(array) for array in packed.arrays],
+        "frames": store.frames,
+        "tiles": store.tiles,
+        "arrays": [_array_text(array) for array in store.arrays],
     }
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     # No timestamp: equal traces are equal files.
@@ -158,7 +63,7 @@ def _array_text(array: Values) -> list[Any]:
     return [kind.str, list(array.shape), base64.b64encode(array.astype(kind).tobytes()).decode()]
 
 
-def loaded(content: bytes, name: str) -> tuple[About, _Rest, Packed]:
+def loaded(content: bytes, name: str) -> tuple[About, _Rest, FrameStore]:
     """Return the parts of a file. InputError, with the name `name`, if unreadable."""
     if not content.startswith(_GZIP):
         raise InputError(f"{name} is not a trace; tcusim's are written by Trace.save")
@@ -201,32 +106,32 @@ def _unpacked(content: bytes) -> bytes:
     return text
 
 
-def _checked(found: dict[str, Any]) -> tuple[About, _Rest, Packed]:
+def _checked(found: dict[str, Any]) -> tuple[About, _Rest, FrameStore]:
     """Return the parts of a file; an exception if one does not fit the others."""
     for name, form in _FORM.items():
         _require(_has_form(found[name], form), f"the form of its {name!r}")
     listed = found["about"]["listing"].partition("\n\n")[2].splitlines()
     _require(all(map(str.strip, listed)), "the listing")
     about = About(**{**found["about"], "constants": tuple(found["about"]["constants"])})
-    packed = Packed()
+    store = FrameStore()
     for text in found["arrays"]:
-        packed.arrays.append(_array(*text))
-        packed.bytes += packed.arrays[-1].nbytes
-    packed.tiles = [_tile(*row) for row in found["tiles"]]
-    for number, tile in enumerate(packed.tiles):
+        store.arrays.append(_array(*text))
+        store.nbytes += store.arrays[-1].nbytes
+    store.tiles = [_tile(*row) for row in found["tiles"]]
+    for number, tile in enumerate(store.tiles):
         numbers = (tile.values, tile.before, tile.inside, tile.places)
         _require(not any(isinstance(i, int) and i < 0 for i in numbers), "a tile's array")
-        _require_tile(packed.tile(number))
-    packed.frames = [_frame(*row) for row in found["frames"]]
+        _require_tile(store.tile(number))
+    store.frames = [_frame(*row) for row in found["frames"]]
     rest = found["rest"]
     _require(len(rest["warps"]) == len(rest["ran"]), "the number of warps")
-    for frame in packed.frames:
+    for frame in store.frames:
         _require(frame.path in about.lines and frame.warp in rest["warps"], "a step's place")
         touched = (*frame.reads, *frame.writes)
-        _require(all(0 <= number < len(packed.tiles) for number in touched), "a step's tile")
+        _require(all(0 <= number < len(store.tiles) for number in touched), "a step's tile")
         if frame.kind == "mma":
-            _require_product(about, [packed.tiles[number] for number in frame.reads], packed)
-    return about, rest, packed
+            _require_product(about, [store.tiles[number] for number in frame.reads], store)
+    return about, rest, store
 
 
 def _require_tile(tile: Tile) -> None:
@@ -241,11 +146,11 @@ def _require_tile(tile: Tile) -> None:
             _require(part.dtype == wanted, "a tile's type")
 
 
-def _require_product(about: About, tiles: list[PackedTile], packed: Packed) -> None:
+def _require_product(about: About, tiles: list[PackedTile], store: FrameStore) -> None:
     """Require that operands form a product of the program's types."""
     types = [tile.dtype for tile in tiles]
     _require(types == [about.ab, about.ab, about.acc], "the types of a product")
-    a, b, c = (packed.arrays[tile.values].shape for tile in tiles)
+    a, b, c = (store.arrays[tile.values].shape for tile in tiles)
     _require((a[0], a[1], b[1]) == (c[0], b[0], c[1]), "the shape of a product")
 
 

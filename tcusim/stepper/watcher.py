@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from tcusim.program.grammar import (
     Await,
     Buffer,
     Copy,
+    Frag,
     Index,
     Locate,
     Map,
@@ -35,16 +36,13 @@ from tcusim.program.grammar import (
 from tcusim.program.printer import line
 from tcusim.program.walk import Ints, Mask
 from tcusim.simulate.interpreter import Event, State, everywhere
+from tcusim.stepper.frames import IN_FLIGHT
+from tcusim.stepper.store import FrameStore
 
-__all__ = ["IN_FLIGHT", "Maker", "Seen", "WarpWatcher", "unwritten_outputs"]
-
-IN_FLIGHT: Final = "written, seen after the next sync"
+__all__ = ["WarpWatcher", "unwritten_outputs"]
 
 # Elements' indices in their buffer, and the mask of a view's bounds.
 _Where: TypeAlias = tuple[Ints, Mask]
-
-_Made = TypeVar("_Made")
-_Product = TypeVar("_Product", covariant=True)
 
 # Operand names in the order of `accesses`, for steps with operands other than src and dst.
 _PARTS: Final[dict[type, tuple[tuple[str, ...], tuple[str, ...]]]] = {
@@ -56,35 +54,10 @@ _PARTS: Final[dict[type, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 _OTHERS: Final = ("src",), ("dst",)
 
 
-class Seen(NamedTuple):
-    """The data of a tile before it is made.
-
-    label: name of the fragment or the ranges; "" for memory, labelled by its location. view, where:
-    for memory. before: the previous values of a written tile. note: a remark.
-    """
-
-    part: str
-    dtype: str
-    role: str
-    label: str = ""
-    view: View | None = None
-    where: _Where | None = None
-    before: Values | None = None
-    note: str = ""
-
-
-class Maker(Protocol[_Product]):
-    """Makes tiles in the caller's form."""
-
-    def keep(self, values: Values) -> Values:
-        """Return a copy of values that change, or an equal array that does not."""
-
-    def tile(self, seen: Seen, values: Values) -> _Product:
-        """Return a tile; values not returned by `keep` may change."""
-
-
-class WarpWatcher(Generic[_Made]):
+class WarpWatcher:
     """Tracks the state of one warp, so that a frame can show values before and after.
+
+    store: receives the tiles of each step.
 
     frags, memory: the state visible to the warp after its last step; unwritten memory is poisoned.
     in_flight: addresses in shared memory written by the warp since its last barrier, and their
@@ -96,16 +69,16 @@ class WarpWatcher(Generic[_Made]):
         self,
         state: State,
         warp: int,
-        maker: Maker[_Made],
-        outputs: dict[str, Values] | None = None,
+        store: FrameStore,
+        outputs: dict[str, Values],
     ) -> None:
         self.state = state
         self.warp = warp
-        self.maker = maker
+        self.store = store
         self.own = np.array([warp])
         self.number = 0
         self.frags: dict[str, Values] = {}
-        self.memory = dict(unwritten_outputs(state) if outputs is None else outputs)
+        self.memory = dict(outputs)
         for buffer in state.program.scratch:
             size = buffer.size.evaluate(state.scalars)
             self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
@@ -127,13 +100,13 @@ class WarpWatcher(Generic[_Made]):
     def catch_up(self) -> None:
         """Record the current state of the warp."""
         frags, shared = self.state.held(self.warp)
-        self.frags = {name: self.maker.keep(values) for name, values in frags.items()}
+        self.frags = {name: self.store.keep(values) for name, values in frags.items()}
         self.memory |= {name: values.copy() for name, values in shared.items()}
         program = self.state.program
         for buffer in (*program.outputs, *program.status):
             self.memory[buffer.name][...] = self.state.memory[buffer.name]
 
-    def tiles(self, event: Event) -> tuple[tuple[_Made, ...], tuple[_Made, ...]]:
+    def tiles(self, event: Event) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the reads and writes of the step that has just run, and record its effects."""
         self.number += 1
         known = self.known(event)
@@ -159,48 +132,45 @@ class WarpWatcher(Generic[_Made]):
             self._steps[event.path] = found
         return found
 
-    def _reads(self, step: Step, known: _Known) -> Iterator[_Made]:
+    def _reads(self, step: Step, known: _Known) -> Iterator[int]:
         names = iter(known.reads)
         for frag in known.touched.frags_read:
-            seen = Seen(next(names), frag.dtype, frag.role, frag.name)
-            yield self.maker.tile(seen, self.frags[frag.name])
+            yield self._fragment(frag, next(names), self.frags[frag.name], None)
         views = known.touched.views_read
         if isinstance(step, Locate):
             views = (self._whole(step.segments.offsets),)
         for view in views:
             values, places, inside = self.state.look(view, self.own)
-            yield self._view_tile(view, next(names), (places, inside), values, None)
+            yield self.store.memory(view, next(names), (places, inside), values, None)
 
-    def _writes(self, known: _Known) -> Iterator[_Made]:
+    def _writes(self, known: _Known) -> Iterator[int]:
         names = itertools.cycle(known.writes)
         for frag in known.touched.frags_written:
-            values = self.maker.keep(self.state.tile(frag, self.warp))
+            values = self.store.keep(self.state.tile(frag, self.warp))
             before = self.frags.get(frag.name)
             if before is None:
                 before = unwritten_values(values.shape, frag.dtype)
             self.frags[frag.name] = values
-            yield self.maker.tile(
-                Seen(next(names), frag.dtype, frag.role, frag.name, before=before), values
-            )
+            yield self._fragment(frag, next(names), values, before)
         for view in known.touched.views_written:
             if view.buffer.space is Space.GLOBAL:
                 values, places, inside = self.state.look(view, self.own)
                 where = places, inside
                 before = _held(self.memory, view, where)
                 _put(self.memory, view, where, values)
-                yield self._view_tile(view, next(names), where, values, before)
+                yield self.store.memory(view, next(names), where, values, before)
             else:
                 # It is not visible yet.
                 where = self.state.where(view, self.own)
-                before = self.maker.keep(_held(self.memory, view, where))
+                before = self.store.keep(_held(self.memory, view, where))
                 self.in_flight.append((view, where, before))
-                yield self._view_tile(view, next(names), where, before, before, IN_FLIGHT)
+                yield self.store.memory(view, next(names), where, before, before, IN_FLIGHT)
 
-    def _located(self, ranges: Ranges, dtype: str) -> _Made:
+    def _located(self, ranges: Ranges, dtype: str) -> int:
         values = self.state.ranges(ranges, self.own)[0]
-        return self.maker.tile(Seen("dst", dtype, "begin, end", ranges.name), values)
+        return self.store.fragment(ranges.name, "dst", dtype, "begin, end", values, None)
 
-    def _arrivals(self, scope: Scope) -> Iterator[_Made]:
+    def _arrivals(self, scope: Scope) -> Iterator[int]:
         """Yield the writes that a barrier makes visible: the warp's own, then other warps'."""
         waiting, self.in_flight = self.in_flight, []
         # Only a block barrier makes other warps' writes visible.
@@ -217,7 +187,7 @@ class WarpWatcher(Generic[_Made]):
                 old = _held(self.memory, view, where) if before is None else before
                 written.append((view, where, _held(now, view, where), old))
         for view, where, values, before in written:
-            yield self._view_tile(view, "dst", where, values, before)
+            yield self.store.memory(view, "dst", where, values, before)
         shared = self._shared() if others else {}
         if others:
             self.memory |= {name: values.copy() for name, values in shared.items()}
@@ -230,25 +200,15 @@ class WarpWatcher(Generic[_Made]):
                 places = np.arange(now[name].size)[None]
                 where = places, everywhere(places.shape)
                 values, before = self.memory[name][None], shared[name][None]
-                yield self._view_tile(self._whole(buffer), "dst", where, values, before)
+                yield self.store.memory(self._whole(buffer), "dst", where, values, before)
 
     def _shared(self) -> dict[str, Values]:
         """Return the warp's last view of its block's shared memory."""
         buffers = self.state.program.scratch
         return {one.name: self.memory[one.name] for one in buffers if one.space is Space.SHARED}
 
-    def _view_tile(
-        self,
-        view: View,
-        part: str,
-        where: _Where,
-        values: Values,
-        before: Values | None,
-        note: str = "",
-    ) -> _Made:
-        buffer = view.buffer
-        seen = Seen(part, buffer.dtype, buffer.space.value, "", view, where, before, note)
-        return self.maker.tile(seen, values)
+    def _fragment(self, frag: Frag, part: str, values: Values, before: Values | None) -> int:
+        return self.store.fragment(frag.name, part, frag.dtype, frag.role, values, before)
 
     def _whole(self, buffer: Buffer) -> View:
         """Return a buffer as one row."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import tcusim
-from tcusim.stepper.frames import Frame, default_inputs, frames
+from stepped import frames
+from tcusim.stepper.frames import Frame, default_inputs
 from tcusim.stepper.screen.cursor import Cursor
 from tcusim.stepper.screen.grids import Spot
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import tcusim
+from stepped import frames
 from tcusim.algorithms import algorithms
 from tcusim.errors import InputError
-from tcusim.program.grammar import Await, Load, Locate, Mma, Program, Publish, Store, Sync
-from tcusim.stepper.frames import IN_FLIGHT, Frame, default_inputs, frames
+from tcusim.program.grammar import Program
+from tcusim.stepper.frames import IN_FLIGHT, Frame, default_inputs
 from tcusim.stepper.plain import frame_text
 
 
@@ -39,7 +40,7 @@ def test_frames_replay_the_program(name: str, masked: bool) -> None:
     for warp in range(3 * program.warps if program.status else 1):
         for number, frame in enumerate(frames(program, inputs, warp=warp), start=1):
             assert frame.number == number
-            if isinstance(frame.step, Mma):
+            if frame.kind == "mma":
                 a, b, c = (tile.values.astype(np.float64) for tile in frame.reads)
                 assert np.array_equal(frame.writes[0].values, a @ b + c)
             for tile in frame.writes:
@@ -52,7 +53,7 @@ def test_mail_is_what_the_blocks_before_published() -> None:
     program = small_program("reduction_single_pass")
     inputs = {"in": np.ones(1200, np.float16)}
     shown = [list(frames(program, inputs, warp=warp)) for warp in range(3)]
-    sent = [next(f for f in block if isinstance(f.step, Publish)) for block in shown]
+    sent = [next(f for f in block if f.kind == "publish") for block in shown]
     assert [frame.writes[0].label for frame in sent] == [
         f"sums_of_blocks[{block}]" for block in range(3)
     ]
@@ -63,11 +64,11 @@ def test_mail_is_what_the_blocks_before_published() -> None:
         assert np.isnan(frame.writes[0].before).all()
 
     # Only the last block of the group waits; its words are in shared memory after the barrier.
-    waits = [number for number, frame in enumerate(shown[2]) if isinstance(frame.step, Await)]
+    waits = [number for number, frame in enumerate(shown[2]) if frame.kind == "await"]
     assert len(waits) == 1
-    assert not any(isinstance(frame.step, Await) for frame in shown[0] + shown[1])
+    assert not any(frame.kind == "await" for frame in shown[0] + shown[1])
     got, *later = shown[2][waits[0] :]
-    arrived = next(frame for frame in later if isinstance(frame.step, Sync))
+    arrived = next(frame for frame in later if frame.kind == "sync")
     assert (got.reads[0].label, got.reads[0].values.ravel().tolist()) == (
         "sums_of_blocks[0 … +2]",
         [512, 512],
@@ -78,7 +79,7 @@ def test_mail_is_what_the_blocks_before_published() -> None:
 
 
 def test_before_and_after_of_an_accumulator() -> None:
-    frame = next(f for f in all_frames(tcusim.build("reduction_16")) if isinstance(f.step, Mma))
+    frame = next(f for f in all_frames(tcusim.build("reduction_16")) if f.kind == "mma")
     a, b, c = frame.reads
     (d,) = frame.writes
     assert [tile.part for tile in (a, b, c, d)] == ["a", "b", "c", "d"]
@@ -92,8 +93,8 @@ def test_before_and_after_of_an_accumulator() -> None:
 
 def test_a_shared_write_is_seen_after_the_sync() -> None:
     shown = all_frames(tcusim.build("reduction_16"))
-    store = next(f for f in shown if isinstance(f.step, Store))
-    sync = next(f for f in shown if isinstance(f.step, Sync))
+    store = next(f for f in shown if f.kind == "store")
+    sync = next(f for f in shown if f.kind == "sync")
     (sent,), (arrived,) = store.writes, sync.writes
     assert sent.note == IN_FLIGHT
     assert np.isnan(sent.values).all()
@@ -106,7 +107,7 @@ def test_a_shared_write_is_seen_after_the_sync() -> None:
 def test_places_are_those_of_the_warp_and_the_loop() -> None:
     program = tcusim.build("reduction_256n")
     inputs = {"in": np.ones(2048, np.float16)}
-    loads = [f for f in frames(program, inputs, warp=1) if isinstance(f.step, Load)]
+    loads = [f for f in frames(program, inputs, warp=1) if f.kind == "load"]
     assert [f.reads[0].label for f in loads[:2]] == ["in[1024 … +256]", "in[1280 … +256]"]
     assert [dict(f.loops) for f in loads[:2]] == [{"i": 0}, {"i": 1}]
 
@@ -123,7 +124,7 @@ def test_elements_out_of_bounds_are_marked() -> None:
 def test_the_search_for_segments_shows_offsets_and_ranges() -> None:
     program = tcusim.build("scan_ragged", segment_size=4)
     inputs = {"in": np.ones(10, np.float16), "offsets": np.array([0, 3, 3, 10])}
-    (frame,) = (f for f in frames(program, inputs) if isinstance(f.step, Locate))
+    (frame,) = (f for f in frames(program, inputs) if f.kind == "locate")
     (offsets,), (ranges,) = frame.reads, frame.writes
     assert offsets.label == "offsets[0 … +4]"
     assert offsets.values.tolist() == [[0, 3, 3, 10]]

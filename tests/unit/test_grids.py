@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.stepper.frames import Frame, default_inputs, frames
+from stepped import frames
+from tcusim.stepper.frames import Frame, default_inputs
 from tcusim.stepper.screen.grids import Picture, Spot, picture_of
 
 

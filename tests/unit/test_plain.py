@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import tcusim
+from stepped import frames
 from tcusim.algorithms import segmented_algorithms
 from tcusim.errors import InputError
 from tcusim.machine import format_of
-from tcusim.program.grammar import Mma, Program, Store, walk
+from tcusim.program.grammar import Program, walk
 from tcusim.stepper.breakpoints import breakpoint_of
-from tcusim.stepper.frames import Frame, default_inputs, frames
+from tcusim.stepper.frames import Frame, default_inputs
 from tcusim.stepper.plain import Layout, Plain, frame_text
 from tcusim.stepper.steps import RunningSteps, place_of
 
@@ -41,7 +42,7 @@ def test_default_segments_grow_and_are_those_of_one_warp() -> None:
 
 def test_integer_memory_has_a_poison_too() -> None:
     program = tcusim.build("reduction_16", ab="s8", acc="s32")
-    store = next(f for f in all_frames(program) if isinstance(f.step, Store))
+    store = next(f for f in all_frames(program) if f.kind == "store")
     assert (store.writes[0].values == format_of("s32").unwritten).all()
 
 
@@ -50,7 +51,7 @@ def test_integer_memory_has_a_poison_too() -> None:
 
 def test_plain_text_of_a_product() -> None:
     program = tcusim.build("reduction_16", tile="8x32x16", masked=True)
-    (frame,) = (f for f in all_frames(program) if isinstance(f.step, Mma))
+    (frame,) = (f for f in all_frames(program) if f.kind == "mma")
     lines = frame_text(frame, Layout(width=110)).splitlines()
     assert (lines[0], frame.path) == ("step 4", "4")
     assert lines[1] == "  V ← P·A + V"

@@ -119,7 +119,7 @@ def test_a_trace_is_made_of_records() -> None:
     kept = tcusim.trace(PROGRAM, INPUTS, backend=Recorded(), warps=WARPS)
     assert (kept.about.place, kept.about.arch) == ("paper", "ampere")
     simulated = tcusim.trace(PROGRAM, INPUTS, warps=WARPS, arch="ampere")
-    assert kept.packed.frames == simulated.packed.frames
+    assert kept.store.frames == simulated.store.frames
     assert kept.first_difference(simulated) is None
     few = tcusim.trace(PROGRAM, INPUTS, backend=Recorded(), warps=WARPS, first=2, last=3)
     assert [(frame.warp, frame.path) for frame in few] == [(1, "2"), (3, "2"), (1, "3"), (3, "3")]

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import tcusim
+from stepped import frames
 from tcusim.algorithms import algorithms
 from tcusim.errors import InputError
 from tcusim.program.grammar import Program
 from tcusim.simulate.counts import Counts
 from tcusim.stepper import steps as stepping
 from tcusim.stepper.breakpoints import Breakpoint
-from tcusim.stepper.frames import Frame, default_inputs, frames
+from tcusim.stepper.frames import Frame, default_inputs
 from tcusim.stepper.steps import KeptSteps, RunningSteps, Steps, place_of
 from tcusim.stepper.trace import trace
 
@@ -90,7 +91,7 @@ def test_memory_is_bounded() -> None:
     most = 0
     for number, frame in enumerate(steps, start=1):
         assert frame.number == number
-        most = max(most, sum(len(packed.frames) for packed in steps._kept.values()))
+        most = max(most, sum(len(store.frames) for store in steps._kept.values()))
     assert number == steps.last
     assert most <= 3 * 16
 

@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 
 from tcusim.errors import InputError
-from tcusim.stepper.trace_file import About, Packed, PackedTile, dumped, loaded
+from tcusim.stepper.store import About, FrameStore, PackedTile
+from tcusim.stepper.trace_file import dumped, loaded
 
 REST = {"warps": [], "first": 1, "last": None, "ran": [], "counts": [0, 0, 0, 0]}
 ABOUT = About("p", "hopper", "f16", "f32", "", 1, "program p\n", {"1": "A ← 1"}, ())
 
 
-def packed(places: int | tuple[int, int, int] | None) -> Packed:
+def packed(places: int | tuple[int, int, int] | None) -> FrameStore:
     values = np.array([[1.5, -0.0], [np.nan, 7]], np.float16)
     arrays = [values, np.array([[3, 9], [4, 1]]), np.array([[True, False], [True, True]])]
     tile = PackedTile("in[1 … +9]", "src", "f16", "global", "", 0, None, places, 2)
-    return Packed([], [tile], arrays, 0)
+    return FrameStore([], [tile], arrays, 0)
 
 
 def test_places_are_strides_or_an_array() -> None:
@@ -43,8 +44,8 @@ def test_bits_survive() -> None:
 
 
 def test_equal_traces_are_equal_files() -> None:
-    content = dumped(ABOUT, REST, Packed())
-    assert content == dumped(ABOUT, REST, Packed())
+    content = dumped(ABOUT, REST, FrameStore())
+    assert content == dumped(ABOUT, REST, FrameStore())
     assert json.loads(gzip.decompress(content))["version"] == 2
 
 

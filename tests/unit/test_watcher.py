@@ -1,41 +1,29 @@
-"""A watched warp: what barriers show, and that what is made of a tile is the maker's business."""
+"""A traced warp: the tiles of its steps, and the writes that barriers show."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 import tcusim
-from tcusim.machine import Values
-from tcusim.simulate.interpreter import interpret
-from tcusim.stepper.frames import default_inputs
-from tcusim.stepper.watcher import IN_FLIGHT, Seen, WarpWatcher
-
-
-class Names:
-    """Makes names of tiles."""
-
-    def keep(self, values: Values) -> Values:
-        return values.copy()
-
-    def tile(self, seen: Seen, values: Values) -> str:
-        name = seen.label if seen.view is None else seen.view.buffer.name
-        note = "*" * (seen.note == IN_FLIGHT)
-        return f"{seen.part} {name}{note} {values.shape}"
+from stepped import frames
+from tcusim.stepper.frames import IN_FLIGHT, Tile, default_inputs
 
 
 def test_what_a_warp_touches_is_told_in_the_order_of_the_grammar() -> None:
     program = tcusim.build("scan_256n")
-    watcher = None
-    told: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
-    for event in interpret(program, default_inputs(program)):
-        watcher = watcher or WarpWatcher(event.state, 0, Names())
-        told.setdefault(event.path, watcher.tiles(event))
-    tile = (16, 16)
-    assert told["5.2"] == ((f"a A {tile}", f"b U {tile}", f"c S {tile}"), (f"d AU {tile}",))
-    assert told["5.6"] == ((f"src LA {tile}",), (f"dst s_LA* {tile}",))
-    assert told["5.7"] == ((), (f"dst s_LA {tile}",))
-    assert watcher is not None
-    assert watcher.number == 72
+    told: dict[str, tuple[list[str], list[str]]] = {}
+    for frame in frames(program, default_inputs(program)):
+        told.setdefault(frame.path, (words(frame.reads), words(frame.writes)))
+    assert told["5.2"] == (["a A", "b U", "c S"], ["d AU"])
+    assert told["5.6"] == (["src LA"], ["dst s_LA*"])
+    assert told["5.7"] == ([], ["dst s_LA"])
+    assert frame.number == 72
+
+
+def words(tiles: Sequence[Tile]) -> list[str]:
+    return [f"{one.part} {one.buffer or one.label}{'*' * (one.note == IN_FLIGHT)}" for one in tiles]
 
 
 def test_a_block_s_barrier_shows_what_other_warps_wrote() -> None:

@@ -26,7 +26,7 @@ from tcusim.stepper.screen.grids import picture_of
 from tcusim.stepper.screen.panes import ListingPane, MemoryPane, TilesPane
 from tcusim.stepper.screen.words import HELP, KEYS, LEGEND_LINE, STYLE, explained
 from tcusim.stepper.steps import Steps, Warps, place_of
-from tcusim.stepper.trace_file import SIMULATOR
+from tcusim.stepper.store import SIMULATOR
 
 __all__ = ["Opening", "StepApp"]
 

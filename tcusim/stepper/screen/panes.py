@@ -16,7 +16,7 @@ from textual.widgets import Static
 from tcusim.stepper.breakpoints import loops_around
 from tcusim.stepper.frames import Frame, Tile
 from tcusim.stepper.screen.grids import Block, Picture, Spot
-from tcusim.stepper.trace_file import About
+from tcusim.stepper.store import About
 
 __all__ = ["ListingPane", "MemoryPane", "TilesPane", "bar_of", "scrolled"]
 
