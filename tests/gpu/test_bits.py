@@ -98,19 +98,18 @@ def test_a_segment_in_any_form(there: Any, dtype: str, length: int) -> None:
     columns = there(x[: count * length].reshape(count, length).T)
     plan = tcusim.plan("segmented_cumsum", length=x.size, segments=length, dtype=dtype,
                        **REVERSE)  # fmt: skip
-    offsets: dict[str, Any] = {"segments": edges}
-    unchecked = {"segments": tcusim.Segments(there(np.array(edges)), check=False)}
+    unchecked = tcusim.Segments(there(np.array(edges)), check=False)
     sums = (
         back(tcusim.segmented_sum(by_size, length))[number],
-        back(tcusim.segmented_sum(by_offsets, **offsets))[2],
-        back(tcusim.segmented_sum(by_offsets, **unchecked))[2],
+        back(tcusim.segmented_sum(by_offsets, edges))[2],
+        back(tcusim.segmented_sum(by_offsets, unchecked))[2],
         back(tcusim.sum(whole, axis=1))[number],
         back(tcusim.sum(columns, axis=0))[number],
     )
     scans = (
         back(tcusim.segmented_cumsum(by_size, length, **REVERSE))[own],
-        back(tcusim.segmented_cumsum(by_offsets, **offsets, **REVERSE))[5 : 5 + length],
-        back(tcusim.segmented_cumsum(by_offsets, **unchecked, **REVERSE))[5 : 5 + length],
+        back(tcusim.segmented_cumsum(by_offsets, edges, **REVERSE))[5 : 5 + length],
+        back(tcusim.segmented_cumsum(by_offsets, unchecked, **REVERSE))[5 : 5 + length],
         back(tcusim.cumsum(whole, axis=1, **REVERSE))[number],
         back(tcusim.cumsum(columns, axis=0, **REVERSE))[:, number],
         back(plan(by_size))[own],

@@ -554,11 +554,13 @@ def _segments(
         keywords["segments"] = By(by)
         return edges, order
     numbers = np.diff(edges).tolist() if how == "lengths" else edges
-    given = numbers if as_given is list else np.array(numbers, kind)
-    keywords["segments"] = given if how in ("size", "offsets", "ids") else By({})
-    if how in ("parts", "lengths"):
-        more = draw(st.sampled_from(({}, {}, {"check": False}, {"longest": max(1, length)})))
-        keywords["segments"] = By({"lengths" if how == "lengths" else "offsets": given, **more})
+    given: Any = numbers if as_given is list else np.array(numbers, kind)
+    if how not in ("parts", "lengths"):
+        keywords["segments"] = given
+        return edges, None
+    parts = {"lengths" if how == "lengths" else "offsets": given}
+    parts |= pick(draw, {}, ({"check": False}, {"longest": max(1, length)}), 2)
+    keywords["segments"] = By(parts)
     return edges, None
 
 
@@ -639,11 +641,11 @@ def _spoil(draw: st.DrawFn, call: DrawnCall) -> None:
         return
     parameters = parameters_of(call.function)
     name = draw(st.sampled_from([one for one in parameters if one not in ("more", "report")]))
-    value = draw(st.sampled_from(ODD))
+    value: Any = draw(st.sampled_from(ODD))
     call.odd.append(name)
     if name == "segments" and (by := _by(call.keywords)) and draw(st.booleans()):
-        one = draw(st.sampled_from(("offsets", "lengths", "ids", "count", "longest", "sort")))
-        call.keywords[name] = By(by | {one: value})
+        names = ("offsets", "lengths", "ids", "count", "longest", "sort")
+        call.keywords[name] = By({**by, draw(st.sampled_from(names)): value})
         return
     place = parameters.index(name)
     if place < len(call.args):
