@@ -11,7 +11,17 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from functools import lru_cache
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeGuard,
+    runtime_checkable,
+)
 
 from tcusim import errors
 from tcusim.machine.convert import require_unmasked
@@ -270,6 +280,24 @@ class OffsetsBackend(DeviceBackend, Protocol):
 
         offsets: of one row, whose last one is its length. There is at least one row.
         """
+
+
+def is_device_backend(backend: Any) -> TypeGuard[DeviceBackend]:
+    """Return whether a backend computes on arrays in GPU memory."""
+    return _has_methods(type(backend), DeviceBackend) or isinstance(backend, DeviceBackend)
+
+
+def is_offsets_backend(backend: Any) -> TypeGuard[OffsetsBackend]:
+    """Return whether a backend checks offsets and ids in GPU memory."""
+    return _has_methods(type(backend), OffsetsBackend) or isinstance(backend, OffsetsBackend)
+
+
+# An isinstance of a protocol looks up each member again, and takes longer than several launches.
+@lru_cache(maxsize=64)
+def _has_methods(kind: type, protocol: type) -> bool:
+    """Return whether a type has all methods of a protocol and of its bases."""
+    named = {name for base in protocol.__mro__[:-2] for name in vars(base) if name[0] != "_"}
+    return all(callable(getattr(kind, name, None)) for name in named)
 
 
 @dataclass(frozen=True, slots=True)

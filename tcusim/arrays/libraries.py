@@ -17,8 +17,8 @@ from tcusim.backends import (
     DeviceBackend,
     backends,
     get_backend,
+    is_device_backend,
     require_no_gradient,
-    why_unavailable,
 )
 from tcusim.errors import BackendUnavailable, InputError
 from tcusim.machine.convert import (
@@ -98,7 +98,7 @@ def chosen_backend(a: Any, name: str | None) -> DeviceBackend:
     """
     if name is not None:
         backend = get_backend(name)
-        if not isinstance(backend, DeviceBackend):
+        if not is_device_backend(backend):
             raise InputError(
                 f"backend={name!r} computes on NumPy arrays, and this is a {name_of_kind(a)} in "
                 f"GPU memory. Leave backend out, or copy the array to a NumPy array first."
@@ -106,10 +106,12 @@ def chosen_backend(a: Any, name: str | None) -> DeviceBackend:
         return backend
     reasons = []
     for candidate in _candidates(a):
-        reason = why_unavailable(candidate)
-        if reason is not None:
-            reasons.append(reason)
-        elif isinstance(backend := get_backend(candidate), DeviceBackend):
+        try:
+            backend = get_backend(candidate)
+        except BackendUnavailable as error:
+            reasons.append(str(error))
+            continue
+        if is_device_backend(backend):
             return backend
     raise BackendUnavailable(
         f"no backend can compute on a {name_of_kind(a)} in GPU memory. "

@@ -23,7 +23,7 @@ from tcusim.arrays.libraries import (
     require_plain,
 )
 from tcusim.arrays.spec import MOST_ELEMENTS, Layout, count_of, is_integer
-from tcusim.backends import DeviceBackend, IntegerFacts, OffsetsBackend
+from tcusim.backends import DeviceBackend, IntegerFacts, OffsetsBackend, is_offsets_backend
 from tcusim.errors import InputError, Unsupported, require_flags
 from tcusim.machine.formats import format_of
 
@@ -279,7 +279,7 @@ class Segments:
                     "rows are made of checked ones. Pass row by row, or leave check out"
                 )
             return Offsets(_as_int64(home, given), segments)
-        if isinstance(home, OffsetsBackend):
+        if is_offsets_backend(home):
             facts = home.facts_of_integers(given)
             _require_sorted("offsets", facts)
             _require_length("offsets", facts, length)
@@ -294,7 +294,7 @@ class Segments:
 
     def _by_ids(self, home: DeviceBackend, a: Any, ids: Any, length: int, rows: int) -> Offsets:
         """Return the offsets of segments to which elements belong by ids in GPU memory."""
-        if isinstance(home, OffsetsBackend):
+        if is_offsets_backend(home):
             _require_ids(int(home.describe(ids).shape[0]), length)
             segments = _segments_of(home.facts_of_integers(ids), self.count, length)
             offsets = home.offsets_of_ids(ids, segments)
@@ -315,7 +315,7 @@ class Segments:
         """Return whether further calls may use these offsets, after all work that made them."""
         if isinstance(home, Host) or found.array is None:
             return True
-        if not isinstance(home, OffsetsBackend) or found.facts is None:
+        if not is_offsets_backend(home) or found.facts is None:
             return False
         if found.array is self.given:
             return True
