@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
@@ -33,6 +34,12 @@ Named: TypeAlias = tuple[str, Recipe]
 # Makes the problems of a part: of its name, a length, and sizes to take instead of its own.
 Maker: TypeAlias = Callable[[str, int, tuple[int, ...]], Iterator[Case]]
 
+
+def _powers(first: int, last: int) -> tuple[int, ...]:
+    return tuple(2**power for power in range(first, last + 1))
+
+
+_SUMS_AND_SCANS: Final = ("sum", "scan")
 # The segment size that stands for the length: the whole array is one segment.
 WHOLE: Final = 0
 POWERS: Final = (
@@ -43,10 +50,8 @@ ODD_SIZES: Final = (24, 48, 100, 200, 300, 1000, 3000, 5000, 10**4, 10**5, 10**6
 SMALL_SIZES: Final = tuple(range(2, 16))
 TYPED_SIZES: Final = (16, 256, 4096, 2**16, WHOLE)
 TYPES: Final = ("bf16", "f32", "f64", "s8")
-GRAPH_LENGTHS: Final = tuple(2**power for power in range(17, 27))
+GRAPH_LENGTHS: Final = _powers(17, 26)
 QUICK_SIZES: Final = (16, 256, 4096, WHOLE)
-# Of segments in arrays that a graph takes again and again.
-GRAPH_SEGMENT: Final = 256
 # Sums are exact in one float64 up to 8192 elements.
 EXACT_SIZES: Final = (16, 64, 256, 1024, 4096, 2**16, 2**20, WHOLE)
 ENERGY_SUMS: Final = (16, 32, 64, 128, 256, 512, 1024)
@@ -108,66 +113,47 @@ def cases(
     return tuple(case for case in found if case.segment_size in sizes)
 
 
-def _of_sizes(
-    section: str, kinds: tuple[str, ...], sizes: tuple[int, ...], length: int, dtype: str = "f16"
-) -> Iterator[Case]:
-    for size in sizes:
-        each = size or length
-        if each <= length:
-            for kind in kinds:
-                yield Case(section, kind, each, length // each * each, dtype)
+def _problems(
+    kinds: tuple[str, ...],
+    own: tuple[int, ...],
+    *,
+    dtypes: tuple[str, ...] = ("f16",),
+    whole: bool = False,
+    in_graph: bool = False,
+) -> Maker:
+    """Return the problems of kinds and sizes: of segments, square matrices, or whole arrays."""
 
-
-def _types(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
-    """Yield as many bytes of each type."""
-    for dtype in TYPES:
-        most = length * 2 // max(2, format_of(dtype).itemsize)
-        yield from _of_sizes(section, ("sum", "scan"), segments or TYPED_SIZES, most, dtype)
-
-
-def _ragged(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
-    for lengths in RAGGED:
-        for kind in ("sum", "scan"):
-            yield Case(section, kind, 0, min(length, RAGGED_LENGTH), lengths=lengths)
-
-
-def _graphs(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
-    """Yield whole arrays of several lengths."""
-    for size in segments or GRAPH_LENGTHS:
-        if 0 < size <= length:
-            for kind in ("sum", "scan"):
-                yield Case(section, kind, size, size, in_graph=True)
-
-
-def _graph_segments(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
-    """Yield arrays of several lengths, in segments of one size."""
-    for each in segments or (GRAPH_SEGMENT,):
-        for size in GRAPH_LENGTHS:
-            if 0 < each <= size <= length:
-                for kind in ("sum", "scan"):
-                    yield Case(section, kind, each, size // each * each, in_graph=True)
-
-
-def _energy(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
-    yield from _of_sizes(section, ("sum",), segments or ENERGY_SUMS, length)
-    yield from _of_sizes(section, ("scan",), segments or ENERGY_SCANS, length)
-
-
-def _products(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
-    """Yield products with a vector, at least one; and those of square matrices, two in the data."""
-    vectors = [size for size in segments or VECTOR_SIZES if 0 < size**2 <= length]
-    for size in vectors or [matrix_columns(length)]:
-        yield Case(section, "matvec", size, size**2 if vectors else length)
-    for size in segments or MATRIX_SIZES:
-        if 0 < 2 * size**2 <= length:
-            yield Case(section, "matmul", size, size**2)
-
-
-def _segments(kinds: tuple[str, ...], own: tuple[int, ...]) -> Maker:
-    def make(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
-        return _of_sizes(section, kinds, segments or own, length)
+    def make(section: str, length: int, sizes: tuple[int, ...]) -> Iterator[Case]:
+        for dtype in dtypes:
+            # As many bytes of each type.
+            most = length * 2 // max(2, format_of(dtype).itemsize)
+            for size, kind in itertools.product(sizes or own, kinds):
+                each = size or most
+                product = kind in ("matvec", "matmul")
+                elements = each**2 if product else each if whole else most // each * each
+                if each <= most and (2 if kind == "matmul" else 1) * elements <= most:
+                    yield Case(section, kind, each, elements, dtype, in_graph=in_graph)
 
     return make
+
+
+def _both(*makers: Maker) -> Maker:
+    def make(section: str, length: int, sizes: tuple[int, ...]) -> Iterator[Case]:
+        return itertools.chain.from_iterable(one(section, length, sizes) for one in makers)
+
+    return make
+
+
+def _ragged(section: str, length: int, sizes: tuple[int, ...]) -> Iterator[Case]:
+    for lengths, kind in itertools.product(RAGGED, _SUMS_AND_SCANS):
+        yield Case(section, kind, 0, min(length, RAGGED_LENGTH), lengths=lengths)
+
+
+def _graph_segments(section: str, length: int, sizes: tuple[int, ...]) -> Iterator[Case]:
+    """Yield arrays of several lengths, in segments of one size."""
+    for each, size, kind in itertools.product(sizes or (256,), GRAPH_LENGTHS, _SUMS_AND_SCANS):
+        if 0 < each <= size <= length:
+            yield Case(section, kind, each, size // each * each, in_graph=True)
 
 
 def matrix_columns(length: int) -> int:
@@ -244,27 +230,6 @@ _MOST_WARPS: Final = 16
 _FIRST_LAUNCH: Final = 2**14
 
 
-def _powers(first: int, last: int) -> tuple[int, ...]:
-    return tuple(2**power for power in range(first, last + 1))
-
-
-def _figure(kinds: tuple[str, ...], own: tuple[int, ...], *, whole: bool = False) -> Maker:
-    """Return the problems of a figure: segments of these sizes, matrices, or whole arrays."""
-
-    def make(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
-        for kind in kinds:
-            for size in segments or own:
-                elements, needed = length // size * size, size
-                if kind in ("matvec", "matmul"):
-                    elements, needed = size**2, size**2 * (2 if kind == "matmul" else 1)
-                elif whole:
-                    elements = size
-                if needed <= length:
-                    yield Case(section, kind, size, elements)
-
-    return make
-
-
 def _multiplied(*names: str) -> Callable[[Case], Iterator[Named]]:
     """Yield programs of products by name, with both accumulators."""
 
@@ -323,87 +288,73 @@ def _three_launches(case: Case) -> Iterator[Named]:
 
 # --- All parts ------------------------------------------------------------------------------
 
-_MATRICES: Final = (256, 512, 1024, 2048, 4096, 8192, 16384)
-_PARTS_OF_CUB: Final = (
-    "all of the authors' tuning of CUB: each size has three ways, theirs among them",
-)
-_LAUNCHES: Final = (
-    "the paper's own three launches, which write and read the scans of parts in between",
-)
+_MATRICES: Final = _powers(8, 14)
+_CUB: Final = ("cub", "thrust")
+_OFFSETS: Final = ("cub", "cub.offsets", "thrust")
 _TUNED: Final = "paper_tune_segmented"
 
+# fmt: off
 # Parts without CUB come first, since nvcc takes a minute to compile it.
 PARTS: Final[dict[str, Part]] = {
-    "types": Part("other types", _types),
-    "graphs": Part("whole arrays in a CUDA graph", _graphs, ("torch", "triton")),
+    "types": Part("other types", _problems(_SUMS_AND_SCANS, TYPED_SIZES, dtypes=TYPES)),
+    "graphs": Part(
+        "whole arrays in a CUDA graph",
+        _problems(_SUMS_AND_SCANS, GRAPH_LENGTHS, whole=True, in_graph=True), ("torch", "triton"),
+    ),
     "graph-segments": Part("segments in a CUDA graph", _graph_segments, ("torch", "triton")),
-    "products": Part("products", _products, ("torch", "cublas")),
-    EXACT: Part("exact sums", _segments(("sum", "scan"), EXACT_SIZES), ()),
-    ENERGY: Part("energy", _energy, ("torch", "triton"), energy=True),
-    "sums": Part("sums", _segments(("sum",), POWERS)),
-    "scans": Part("scans", _segments(("scan",), POWERS)),
+    "products": Part(
+        "products",
+        _both(_problems(("matvec",), VECTOR_SIZES), _problems(("matmul",), MATRIX_SIZES)),
+        ("torch", "cublas"),
+    ),
+    EXACT: Part("exact sums", _problems(_SUMS_AND_SCANS, EXACT_SIZES), ()),
+    ENERGY: Part(
+        "energy", _both(_problems(("sum",), ENERGY_SUMS), _problems(("scan",), ENERGY_SCANS)),
+        ("torch", "triton"), energy=True,
+    ),
+    "sums": Part("sums", _problems(("sum",), POWERS)),
+    "scans": Part("scans", _problems(("scan",), POWERS)),
     "ragged": Part("segments by offsets", _ragged),
-    "sizes": Part("sizes that are no powers of two", _segments(("sum", "scan"), ODD_SIZES)),
-    "small": Part("segments of fewer than 16", _segments(("sum", "scan"), SMALL_SIZES)),
+    "sizes": Part("sizes that are no powers of two", _problems(_SUMS_AND_SCANS, ODD_SIZES)),
+    "small": Part("segments of fewer than 16", _problems(_SUMS_AND_SCANS, SMALL_SIZES)),
     "figure-10": Part(
-        "segmented reduction",
-        _figure(("sum",), _powers(4, 30)),
-        ("cub", "cub.offsets", "thrust"),
-        _of_segments,
+        "segmented reduction", _problems(("sum",), _powers(4, 30)), _OFFSETS, _of_segments,
         (f"{_TUNED}_reduction",),
     ),
     "figure-12": Part(
-        "segmented scan",
-        _figure(("scan",), _powers(4, 30)),
-        ("cub", "thrust"),
-        _of_segments,
+        "segmented scan", _problems(("scan",), _powers(4, 30)), _CUB, _of_segments,
         (f"{_TUNED}_prefixsum",),
     ),
     "figure-11": Part(
-        "segments within a warp or a block",
-        _figure(("sum", "scan"), _powers(4, 13)),
-        ("cub.block",),
-        _of_segments,
+        "segments within a warp or a block", _problems(_SUMS_AND_SCANS, _powers(4, 13)),
+        ("cub.block",), _of_segments,
         ("segmented_reduction_cub", "segmented_prefixsum_cub", _TUNED),
-        _PARTS_OF_CUB,
+        ("all of the authors' tuning of CUB: each size has three ways, theirs among them",),
     ),
     "figure-13": Part(
-        "reduction of a whole array",
-        _figure(("sum",), _powers(12, 30), whole=True),
-        ("cub", "thrust"),
+        "reduction of a whole array", _problems(("sum",), _powers(12, 30), whole=True), _CUB,
         _two_launches,
         ("full_reduction_ker2", "full_reduction_cub", "full_reduction_thrust"),
     ),
     "figure-14": Part(
-        "scan of a whole array",
-        _figure(("scan",), _powers(12, 30), whole=True),
-        ("cub", "thrust"),
-        _three_launches,
-        ("full_prefixsum_ker3",),
-        _LAUNCHES,
+        "scan of a whole array", _problems(("scan",), _powers(12, 30), whole=True), _CUB,
+        _three_launches, ("full_prefixsum_ker3",),
+        ("the paper's own three launches, which write and read the scans of parts in between",),
     ),
     "figure-2": Part(
-        "products of matrices",
-        _figure(("matmul",), _MATRICES),
-        ("cublas",),
-        _multiplied("gemm_naive", "gemm"),
-        ("gemm_",),
-        ("CUTLASS",),
+        "products of matrices", _problems(("matmul",), _MATRICES), ("cublas",),
+        _multiplied("gemm_naive", "gemm"), ("gemm_",), ("CUTLASS",),
     ),
     "figure-3": Part(
-        "products of a matrix and a vector",
-        _figure(("matvec",), (*_MATRICES, 32768)),
-        ("torch", "torch.float32", "cublas"),
-        _multiplied("gemv", "gemv_reduction"),
-        ("gemv",),
+        "products of a matrix and a vector", _problems(("matvec",), (*_MATRICES, 32768)),
+        ("torch", "torch.float32", "cublas"), _multiplied("gemv", "gemv_reduction"), ("gemv",),
     ),
     "figure-power": Part(
         "what is drawn by segmented sums and scans",
-        _figure(("sum", "scan"), (16, 64, 256, 1024, 4096, 2**14)),
-        ("cub", "cub.offsets", "thrust"),
-        _of_the_papers_tile,
-        energy=True,
+        _problems(_SUMS_AND_SCANS, (16, 64, 256, 1024, 4096, 2**14)),
+        _OFFSETS, _of_the_papers_tile, energy=True,
     ),
 }
+# fmt: on
 FIGURES: Final = tuple(name for name in PARTS if name.startswith("figure-"))
 SECTIONS: Final = tuple(name for name in PARTS if name not in FIGURES)

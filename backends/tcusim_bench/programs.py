@@ -7,11 +7,12 @@ gives the programs of its launches for an array of any length, and can be run on
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from tcusim.algorithms import Level, algorithm_of, build
+from tcusim.algorithms import Algorithm, Level, algorithm_of, algorithms, build
 from tcusim.algorithms.rows import ACCUMULATION_LENGTH
 from tcusim.arrays.dtypes import types_on_device
 from tcusim.arrays.planner import choose
@@ -23,7 +24,6 @@ from tcusim.arrays.problem import (
     tile_for,
 )
 from tcusim.arrays.sizes import longest_scanned
-from tcusim.arrays.tuning import tuning_of
 from tcusim.call_options import Bits
 from tcusim.errors import InputError, TcusimError
 from tcusim.machine import Values, format_of
@@ -33,17 +33,12 @@ from tcusim_bench.record import Case
 
 __all__ = ["Recipe", "plans", "recipes"]
 
-# Above this many elements a scan is not offered with f16 accumulators: each product rounds to f16.
-_LONGEST_F16: Final = 4096
-# The most elements of a segment whose sums `reduction_packed` adds up in one chain of products.
-_LONGEST_PACKED: Final = 1024
 # The most elements of a segment that a warp is tried on alone, and the fewest that blocks are.
 _LONGEST_ALONE: Final = 2**16
 _SHORTEST_SHARED: Final = 2**13
-# Tiles that accumulate in a product of a matrix and a vector before a rounded addition.
-_LONG_CHAIN: Final = 64
-
-
+# Algorithms of a kind, and the warps of a block.
+_ALGORITHMS: Final = {"sum": "reduction", "scan": "scan"}
+_WARPS: Final = (1, 4, 8, 16)
 # The types of results that are measured, the usual one first, and the accumulators' type.
 _PRODUCTS: Final = {"matvec": ("f16", "f32"), "matmul": ("f16", "f32")}
 _RESULTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
@@ -101,7 +96,7 @@ class Recipe:
         if self.items_per_warp > 1:
             parts.append(f"items_per_warp={self.items_per_warp}")
         parts.extend(f"{name}={value}" for name, value in self.options)
-        if self.kind != "matvec" and self.algorithm not in ("reduction_packed", "scan_k"):
+        if self.combine == "mma":
             parts.append(self.combine)
         return " ".join(parts)
 
@@ -166,8 +161,7 @@ class Recipe:
         inner = self.segment_size or length
         if product:
             cols = inner if self.kind == "matmul" else None
-            # With options of their own, programs are built without the planner.
-            common["algorithm"] = None if self.options else self.algorithm
+            common["algorithm"] = self.algorithm
             return ProductProblem(rows=length // inner, inner=inner, cols=cols, **common)
         common |= {"kind": "reduction" if self.kind == "sum" else "scan", "length": length}
         segments, longest = self.segments, self.longest
@@ -189,24 +183,18 @@ def _plan_of(recipe: Recipe, length: int) -> LaunchPlan:
     is_product = recipe.kind in ("matvec", "matmul")
     if is_product and length % inner:
         raise InputError(f"{length} elements are no rows of {inner}")
-    if algorithm is None or (is_product and not recipe.options):
+    if algorithm is None or is_product:
         return choose(recipe.problem(length), recipe.label).plan
     options = dict(recipe.options)
     parts = options.pop("parts", None)
-    options |= {name: getattr(recipe, name) for name in ("acc", "result", "warps")}
-    if recipe.kind == "matvec":
-        options |= {"inner": inner, "source": "f16", "accumulation_length": _LONG_CHAIN}
-        sizes = {"a": length, "b": inner}
-    else:
-        names = ("segment_size", "items_per_warp", "combine", "masked")
-        options |= {name: getattr(recipe, name) for name in names}
-        if recipe.kind == "sum":
-            limit = None if recipe.is_printed else ACCUMULATION_LENGTH
-            options["accumulation_length"] = limit
-        sizes = {"in": length}
+    names = ("acc", "result", "warps", "segment_size", "items_per_warp", "combine", "masked")
+    options |= {name: getattr(recipe, name) for name in names}
+    if recipe.kind == "sum":
+        options["accumulation_length"] = None if recipe.is_printed else ACCUMULATION_LENGTH
     tile = recipe.shape or "16x16x16"
     if parts is None:
-        return LaunchPlan.of_program(build(algorithm, tile=tile, **options), sizes)
+        program = build(algorithm, tile=tile, **options)
+        return LaunchPlan.of_program(program, {"in": length})
     if recipe.kind == "scan":
         return _three_launches(algorithm, parts, length, tile, options).finish(recipe.label)
     draft, name = PlanBuilder(Memory("in", "f16", length)), "in"
@@ -249,97 +237,26 @@ def plans(
             yield replace(one, segments=segments)
 
 
-def recipes(kind: str, segment_size: int | None, *, arch: str | None = None) -> tuple[Recipe, ...]:
-    """Return the programs to try for f16 segments of one size, beside the planner's choice.
+def recipes(kind: str, segment_size: int | None, *, arch: str | None = None) -> Iterator[Recipe]:
+    """Yield programs of every registered algorithm with products, of few warps and of many.
 
-    segment_size: None if the whole array is one segment; of "matvec", the columns of the matrix.
-    arch: the GPU's, for which plans choose.
+    segment_size: of f16 segments; None if the whole array is one. arch: the GPU's. Programs with
+    options that do not go together raise when they are planned.
     """
-    return tuple(replace(one, arch=arch) for one in _ways(kind, segment_size))
+    results = ("f32",) if kind == "sum" else ("f16", "f32")
+    for algorithm in algorithms():
+        multiplies = algorithm.kind == _ALGORITHMS.get(kind) and algorithm.formula != "0"
+        if not multiplies or not _is_worthwhile(algorithm, segment_size):
+            continue
+        masked = algorithm.level is Level.GRID
+        one = Recipe(kind, segment_size, algorithm.name, masked=masked, arch=arch)
+        for result, warps in itertools.product(results, _WARPS):
+            yield replace(one, result=result, warps=warps)
 
 
-def _ways(kind: str, size: int | None) -> Iterator[Recipe]:
-    if kind == "matmul":
-        return iter(())
-    if kind == "matvec":
-        return _products(size)
-    if size is None:
-        return _shared_sums(None) if kind == "sum" else _whole_scans()
-    return _sums(size) if kind == "sum" else _scans(size)
-
-
-def _shared_sums(size: int | None) -> Iterator[Recipe]:
-    """Yield sums in which the blocks of one launch share segments, or the array."""
-    start = Recipe("sum", size, "reduction_single_pass", masked=True)
-    for warps, groups in ((8, 4), (16, 4), (16, 8)):
-        # A group is 16 rows of two tiles.
-        if size is None or size >= warps * groups * 512:
-            yield replace(start, warps=warps, options=(("groups", groups), ("panels", 1)))
-
-
-def _whole_scans() -> Iterator[Recipe]:
-    """Yield scans of the whole array in one launch, which reads it once."""
-    for result in ("f16", "f32"):
-        yield from _shared_scans(None, result)
-
-
-def _shared_scans(size: int | None, result: str) -> Iterator[Recipe]:
-    """Yield scans in which the blocks of one launch share segments, or the array."""
-    start = Recipe("scan", size, "scan_single_pass", result=result, masked=True)
-    for warps, batches in ((8, 8), (8, 4), (4, 8)):
-        # A batch is 16 rows of two tiles.
-        if size is None or size >= warps * batches * 512:
-            yield replace(start, warps=warps, options=(("batches", batches),))
-
-
-def _sums(size: int) -> Iterator[Recipe]:
-    if size % 16 == 0 and size <= _LONGEST_PACKED:
-        for shape, warps in (("16x16x16", 1), ("16x16x16", 4), ("8x32x16", 1), ("32x8x16", 4)):
-            yield Recipe("sum", size, "reduction_packed", shape, warps=warps)
-    if 16 < size <= 256:
-        yield Recipe("sum", size, "reduction_kn", warps=4)
-    if size <= tuning_of("hopper").reduction.longest_in_panels:
-        for warps, tiles in ((8, 1), (4, 8)):
-            yield Recipe("sum", size, "reduction_panel", warps=warps, items_per_warp=tiles)
-    if 256 <= size <= _LONGEST_ALONE:
-        for warps in (8, 4):
-            yield Recipe("sum", size, "reduction_tn", warps=warps)
-    if size >= _SHORTEST_SHARED:
-        for warps in (4, 8, 16):
-            yield Recipe("sum", size, "reduction_tn_block", warps=warps)
-        yield from _shared_sums(size)
-
-
-def _scans(size: int) -> Iterator[Recipe]:
-    for acc, result in (("f16", "f16"), ("f32", "f16"), ("f32", "f32")):
-        if acc == "f32" or size <= _LONGEST_F16:
-            yield from _scans_of(size, acc, result)
-
-
-def _scans_of(size: int, acc: str, result: str) -> Iterator[Recipe]:
-    start = Recipe("scan", size, None, acc=acc, result=result)
-    # With f16 accumulators partial sums are f16 in any case, and the paper's products lose nothing.
-    combines = ("mma", "add") if acc == "f16" and size > 16 else ("add",)
-    for combine in combines:
-        for warps, tiles in ((4, 1), (8, 4)):
-            one = replace(start, combine=combine, warps=warps, items_per_warp=tiles)
-            if size <= 16:
-                yield replace(one, algorithm="scan_k")
-            elif size < 256:
-                yield replace(one, algorithm="scan_kn")
-            elif size <= _LONGEST_ALONE:
-                yield replace(one, algorithm="scan_t" if size == 256 else "scan_tn")
-    if size <= tuning_of("hopper").scan.longest_in_panels:
-        for tiles in (1, 8):
-            yield replace(start, algorithm="scan_panel", warps=8, items_per_warp=tiles)
-    if size >= _SHORTEST_SHARED:
-        yield from _shared_scans(size, result)
-
-
-def _products(columns: int | None) -> Iterator[Recipe]:
-    """Yield products of a matrix and a vector."""
-    for warps, options in (
-        (4, (("down", 2), ("width", 8))),
-        (16, (("width", 4), ("share_rows", True))),
-    ):
-        yield Recipe("matvec", columns, "gemv_reduction", warps=warps, options=options)
+def _is_worthwhile(algorithm: Algorithm, segment_size: int | None) -> bool:
+    """Return whether it is a warp, a block, or the grid that should take a segment of a size."""
+    if algorithm.level is Level.WARP:
+        return segment_size is not None and segment_size <= _LONGEST_ALONE
+    shared = segment_size is None or segment_size >= _SHORTEST_SHARED
+    return shared and (segment_size is not None or algorithm.level is Level.GRID)

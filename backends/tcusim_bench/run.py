@@ -13,18 +13,19 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import math
+import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from tcusim.errors import InputError, TcusimError, Unsupported, unknown_name
+from tcusim.errors import BackendUnavailable, InputError, TcusimError, unknown_name
 from tcusim_bench import host
-from tcusim_bench.ahead import Ahead
 from tcusim_bench.contenders import IN_TORCH, PEERS, Contenders
 from tcusim_bench.device import Array, Device, read_limits
 from tcusim_bench.parts import EXACT, FIGURES, PARTS, Named, Part, cases
@@ -42,13 +43,17 @@ from tcusim_bench.record import (
     now,
     verdict,
 )
+from tcusim_cuda.compile import compile_kernel
 from tcusim_cuda.driver import arch_name
+from tcusim_cuda.emit import emit
 from tcusim_cuda.microbench.stopwatch import Run
 
 __all__ = ["NAMES", "Bench", "Settings", "in_order", "run"]
 
 NAMES: Final = (*PARTS, *host.PARTS)
 _QUICK_LOG2: Final = 27
+# Processors that are left to the benchmark itself and to nvcc.
+_SPARED: Final = 3
 # Less would fit into a cache; more into no GPU's memory.
 _LOG2_LENGTHS: Final = (20, 34)
 _REPEATS: Final = 9
@@ -132,7 +137,7 @@ class _Planned:
 
 
 def run(
-    names: Iterable[str],
+    names: Sequence[str],
     settings: Settings,
     folder: Path | None = None,
     authors: Mapping[str, Any] | None = None,
@@ -159,19 +164,33 @@ def run(
         with contextlib.closing(Bench(settings, peers)) as bench:
             for number, one in enumerate(rest):
                 cost = sum(later.cost for later in rest[number:])
-                # The other processes begin with the next part, too.
+                # The compilers begin with the next part, too.
                 for later in rest[number : number + 2]:
                     bench.begin(later)
                 bench.measure(one, (until - time.monotonic()) * one.cost / cost, say)
                 _finish(one, authors or {})
     found = {one.name: one.report for one in planned if one.report is not None}
-    for name in wanted:
-        if name not in PARTS and (folder is None or not (folder / f"{name}.json").exists()):
-            found[name] = host.PARTS[name](settings.length, quick=settings.quick)
-            found[name].commit = settings.commit
-            if folder is not None:
-                found[name].write(folder / f"{name}.json")
+    for name in (name for name in wanted if name not in PARTS):
+        try:
+            found[name] = _by_the_clock(name, settings, folder)
+        except BackendUnavailable as error:
+            if names:
+                raise
+            if say is not None:
+                say(f"{name} was left out: {error}")
     return found
+
+
+def _by_the_clock(name: str, settings: Settings, folder: Path | None) -> Report:
+    """Return the report of a part in `host`: that in the folder, if there is one."""
+    path = None if folder is None else folder / f"{name}.json"
+    if path is not None and path.exists():
+        return Report.read(path)
+    report = host.PARTS[name](settings.length, quick=settings.quick)
+    report.commit = settings.commit
+    if path is not None:
+        report.write(path)
+    return report
 
 
 def _planned(name: str, settings: Settings, folder: Path | None) -> _Planned:
@@ -203,26 +222,29 @@ def _finish(one: _Planned, authors: Mapping[str, Any]) -> None:
 
 
 class Bench:
-    """A GPU with its data, the libraries to compare with, and processes that work ahead."""
+    """A GPU with its data, the libraries to compare with, and threads that compile ahead."""
 
     def __init__(self, settings: Settings, peers: tuple[str, ...]) -> None:
         self._settings = settings
         self.device = Device(settings.length, settings.backend)
         self.contenders = Contenders(self.device, peers)
-        self._ahead = Ahead(settings.length, self.device.sm)
+        self._compilers = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - _SPARED))
+        self._compiled: dict[tuple[Recipe, int], Future[None]] = {}
 
     def close(self) -> None:
         """Stop the work that was begun."""
         self.contenders.close()
-        self._ahead.close()
+        self._compilers.shutdown(wait=False, cancel_futures=True)
 
     def begin(self, one: _Planned) -> None:
-        """Find the programs for a part's problems, and let the other processes begin with them."""
-        if not one.found:
-            for case in one.left:
-                problem = Problem(case, self.device)
-                one.found[case] = list(_programs(problem, one, more=self._settings.programs))
-                self._ahead.start(case, [recipe for _, recipe in one.found[case]])
+        """Find the programs for a part's problems, and begin to compile them in other threads."""
+        for case in one.left if not one.found else ():
+            problem = Problem(case, self.device)
+            one.found[case] = list(_programs(problem, one, more=self._settings.programs))
+            for key in ((recipe, case.length) for _, recipe in one.found[case]):
+                if key not in self._compiled:
+                    job = self._compilers.submit(_compile, *key, self.device.sm)
+                    self._compiled[key] = job
 
     def measure(self, one: _Planned, seconds: float = math.inf, say: Say | None = None) -> Report:
         """Measure a part's problems that are left, in so many seconds."""
@@ -236,7 +258,7 @@ class Bench:
             if left < 0:
                 report.notes += [f"{case} was left out: the time was up" for case in one.found]
                 break
-            share, case = left / len(one.found), self._next(one.found)
+            share, case = left / len(one.found), next(iter(one.found))
             problem = Problem(case, self.device)
             rows, skipped = self._solve(problem, one, one.found.pop(case), share)
             untried += skipped
@@ -293,13 +315,6 @@ class Bench:
         report.notes.append(f"the limits, measured first and last, were {spread:.1%} apart")
         report.limits = {name: max(report.limits[name], again[name]) for name in again}
 
-    def _next(self, found: Mapping[Case, list[Named]]) -> Case:
-        """Return the first case that does not have to wait for the other processes, if any."""
-        for case, named in found.items():
-            if self._ahead.is_ready(case, [recipe for _, recipe in named]):
-                return case
-        return next(iter(found))
-
     # --- One problem -------------------------------------------------------------------------
 
     def _solve(
@@ -311,26 +326,24 @@ class Bench:
         """
         until = time.monotonic() + seconds
         ways: list[tuple[Contender, Recipe | None]] = [
-            (_contender(problem, *named), named[1]) for named in programs
+            *((_contender(problem, *named), named[1]) for named in programs),
+            *((way, None) for way in self.contenders.ways(problem, one.part.peers)),
         ]
-        ways += [(way, None) for way in self.contenders.ways(problem, one.part.peers)]
-        first: list[tuple[Contender, Recipe | None]] = []
-        later: list[tuple[Contender, Recipe | None]] = []
-        seen = set()
-        for way in ways:
-            always = way[0].who in (OURS, ROUNDED) or (way[1] is None and way[0].who not in seen)
-            (first if always else later).append(way)
-            seen.add(way[0].who)
-        rows = [self._row(problem, *way) for way in first]
-        tried = [*first]
-        for way in later:
-            if time.monotonic() > until:
+        seen: set[str] = set()
+        always = []
+        for way, recipe in ways:
+            always.append(way.who in (OURS, ROUNDED) or (recipe is None and way.who not in seen))
+            seen.add(way.who)
+        # The sort is stable: those that are always tried come first.
+        ways = [way for _, way in sorted(zip(always, ways, strict=True), key=lambda x: not x[0])]
+        rows: list[Row] = []
+        for number, one_way in enumerate(ways):
+            if number >= sum(always) and time.monotonic() > until:
                 break
-            rows.append(self._row(problem, *way))
-            tried.append(way)
+            rows.append(self._row(problem, *one_way))
         if one.part.energy:
-            self._add_energy(problem, one, rows, [way for way, _ in tried], until)
-        return tuple(rows), len(ways) - len(tried)
+            self._add_energy(problem, one, rows, [way for way, _ in ways], until)
+        return tuple(rows), len(ways) - len(rows)
 
     def _row(self, problem: Problem, way: Contender, recipe: Recipe | None) -> Row:
         """Run a contender, verify its results, and time it; an error becomes its status."""
@@ -338,7 +351,10 @@ class Bench:
         size = moved_bytes(case, problem.size, way.result)
         row = Row(case, way.who, way.label, way.acc, way.result, "not run", bytes=size)
         try:
-            expected = None if recipe is None else self._ahead.expected(problem, recipe)
+            expected = None
+            if recipe is not None:
+                self._compiled[recipe, case.length].result()
+                expected = problem.expected(recipe)
             out = device.output(way.result, problem.size)
             launch = way.prepare(out)
             device.once(launch)
@@ -393,6 +409,16 @@ class Bench:
                 rows[place] = replace(row, watts=found.watts, steady_ms=found.ms)
 
 
+def _compile(recipe: Recipe, length: int, sm: int) -> None:
+    """Compile the programs of a recipe's plan, so that they are found on disk.
+
+    A plan that cannot be made or compiled raises when it is measured, and becomes a row.
+    """
+    with contextlib.suppress(TcusimError):
+        for launch in recipe.plan(length).launches:
+            compile_kernel(emit(launch.program), sm)
+
+
 def _contender(problem: Problem, who: str, recipe: Recipe) -> Contender:
     length = problem.case.length
 
@@ -428,40 +454,27 @@ def _programs(problem: Problem, one: _Planned, *, more: bool) -> Iterator[Named]
             one.refused[f"{name}, {recipe.acc}, {case.size}: {error}"] = None
         else:
             yield name, recipe
-    if more and one.name in ("sums", "scans", "products"):
+    if more and one.name in ("sums", "scans"):
         for recipe in recipes(case.kind, None if case.is_whole else case.segment_size, arch=arch):
-            # Blocks that take more than there is do not fit; any other error becomes a row.
-            with contextlib.suppress(InputError):
-                with contextlib.suppress(Unsupported):
-                    recipe.plan(case.length)
+            with contextlib.suppress(TcusimError):
+                recipe.plan(case.length)
                 yield PROGRAMS, recipe
 
 
 def in_order(found: Iterable[Case]) -> list[Case]:
     """Return cases so that a run that is cut short has some of each section, kind and type.
 
-    Of each the first, the last, the middle, and so on, until the gaps are filled.
+    Of each the first, the last, and then those at multiples of the largest power of two.
     """
     groups: dict[tuple[str, str, str], list[Case]] = {}
     for case in found:
         groups.setdefault((case.section, case.kind, case.dtype), []).append(case)
-    ranked = [
-        (rank, number, group[place])
-        for number, group in enumerate(groups.values())
-        for rank, place in enumerate(_spread(len(group)))
-    ]
-    return [case for _, _, case in sorted(ranked, key=lambda one: one[:2])]
-
-
-def _spread(size: int) -> list[int]:
-    """Return the numbers below `size`: both ends, the middle between them, and so on."""
-    order, gaps = [0, size - 1], [(0, size - 1)]
-    for low, high in gaps:
-        middle = (low + high) // 2
-        if low < middle:
-            order.append(middle)
-            gaps += [(low, middle), (middle, high)]
-    return list(dict.fromkeys(order)) if size else []
+    ranked: list[tuple[int, Case]] = []
+    for group in groups.values():
+        last = len(group) - 1
+        order = sorted(range(last + 1), key=lambda at: (at != 0, at != last, -(at & -at)))
+        ranked += [(rank, group[at]) for rank, at in enumerate(order)]
+    return [case for _, case in sorted(ranked, key=lambda one: one[0])]
 
 
 def _versions() -> dict[str, str]:

@@ -55,7 +55,7 @@ def orders(folder: Path = DATA) -> str:
     """Return how a library's products are known, by their operands."""
     record = records.read("h100/orders.json", folder)
     if record is None:
-        return none("`tcusim bench orders`")
+        return none("`tcusim orders`")
     found: dict[str, list[str]] = {}
     for row in record["rows"]:
         call = row["call"]

@@ -40,6 +40,7 @@ _COMMANDS: Final = {
     "validate": "tcusim.cli.validate:validate_command",
     "cost": "tcusim.cli.cost:cost_command",
     "explore": "tcusim.cli.explore:explore_command",
+    "orders": "tcusim.cli.orders:orders_command",
 }
 # Commands of the packages beside tcusim: the object of each, and its line of help. Benchmarks are
 # in the source tree, and in no wheel.

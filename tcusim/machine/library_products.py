@@ -215,7 +215,7 @@ class Capture:
 
     @classmethod
     def read(cls, path: Path) -> Capture:
-        """Return the capture in a file of `tcusim bench orders --capture`.
+        """Return the capture in a file of `tcusim orders --capture`.
 
         Raises InputError if it is no such file.
         """
@@ -227,7 +227,7 @@ class Capture:
             return cls(**given, products=[Captured(**row) for row in record["products"]])
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"{path} is no record of a library's products, which `tcusim bench orders "
+                f"{path} is no record of a library's products, which `tcusim orders "
                 f"--capture -o FILE` writes on a GPU ({type(error).__name__}: {error})"
             ) from error
 

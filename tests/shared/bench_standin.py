@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +16,9 @@ from tcusim_bench import run as bench_run
 from tcusim_bench.device import Device
 from tcusim_bench.energy import Drawn
 from tcusim_bench.problems import Contender, Problem, reference
-from tcusim_bench.programs import Recipe
-from tcusim_bench.record import Case
 from tcusim_cuda.microbench.stopwatch import Times
 
-__all__ = ["NoGpu", "NoPeers", "NotAhead", "damage", "without_gpu"]
+__all__ = ["NoGpu", "NoPeers", "damage", "without_gpu"]
 
 
 class NoGpu(Device):
@@ -92,25 +90,6 @@ def damage(out: Any) -> None:
     """Stand for the fault of a broken kernel; tests replace it."""
 
 
-class NotAhead:
-    """Does nothing ahead: right bits are simulated when they are asked for."""
-
-    def __init__(self, length: int, sm: int) -> None:
-        self.started: list[tuple[Case, Recipe]] = []
-
-    def start(self, case: Case, recipes: Iterable[Recipe]) -> None:
-        self.started += [(case, recipe) for recipe in recipes]
-
-    def is_ready(self, case: Case, recipes: Iterable[Recipe]) -> bool:
-        return True
-
-    def expected(self, problem: Problem, recipe: Recipe) -> Any:
-        return problem.expected(recipe)
-
-    def close(self) -> None:
-        pass
-
-
 class NoPeers:
     """One peer that is right, one that writes nothing, and one that raises."""
 
@@ -152,7 +131,7 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (
         ("Device", NoGpu),
         ("Contenders", NoPeers),
-        ("Ahead", NotAhead),
+        ("compile_kernel", lambda *_: None),
         ("_LOG2_LENGTHS", (14, 34)),
     ):
         monkeypatch.setattr(bench_run, name, value)

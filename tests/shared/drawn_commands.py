@@ -20,7 +20,7 @@ from tcusim.algorithms.registry import algorithms
 from tcusim.cli.main import main
 
 # Commands that take minutes, a GPU or a terminal have tests of their own.
-APART = {"agree", "bench", "explore", "microbench", "tune", "validate"}
+APART = {"agree", "bench", "explore", "microbench", "orders", "tune", "validate"}
 COMMANDS = tuple(name for name in main.list_commands(click.Context(main)) if name not in APART)
 # fmt: off
 ODD = (

@@ -87,6 +87,7 @@ def test_every_example_of_a_help_works(folder: Path, command: str) -> None:
         np.save(name, np.ones((4, 4), np.float16))
     Path("data.csv").write_text("1,2,3,4\n")
     Path("rows.txt").write_text("0 1 4\n")
+    Path("products.json").write_text("{}")
     Path("mychip.toml").write_text('tiles = "16x16x16"\nfraction_bits = 20\n')
     epilog = str(_COMMANDS[command].epilog)
     examples = [line.split("|")[0] for line in epilog.splitlines() if line.startswith("  tcusim ")]
@@ -94,7 +95,7 @@ def test_every_example_of_a_help_works(folder: Path, command: str) -> None:
     for line in examples:
         words = shlex.split(line)[1:]
         assert words[0] == command
-        takes_long = command in ("agree", "explore", "validate", "tune", "microbench")
+        takes_long = command in ("agree", "explore", "validate", "orders")
         if (takes_long and "--case" not in words) or "--record" in words:
             # These take long, or need a GPU: their options are read only. The pages run others.
             _COMMANDS[command].make_context(command, words[1:])
