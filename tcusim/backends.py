@@ -284,12 +284,12 @@ class OffsetsBackend(DeviceBackend, Protocol):
 
 def is_device_backend(backend: Any) -> TypeGuard[DeviceBackend]:
     """Return whether a backend computes on arrays in GPU memory."""
-    return _has_methods(type(backend), DeviceBackend) or isinstance(backend, DeviceBackend)
+    return _has_methods(backend.__class__, DeviceBackend) or isinstance(backend, DeviceBackend)
 
 
 def is_offsets_backend(backend: Any) -> TypeGuard[OffsetsBackend]:
     """Return whether a backend checks offsets and ids in GPU memory."""
-    return _has_methods(type(backend), OffsetsBackend) or isinstance(backend, OffsetsBackend)
+    return _has_methods(backend.__class__, OffsetsBackend) or isinstance(backend, OffsetsBackend)
 
 
 # An isinstance of a protocol looks up each member again, and takes longer than several launches.
