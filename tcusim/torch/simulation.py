@@ -23,6 +23,11 @@ _ARCH: Final[ContextVar[str | None]] = ContextVar("tcusim.torch.arch", default=N
 def simulated(arch: str) -> Iterator[None]:
     """Within this context, tensors on the CPU have the bits of a GPU.
 
+    The context is that of the calling thread, so that two threads can simulate two GPUs. A thread
+    that is started within it computes as Hopper, unless it runs in a copy of the context:
+    ``threading.Thread(target=contextvars.copy_context().run, args=(function,))``. Derivatives of
+    tensors on the CPU are computed by the thread that asks for them.
+
     Parameters
     ----------
     arch : str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,28 @@ def test_a_gpu_is_named_for_a_while() -> None:
             assert torch.equal(graph(here), got)
         assert got.numpy().tobytes() == expected.tobytes()
     assert arch_for(here) is None
+
+
+def test_a_thread_has_the_gpu_of_its_own_context() -> None:
+    """Two threads can simulate two GPUs; derivatives on the CPU are of the thread that asks."""
+    x = torch.ones(4, dtype=torch.float16, requires_grad=True)
+    seen: list[str | None] = []
+
+    class Noting(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            seen.append(arch_for(gradient))
+            return gradient
+
+    with simulated("v100"), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(arch_for, x).result() is None
+        assert pool.submit(copy_context().run, arch_for, x).result() == "volta"
+        tct.sum(Noting.apply(x)).backward()
+    assert seen == ["volta"]
 
 
 def test_predict_runs_a_function_as_a_gpu_would() -> None:
