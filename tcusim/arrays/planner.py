@@ -314,7 +314,7 @@ def _strategies_for(problem: AnyProblem, tuning: Tuning) -> Sequence[Strategy[An
         found = [row for row in table if row.applies(problem, tuning)]
         if not found:
             raise InputError(
-                f"no launch scans segments as long as those of {problem}; give offsets"
+                f"no launch scans segments as long as those of {problem.sizes}; give offsets"
             )
         # An algorithm that was named is the one that is wanted.
         return found[:1] if problem.algorithm is not None else found
@@ -326,7 +326,8 @@ def _strategies_for(problem: AnyProblem, tuning: Tuning) -> Sequence[Strategy[An
         raise InputError("give algorithm= or strategy=, not both: an algorithm is one launch")
     if not strategy.applies(problem, tuning):
         raise InputError(
-            f"strategy={strategy.name!r} does not apply to {problem}: it is for {strategy.suits}"
+            f"strategy {strategy.name!r} does not apply to {problem.sizes}: it is for "
+            f"{strategy.suits}"
         )
     return [strategy]
 

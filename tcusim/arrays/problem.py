@@ -192,17 +192,24 @@ class Problem(_Problem):
         """Return sizes, types and order in words."""
         return self.told(self.types.dtype, self.types.result_dtype)
 
-    def told(self, dtype: str, result: str) -> str:
-        """Return sizes, these types and order in words."""
-        size, division = self.whole_or_size, ""
+    @property
+    def sizes(self) -> str:
+        """The length and the segments in words, without types."""
+        return f"{self.length} elements{self._division}"
+
+    @property
+    def _division(self) -> str:
+        size = self.whole_or_size
         if self.by_offsets is not None:
             longest = "" if self.longest is None else f", of up to {self.longest} elements"
-            division = f" in {segments_in_words(self.by_offsets)} by offsets{longest}"
-        elif size is not None:
-            division = f" in segments of {size}"
+            return f" in {segments_in_words(self.by_offsets)} by offsets{longest}"
+        return "" if size is None else f" in segments of {size}"
+
+    def told(self, dtype: str, result: str) -> str:
+        """Return sizes, these types and order in words."""
         initial = ", with initial values" if self.carry else ""
         order = "".join(f", {name}" for name in self.scan_options if name != "carry")
-        return f"{self.length} {dtype}{division}{initial} to {result}{order}"
+        return f"{self.length} {dtype}{self._division}{initial} to {result}{order}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,11 +248,15 @@ class ProductProblem(_Problem):
         """Return sizes and types in words."""
         return self.told(self.types.dtype, self.types.result_dtype)
 
+    @property
+    def sizes(self) -> str:
+        """The shapes in words, without types."""
+        right = f"({self.inner})" if self.cols is None else f"({self.inner}, {self.cols})"
+        return f"({self.rows}, {self.inner}) by {right}{' + c' if self.add_c else ''}"
+
     def told(self, dtype: str, result: str) -> str:
         """Return sizes and these types in words."""
-        right = f"({self.inner})" if self.cols is None else f"({self.inner}, {self.cols})"
-        plus = " + c" if self.add_c else ""
-        return f"({self.rows}, {self.inner}) by {right}{plus}, {dtype} to {result}"
+        return f"{self.sizes}, {dtype} to {result}"
 
 
 AnyProblem: TypeAlias = Problem | ProductProblem

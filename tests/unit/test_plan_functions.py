@@ -75,9 +75,9 @@ def test_equal_plans_are_made_once() -> None:
          {"algorithm": "scan_kn"}),
         (UnknownName, "unknown strategy 'panel'. Did you mean 'panels'?", "sum",
          {"strategy": "panel"}),
-        (InputError, "strategy='panels' does not apply to 16384 float16 to float16: it is for "
+        (InputError, "strategy 'panels' does not apply to 16384 elements: it is for "
          "segments that a warp takes alone", "sum", {"strategy": "panels", "length": 2**14}),
-        (InputError, "strategy='named' does not apply to 100 float16 to float16: it is for a named "
+        (InputError, "strategy 'named' does not apply to 100 elements: it is for a named "
          "algorithm", "sum", {"strategy": "named"}),
         (InputError, "give algorithm= or strategy=, not both", "sum",
          {"strategy": "panels", "algorithm": "reduction_kn"}),
