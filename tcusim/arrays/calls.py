@@ -26,14 +26,13 @@ from tcusim.arrays.home import (
     addend_of,
     delivered,
     gathered,
-    put_into,
+    returned,
     warn_of_overflow,
 )
 from tcusim.arrays.libraries import (
     as_numpy,
     is_foreign,
     is_on_device,
-    like_array,
     require_plain,
     signature,
 )
@@ -213,13 +212,10 @@ def _run_foreign(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -
         for name, array in zip(names, arrays, strict=False)
     )
     like = next(array for array in arrays if is_foreign(array))
-    out = call.out
-    if out is None:
-        return like_array(like, run(request, taken, call))
-    if not is_foreign(out):
+    if call.out is not None and not is_foreign(call.out):
         return run(request, taken, call)
-    require_plain("out", out)
-    return put_into(out, np.asarray(run(request, taken, call._replace(out=None))))
+    result = run(request, taken, call._replace(out=None))
+    return returned(np.asarray(result), call.out, like)
 
 
 def lane_of(prepared: Prepared) -> Lane | None:

@@ -143,8 +143,8 @@ def sum(
         type of `a`, and NumPy's wide integer for integers (for int8 in GPU memory int32 may be
         chosen, which has room for sums of 2**23).
     out : array, optional
-        Where to put the result: an array of the same library, of the result's shape and type, that
-        does not overlap `a`.
+        Where to put the result: an array of the same library, or of NumPy for arrays in the
+        computer's memory, of the result's shape and type, that does not overlap `a`.
     keepdims : bool
         Keep summed axes with length 1.
     where : array_like of bool, optional

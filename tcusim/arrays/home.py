@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,6 +20,7 @@ from tcusim.arrays.libraries import (
     chosen_backend,
     is_foreign,
     is_on_device,
+    library_of,
     like_array,
     name_of_kind,
     require_plain,
@@ -37,9 +38,10 @@ __all__ = [
     "first_terms",
     "gathered",
     "no_integers",
-    "put_into",
     "require_out",
+    "require_places",
     "require_range",
+    "returned",
     "warn_of_overflow",
 ]
 
@@ -237,10 +239,20 @@ def delivered(result: Array, out: Any, a: Any) -> Any:
     return out
 
 
-def put_into(out: Any, result: Array) -> Any:
-    """Put a result into `out`, an array of NumPy or of another library; return `out`."""
+def returned(result: Array, out: Any, like: Any) -> Any:
+    """Return a result as an array of the library of `like`, or put it into `out` and return that.
+
+    out: of the same library, or of NumPy.
+    """
+    if out is None:
+        return like_array(like, result) if is_foreign(like) else result
     if not is_foreign(out):
         return delivered(result, out, None)
+    require_plain("out", out)
+    own = library_of(like)
+    if library_of(out) is not own:
+        other = "" if own is np else f" of {own.__name__}, as the input is, or"
+        raise InputError(f"out must be an array{other} of NumPy; got {name_of_kind(out)}")
     require_out(as_numpy("out", out), result)
     try:
         # Its library knows how it is written to: a negative view of torch's holds other signs.
@@ -265,8 +277,24 @@ def require_out(out: Any, result: Array) -> None:
         )
     if not out.flags.writeable:
         raise InputError("out is read-only. Give an array to write to.")
-    steps = zip(out.strides, out.shape, strict=True)
-    if out.size and any(stride == 0 and size > 1 for stride, size in steps):
+    require_places(out.shape, out.strides, out.itemsize)
+
+
+def require_places(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> None:
+    """Refuse an `out` with elements that share memory, by a stride of 0 or a short one."""
+    axes = sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n != 1)
+    extent = itemsize
+    for stride, size in axes:
+        if stride < extent:
+            break
+        extent += stride * (size - 1)
+    else:
+        return
+    # Interleaved axes may still have a place for each element.
+    places = np.zeros((), np.int64)
+    for stride, size in axes:
+        places = np.add.outer(places, stride * np.arange(size))
+    if (np.diff(np.sort(places, axis=None)) < itemsize).any():
         raise InputError(
             "out holds several elements in one place, as broadcast arrays do. Give an array of its "
             "own."

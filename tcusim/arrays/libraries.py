@@ -39,6 +39,7 @@ __all__ = [
     "compressed_rows",
     "is_foreign",
     "is_on_device",
+    "library_of",
     "like_array",
     "name_of_kind",
     "only_where",
@@ -79,6 +80,18 @@ def is_on_device(a: Any) -> bool:
 def is_foreign(a: Any) -> bool:
     """Return whether an object is an array of another library in the computer's memory."""
     return not isinstance(a, _PLAIN) and hasattr(type(a), "__dlpack__") and not is_on_device(a)
+
+
+def library_of(a: Any) -> Any:
+    """Return the module of an array's library, also of a subclass: NumPy of lists and numbers."""
+    if isinstance(a, _PLAIN):
+        return np
+    if is_tensor(a):
+        return sys.modules["torch"]
+    namespace = getattr(a, "__array_namespace__", None)
+    if namespace is not None:
+        return namespace()
+    return sys.modules[type(a).__module__.partition(".")[0]]
 
 
 def name_of_kind(a: Any) -> str:
@@ -327,12 +340,11 @@ def only_where(a: Any, where: Any) -> Any:
 
 def like_array(a: Any, result: Any) -> Any:
     """Return a NumPy result as an array of a's library, on the same memory where it can."""
-    namespace = getattr(a, "__array_namespace__", None)
-    module = sys.modules.get(type(a).__module__.partition(".")[0])
-    convert = getattr(module if namespace is None else namespace(), "asarray", None)
+    module = library_of(a)
+    convert = getattr(module, "asarray", None)
     if convert is None:
         return result
-    if module is not None and is_tensor(a) and result.dtype.name == "bfloat16":
+    if is_tensor(a) and result.dtype.name == "bfloat16":
         return convert(result.view(np.int16)).view(module.bfloat16)
     try:
         return convert(result)

@@ -7,7 +7,6 @@ them and where. Put together here, they give the bits of one call.
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import DTypeLike
 from tcusim.algorithms.rows import CHUNK_PANELS, GROUP_CHUNKS, PANEL_ROWS, ROW_TILES
 from tcusim.arrays.dtypes import FLOATS, numpy_type, real_type_of, types_on_host
 from tcusim.arrays.functions import segmented_sum
-from tcusim.arrays.libraries import as_numpy, like_array
+from tcusim.arrays.libraries import as_numpy, library_of, like_array
 from tcusim.arrays.problem import tile_for
 from tcusim.arrays.spec import Spec
 from tcusim.call_options import AnyOptions, Options, alone, options_of, others
@@ -181,10 +180,10 @@ def _swapped(a: Any, axis: int, k: int) -> Any:
     row = ROW_TILES * k
     missing = -rows.shape[0] % row
     if missing:
-        zeros = _module(rows).zeros_like(rows[:1])
+        zeros = library_of(rows).zeros_like(rows[:1])
         rows = _joined([rows, *([zeros] * missing)])
     tiles = rows.reshape((rows.shape[0] // row, ROW_TILES, k, *rows.shape[1:]))
-    turned = _module(rows).stack([tiles[:, place] for place in reversed(range(ROW_TILES))], 1)
+    turned = library_of(rows).stack([tiles[:, place] for place in reversed(range(ROW_TILES))], 1)
     return _moved_back(turned.reshape(rows.shape), axis)
 
 
@@ -269,7 +268,7 @@ def carries(partials: Any, *, axis: int = -1, reverse: bool = False) -> Any:
     """
     require_flags(reverse=reverse)
     values = _array("partials", partials, axis)
-    module = _module(values)
+    module = library_of(values)
     if module is not np and module.__name__ != "torch":
         return _carries_one_by_one(values, axis, reverse=reverse)
     # NumPy accumulates one after the other, in the type that it is told.
@@ -289,11 +288,11 @@ def _carries_one_by_one(values: Any, axis: int, *, reverse: bool) -> Any:
     found: dict[int, Any] = {}
     total: Any = None
     for place in reversed(order) if reverse else order:
-        found[place] = total if found else _module(rows).zeros_like(rows[0])
+        found[place] = total if found else library_of(rows).zeros_like(rows[0])
         total = found[place] + rows[place]
     if not found:
         return values
-    stacked: Any = _module(rows).stack([found[place] for place in order])
+    stacked: Any = library_of(rows).stack([found[place] for place in order])
     return _moved_back(stacked, axis)
 
 
@@ -306,22 +305,16 @@ def _array(name: str, a: Any, axis: Any) -> Any:
     return values
 
 
-def _module(values: Any) -> Any:
-    """Return the library of an array: NumPy, CuPy, torch or such."""
-    name = type(values).__module__.partition(".")[0]
-    return np if name in ("numpy", "builtins") else sys.modules[name]
-
-
 def _moved(values: Any, axis: int) -> Any:
-    return _module(values).moveaxis(values, axis, 0)
+    return library_of(values).moveaxis(values, axis, 0)
 
 
 def _moved_back(values: Any, axis: int) -> Any:
-    return _module(values).moveaxis(values, 0, axis)
+    return library_of(values).moveaxis(values, 0, axis)
 
 
 def _joined(parts: list[Any]) -> Any:
-    module = _module(parts[0])
+    module = library_of(parts[0])
     join = getattr(module, "cat", None) or module.concatenate
     return join(parts)
 
@@ -331,4 +324,4 @@ def _cast(values: Any, dtype: DTypeLike) -> Any:
     if hasattr(values, "astype"):
         with np.errstate(over="ignore"):
             return values.astype(numpy_type(name))
-    return values.to(getattr(_module(values), name))
+    return values.to(getattr(library_of(values), name))

@@ -14,13 +14,11 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from tcusim.arrays.dtypes import FLOATS, numpy_type
 from tcusim.arrays.functions import segmented_sum
-from tcusim.arrays.home import put_into, warn_of_overflow
+from tcusim.arrays.home import returned, warn_of_overflow
 from tcusim.arrays.libraries import (
     Array,
     as_numpy,
-    is_foreign,
     is_on_device,
-    like_array,
     name_of_kind,
 )
 from tcusim.arrays.segments import Segments, given_segments
@@ -89,7 +87,7 @@ def segmented_mean(
     with np.errstate(invalid="ignore", over="ignore"):
         means = (sums / lengths.reshape(shape)).astype(result)
     warn_of_overflow("segmented_mean", means, [sums])
-    return _delivered(means, out, a)
+    return returned(means, out, a)
 
 
 def segmented_max(
@@ -202,7 +200,7 @@ def _extreme(name: Literal["max", "min"], a: Any, segments: Any, axis: Any, out:
             has_own = np.logical_or.reduceat(own, edges[present], axis=-1)
             extremes = np.where(extremes == 0, np.where(has_own, zero, -zero), extremes)
         found[..., present] = extremes.astype(found.dtype)
-    return _delivered(np.ascontiguousarray(np.moveaxis(found, -1, axis)), out, a)
+    return returned(np.ascontiguousarray(np.moveaxis(found, -1, axis)), out, a)
 
 
 def _least(dtype: np.dtype[Any], name: str) -> Any:
@@ -213,9 +211,3 @@ def _least(dtype: np.dtype[Any], name: str) -> Any:
         ends = np.iinfo(dtype)
         return ends.min if name == "max" else ends.max
     return -math.inf if name == "max" else math.inf
-
-
-def _delivered(result: Array, out: Any, given: Any) -> Any:
-    if out is None:
-        return like_array(given, result) if is_foreign(given) else result
-    return put_into(out, result)

@@ -11,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.arrays.dtypes import TypeRule, numpy_type
-from tcusim.arrays.home import Home, Host, first_terms, put_into
+from tcusim.arrays.home import Home, Host, first_terms, returned
 from tcusim.arrays.libraries import (
     Array,
     Ints,
     as_numpy,
-    is_foreign,
     is_on_device,
-    like_array,
     name_of_kind,
     require_plain,
 )
@@ -509,9 +507,7 @@ def restored(scans: Array, order: Ints | None, axis: int, out: Any, given: Any) 
         place[axis] = order
         sorted_scans, scans = scans, np.empty_like(scans)
         scans[tuple(place)] = sorted_scans
-    if out is None:
-        return like_array(given, scans) if is_foreign(given) else scans
-    return put_into(out, scans)
+    return returned(scans, out, given)
 
 
 def edges_of_rows(edges: Ints, rows: int) -> Ints:

@@ -15,7 +15,7 @@ import torch
 from torch.compiler import assume_constant_result, is_compiling
 
 import tcusim
-from tcusim.arrays.home import no_integers, require_range
+from tcusim.arrays.home import no_integers, require_places, require_range
 from tcusim.call_options import (
     AnyOptions,
     Bits,
@@ -217,6 +217,8 @@ def put(result: Tensor, out: Tensor | None) -> Tensor:
             f"out must be a tensor of {result.dtype}, shape {tuple(result.shape)}; it is of "
             f"{out.dtype}, {tuple(out.shape)}"
         )
+    if not is_traced():
+        require_places(out.shape, out.stride(), 1)
     return out.copy_(result)
 
 

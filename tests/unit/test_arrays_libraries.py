@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,6 +102,43 @@ def test_rows_of_a_sparse_matrix() -> None:
         tcusim.segmented_sum(Compressed("csr"), axis=0)
     for call in (tcusim.sum, tcusim.cumsum, lambda a: tcusim.segmented_sum(a, 2)):
         with pytest.raises(
-            InputError, match=r"a is a sparse matrix. In CSR, .* pass a.data and offsets=a.indptr"
+            InputError,
+            match=r"a is a sparse matrix. In CSR, .* pass a.data and the offsets a.indptr",
         ):
             call(Compressed("csr"))
+
+
+def test_the_result_is_of_the_library_of_the_input() -> None:
+    torch = pytest.importorskip("torch")
+    derived = torch.ones(4).as_subclass(type("Derived", (torch.Tensor,), {}))
+    by_ids = tcusim.Segments(ids=[1, 0, 1, 0], sort=True)
+    results = [
+        tcusim.cumsum(derived),
+        tcusim.sum(derived, where=[True] * 4),
+        tcusim.segmented_mean(derived, 2),
+        tcusim.segmented_cumsum(derived, by_ids),
+        tcusim.plan("cumsum", length=4, dtype="f4")(derived),
+        tcusim.matmul(np.ones((1, 4), np.float32), derived),
+        tcusim.partials(derived),
+        tcusim.carries(derived),
+        tcusim.combine(derived),
+    ]
+    assert all(isinstance(one, torch.Tensor) for one in results)
+    calls: list[Any] = [
+        tcusim.cumsum,
+        partial(tcusim.segmented_max, segments=1),
+        partial(tcusim.segmented_cumsum, segments=by_ids),
+    ]
+    for call in calls:
+        for out in (torch.zeros(4), np.zeros(4, np.float32)):
+            assert call(derived, out=out) is out
+        with pytest.raises(InputError, match=r"^out must be an array of "):
+            call(np.ones(4, np.float32), out=torch.zeros(4))
+
+
+def test_an_out_of_a_third_library_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+    other = pytest.importorskip("jax.numpy")
+    text = r"^out must be an array of torch, as the input is, or of NumPy; got jax"
+    with pytest.raises(InputError, match=text):
+        tcusim.cumsum(torch.ones(4), out=other.zeros(4))

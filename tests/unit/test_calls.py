@@ -586,10 +586,18 @@ def test_a_bool_is_no_axis(axis: Any) -> None:
             by_segments(x, 2, axis=axis)
 
 
-@pytest.mark.parametrize("strides", [(0,), (0, 2)])
+@pytest.mark.parametrize("strides", [(0,), (0, 2), (1,), (2, 2), (2, 4), (-2, 2)])
 def test_an_out_with_several_elements_in_one_place_is_refused(strides: tuple[int, ...]) -> None:
     x = np.ones((3,) * len(strides), np.float16)
-    out = np.lib.stride_tricks.as_strided(np.zeros(3, np.float16), x.shape, strides)
+    out = np.lib.stride_tricks.as_strided(np.zeros(9, np.float16)[4:], x.shape, strides)
     for call in (tcusim.cumsum, lambda a, **more: tcusim.segmented_cumsum(a, 3, **more)):
         with pytest.raises(InputError, match="out holds several elements in one place"):
             call(x, axis=-1, out=out)
+
+
+def test_an_out_of_interleaved_axes_is_filled() -> None:
+    """No stride is as long as the other axis, and each element has a place all the same."""
+    memory = np.zeros(12, np.float16)
+    out = np.lib.stride_tricks.as_strided(memory, (2, 3), (6, 4))
+    assert tcusim.cumsum(np.ones((2, 3), np.float16), axis=1, out=out) is out
+    assert memory.tolist() == [1, 0, 2, 1, 3, 2, 0, 3, 0, 0, 0, 0]

@@ -103,8 +103,7 @@ def test_an_array_in_the_place_of_a_word_is_refused(call: Any, text: str) -> Non
 
 
 ONES = np.ones(4, np.float16)
-BY_OFFSETS = {"offsets": [0, 4]}
-BY_IDS = {"segment_ids": np.zeros(4, np.int32), "num_segments": 1}
+IDS = np.zeros(4, np.int32)
 # A call of each public function and method that takes flags, but for them.
 FLAGGED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "accuracy_of": (("h200",), {}),
@@ -120,24 +119,17 @@ FLAGGED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "logsumexp": ((ONES, 0), {}),
     "mean": ((ONES,), {}),
     "partials": ((ONES,), {}),
+    "Segments": (([0, 4],), {}),
+    "segment_cumsum": ((ONES, IDS), {}),
+    "segment_sum": ((ONES, IDS), {}),
+    "segmented_cumsum": ((ONES, 2), {}),
     "plan": (("cumsum",), {"length": 4}),
     "plan_product": (("matvec",), {"rows": 1, "inner": 1}),
-    "segment_cumsum": ((ONES,), BY_IDS),
-    "segment_max": ((ONES,), BY_IDS),
-    "segment_mean": ((ONES,), BY_IDS),
-    "segment_min": ((ONES,), BY_IDS),
-    "segment_sum": ((ONES,), BY_IDS),
-    "segmented_cumsum": ((ONES,), BY_OFFSETS),
-    "segmented_max": ((ONES,), BY_OFFSETS),
-    "segmented_mean": ((ONES,), BY_OFFSETS),
-    "segmented_min": ((ONES,), BY_OFFSETS),
-    "segmented_sum": ((ONES,), BY_OFFSETS),
     "sum": ((ONES,), {}),
     "validate": (("h200",), {"algorithms": ["reduction_k"]}),
     "validate_shape": (("16x16x16",), {"algorithms": ["reduction_k"]}),
 }
 METHODS = [
-    (tcusim.plan("sum", length=4).__call__, (ONES,)),
     (tcusim.explain(ONES, ONES).to_text, ()),
     (tcusim.trace(tcusim.build("reduction_k"), {"in": np.ones(256, np.float16)}).find, ("mma",)),
 ]
@@ -174,7 +166,8 @@ def test_every_flag_of_a_public_function_is_checked(library: str) -> None:
     module = importlib.import_module(f"tcusim.{library}".rstrip("."))
     functions = {name: getattr(module, name) for name in module.__all__}
     for name, function in functions.items():
-        if not (inspect.isfunction(function) and flags_of(function)):
+        is_own = inspect.isfunction(function) or name == "Segments"
+        if not (is_own and flags_of(function)):
             continue
         assert name in FLAGGED, f"{library} {name}: add a call of it"
         args, more = FLAGGED[name]
@@ -185,12 +178,11 @@ def test_every_flag_of_a_public_function_is_checked(library: str) -> None:
 
 
 def in_library(library: str, value: Any) -> Any:
-    """Return an array as that of a library; dask takes ids of NumPy."""
+    """Return an array as that of a library; any other value as it is."""
     if not isinstance(value, np.ndarray) or not library:
         return value
     if library == "dask":
-        whole = value.dtype == np.int32
-        return value if whole else importlib.import_module("dask.array").from_array(value)
+        return importlib.import_module("dask.array").from_array(value)
     module = importlib.import_module("torch" if library == "torch" else "jax.numpy")
     return module.asarray(value)
 

@@ -309,7 +309,9 @@ def test_segments_by_offsets_can_be_cut_where_they_need_not_be() -> None:
     expected = np.add.reduceat(np.append(x, 0), offsets[:-1]) * (lengths > 0)
     for found in sums:
         np.testing.assert_array_equal(found, expected)
-    with pytest.raises(InputError, match="'row_per_segment' does not apply to 1000000 elements in 9 segments "):
+    with pytest.raises(
+        InputError, match="'row_per_segment' does not apply to 1000000 elements in 9 segments "
+    ):
         by_offsets("reduction", 10**6, 9, strategy="row_per_segment")
 
 

@@ -765,3 +765,11 @@ def test_options_are_part_of_what_is_compiled() -> None:
     assert torch.equal(compiled()(x), usual)
     with pytest.raises(InputError, match=r"tcusim\.torch\.sum takes no option 'arch'; leave it"):
         total(x, {"arch": "volta"})
+
+
+def test_an_out_with_several_elements_in_one_place_is_refused() -> None:
+    """torch itself refuses strides of 0 only."""
+    x, memory = torch.ones(4, 4, 4), torch.zeros(10)
+    for out in (torch.zeros(4).expand(4, 4), memory.as_strided((4, 4), (1, 1))):
+        with pytest.raises(InputError, match="out holds several elements in one place"):
+            tct.sum(x, 0, out=out)
