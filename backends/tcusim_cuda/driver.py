@@ -101,9 +101,29 @@ class Driver:
         self._ask_pointer = self._cuda.no_pointer
 
     @staticmethod
+    @functools.cache
     def open() -> Driver:
         """Return the driver, opened once in a process; BackendUnavailable if it cannot be."""
-        return _open()
+        try:
+            cuda = importlib.import_module("cuda.bindings.driver")
+        except ImportError as error:
+            raise BackendUnavailable(
+                f"GPUs are used through NVIDIA's package cuda-bindings, which cannot be imported "
+                f"({error}). Install it with: pip install 'tcusim[compile]'"
+            ) from error
+        try:
+            driver = Driver(cuda)
+        except TcusimError:
+            raise
+        except (RuntimeError, OSError) as error:
+            # How the bindings say that they found no driver.
+            raise BackendUnavailable(
+                "there is no NVIDIA driver here (libcuda.so.1). "
+                "The simulator needs none: backend='numpy'"
+            ) from error
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=driver._forget)
+        return driver
 
     # --- Devices -----------------------------------------------------------------------------
 
@@ -368,10 +388,6 @@ class Driver:
             raise DriverError(f"NVIDIA's driver: cuStreamIsCapturing: {self._reason(status)}")
         return bool(status) or int(how) != 0
 
-    def stream(self, handle: int) -> Any:
-        """Return the bindings' own object for a stream, the fastest to launch with."""
-        return self._cuda.CUstream(handle)
-
     def load(self, cubin: bytes, name: str) -> Any:
         """Return a function of a cubin; it stays loaded as long as its context."""
         module = self._call("cuModuleLoadData", cubin)
@@ -383,17 +399,19 @@ class Driver:
         self._call("cuFuncSetAttribute", function, which, dynamic_bytes)
 
     def launcher(
-        self, function: Any, sizes: tuple[int, int, int], stream: Any, arguments: int
+        self, function: Any, sizes: tuple[int, int, int], stream: int, arguments: int
     ) -> Callable[[], None]:
-        """Return a launcher of a function from `load` on a stream from `stream`.
+        """Return a launcher of a function from `load` on a stream.
 
         sizes: blocks, threads of a block, and bytes of dynamic shared memory. arguments: the
         address of an array with the address of each argument; each launch reads them.
         """
         blocks, threads, shared = sizes
+        # The bindings take their own object for a stream faster than a number.
+        on = self._cuda.CUstream(stream)
         ask = functools.partial(
             self._cuda.cuLaunchKernel,
-            *(function, blocks, 1, 1, threads, 1, 1, shared, stream, arguments, 0),
+            *(function, blocks, 1, 1, threads, 1, 1, shared, on, arguments, 0),
         )
 
         def launch() -> None:
@@ -425,30 +443,6 @@ def _is_rectangle(rows: int, pitch: int) -> bool:
 def same_stream(one: int, two: int) -> bool:
     """Return whether two handles name one stream."""
     return one == two or (one in _DEFAULT_STREAMS and two in _DEFAULT_STREAMS)
-
-
-@functools.cache
-def _open() -> Driver:
-    try:
-        cuda = importlib.import_module("cuda.bindings.driver")
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"GPUs are used through NVIDIA's package cuda-bindings, which cannot be imported "
-            f"({error}). Install it with: pip install 'tcusim[compile]'"
-        ) from error
-    try:
-        driver = Driver(cuda)
-    except TcusimError:
-        raise
-    except (RuntimeError, OSError) as error:
-        # How the bindings say that they found no driver.
-        raise BackendUnavailable(
-            "there is no NVIDIA driver here (libcuda.so.1). "
-            "The simulator needs none: backend='numpy'"
-        ) from error
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=driver._forget)
-    return driver
 
 
 def device_sm(device: int | None = None) -> int:

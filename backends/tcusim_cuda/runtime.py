@@ -153,10 +153,7 @@ class Runtime(ABC):
 
     def ready(self, call: Call, stream: int) -> Callable[[], None]:
         """Return a launcher of a call on a stream, in the active context; keep the call."""
-        driver = Driver.open()
-        return driver.launcher(
-            call.function, call.sizes, driver.stream(stream), call.pointers_address
-        )
+        return Driver.open().launcher(call.function, call.sizes, stream, call.pointers_address)
 
     def loaded(self, kernels: Sequence[AnyKernel], place: Place) -> tuple[Loaded, ...]:
         """Return kernels on the device of the active context, compiled side by side if need be."""

@@ -295,6 +295,20 @@ def test_threads_on_both_gpus(gpus: Gpus) -> None:
     assert said == []
 
 
+@pytest.mark.parametrize("current", [0, 1, None])
+def test_memory_is_freed_in_its_own_context(gpus: Gpus, current: int | None) -> None:
+    driver = Driver.open()
+    with driver.in_primary_context(1):
+        freed, gone = CUDA.memory(None, 100, 0), CUDA.memory(None, 100, 0)
+    context = 0 if current is None else driver.primary_context(current)
+    driver.set_context(context)
+    gpus.library.two_gpus_release(ctypes.c_uint64(gone[1]))
+    del freed, gone
+    gc.collect()
+    assert driver.current_context() == context
+    driver.set_context(driver.primary_context(0))
+
+
 def test_memory_is_freed_while_a_graph_is_captured(gpus: Gpus) -> None:
     memory = CUDA.memory(None, 100, 0)
     with gpus.current(1):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 from typing import Any
 
@@ -16,77 +15,12 @@ from tcusim.errors import BackendUnavailable
 from tcusim.machine import format_of
 from tcusim.machine.formats import to_memory, unwritten_values
 from tcusim_cuda import CUDA, CUPY, PYCUDA, driver
-from tcusim_cuda.driver import Driver, DriverError, DriverMemory, arch_name, device_sm
+from tcusim_cuda.driver import Driver, DriverError, arch_name, device_sm
 
 PROGRAM = build("reduction_k")
 
 
 X = np.arange(512).astype(np.float16)
-
-
-class Contexts(Bindings):
-    """Bindings that allocate in the current context, and note where memory is freed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.current = 7
-        self.homes: dict[int, int] = {}
-        self.freed: list[tuple[int, int]] = []
-
-    def cuCtxGetCurrent(self) -> tuple[int, int]:  # noqa: N802
-        return 0, self.current
-
-    def cuCtxSetCurrent(self, context: int) -> tuple[int]:  # noqa: N802
-        self.current = context
-        return (0,)
-
-    def CUresult(self, number: int) -> int:  # noqa: N802
-        return number
-
-    CUstreamCaptureMode = CUresult
-
-    def cuThreadExchangeStreamCaptureMode(self, mode: int) -> tuple[int, int]:  # noqa: N802
-        return 0, mode
-
-    def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> tuple[int, int, int]:  # noqa: N802
-        assert name == b"cuPointerGetAttribute"
-
-        def answer(target: int, number: int, address: int) -> int:
-            if address not in self.homes:
-                return 1
-            kind: Any = {1: ctypes.c_void_p, 9: ctypes.c_int}[number]
-            kind.from_address(target).value = self.homes[address] if number == 1 else 0
-            return 0
-
-        self.answer = driver._PointerQuestion(answer)
-        return 0, ctypes.cast(self.answer, ctypes.c_void_p).value or 0, 0
-
-    def cuMemAlloc(self, nbytes: int) -> tuple[int, int]:  # noqa: N802
-        address = 256 * (len(self.homes) + 1)
-        self.homes[address] = self.current
-        return 0, address
-
-    def cuMemFree(self, address: int) -> tuple[int]:  # noqa: N802
-        self.freed.append((address, self.current))
-        return (0,)
-
-
-@pytest.mark.parametrize("current", [7, 8, 0])
-def test_memory_is_freed_in_its_context(current: int) -> None:
-    bindings = Contexts()
-    memory = DriverMemory(Driver(bindings), 100)
-    assert memory.address == 256
-    bindings.current = current
-    del memory
-    assert (bindings.freed, bindings.current) == ([(256, 7)], current)
-
-
-def test_memory_of_a_context_that_is_gone() -> None:
-    bindings = Contexts()
-    memory = DriverMemory(Driver(bindings), 100)
-    bindings.homes.clear()
-    del memory
-    assert bindings.freed == []
 
 
 @pytest.mark.parametrize("rows", [1, 5])
@@ -140,7 +74,7 @@ class NoDriver:
 @pytest.fixture
 def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib, "import_module", lambda name: NoDriver())
-    monkeypatch.setattr(Driver, "open", driver._open.__wrapped__)
+    Driver.open.cache_clear()
 
 
 @pytest.mark.usefixtures("no_driver")
@@ -191,8 +125,9 @@ def test_no_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}")
 
     monkeypatch.setattr(importlib, "import_module", absent)
+    Driver.open.cache_clear()
     with pytest.raises(BackendUnavailable) as caught:
-        driver._open.__wrapped__()
+        Driver.open()
     assert str(caught.value) == (
         "GPUs are used through NVIDIA's package cuda-bindings, which cannot be imported (No module "
         "named 'cuda.bindings.driver'). Install it with: pip install 'tcusim[compile]'"
