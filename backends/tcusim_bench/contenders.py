@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from tcusim.errors import unknown_name
 from tcusim.machine import format_of
-from tcusim_bench.cub import BLOCK_SOURCE, CUB_SOURCE, Cub, block_ways, dotted
+from tcusim_bench import cub
+from tcusim_bench.cub import BLOCK_SOURCE, CUB_SOURCE, Cub, dotted
 from tcusim_bench.device import Array, Device
 from tcusim_bench.problems import Contender, Problem
 from tcusim_bench.programs import plans
@@ -24,12 +25,9 @@ from tcusim_cuda.microbench.stopwatch import Run
 
 __all__ = ["IN_TORCH", "PEERS", "Contenders", "cublas_ways", "triton_tiles"]
 
-# Products by torch of the same numbers as float32; cuBLAS by each of its computations; CUB by
-# offsets where segments are of one size, and its parts of warps and blocks, a segment each; Thrust.
-PEERS: Final = (
-    *("cupy", "torch", "torch.compile", "torch.float32", "cublas"),
-    *("triton", "cub", "cub.offsets", "cub.block", "thrust"),
-)
+# The modules that a library needs, if they are not torch alone.
+_MODULES: Final = {"cupy": ("cupy",), "cublas": ("cupy",), "triton": ("triton", "torch")}
+
 # The report's names of torch, and of the launcher of Triton's kernels.
 PYTORCH: Final = "PyTorch"
 TRITON: Final = "Triton"
@@ -48,66 +46,47 @@ TRITON_PIECES: Final = ((16384, 8), (4096, 4), (8192, 4), (1024, 2))
 class Contenders:
     """The libraries to compare with; CUB starts to compile at once, during the first measurements.
 
-    Raises UnknownName if a name is none of `PEERS`.
+    missing: the reasons why libraries were left out. versions: of the others.
     """
 
     def __init__(self, device: Device, names: tuple[str, ...]) -> None:
-        for name in names:
-            if name not in PEERS:
-                raise unknown_name("peer", name, PEERS)
-        self._device = device
-        self._cubs: dict[str, Cub] = {}
+        self._sm = device.sm
+        self._cubs: dict[Path, Cub] = {}
+        self._ways: dict[str, Callable[[Problem], Iterator[Contender]]] = {}
         self.missing: dict[str, str] = {}
         self.versions: dict[str, str] = {}
-        self.names = tuple(name for name in names if self._find(name))
+        for name in names:
+            try:
+                self._ways[name] = self._found(name)
+            except Exception as error:  # whatever an import raises
+                self.missing[name] = first_line(error)
 
-    def _find(self, name: str) -> bool:
-        """Return whether a peer is installed; if not, note why."""
-        module = "cupy" if name == "cublas" else name.split(".")[0]
-        try:
-            if name in ("cub", "cub.offsets", "cub.block", "thrust"):
-                source = BLOCK_SOURCE if name == "cub.block" else CUB_SOURCE
-                if source.name not in self._cubs:
-                    self._cubs[source.name] = Cub(self._device.sm, source)
-                cub = self._cubs[source.name]
-                self.versions |= {"nvcc": cub.nvcc, "CCCL": dotted(cub.version)}
-            else:
-                self.versions[module] = str(importlib.import_module(module).__version__)
-                if module == "triton":
-                    importlib.import_module("torch")
-        except Exception as error:
-            self.missing[name] = first_line(error)
-        return name not in self.missing
+    def _found(self, name: str) -> Callable[[Problem], Iterator[Contender]]:
+        """Return the ways of a library; any error if it is not installed."""
+        if name in cub.PARTS:
+            source = BLOCK_SOURCE if name == "cub.block" else CUB_SOURCE
+            if source not in self._cubs:
+                self._cubs[source] = Cub(self._sm, source)
+            compiled = self._cubs[source]
+            self.versions |= {"nvcc": compiled.nvcc, "CCCL": dotted(compiled.version)}
+            return partial(compiled.ways, name)
+        for module in _MODULES.get(name, ("torch",)):
+            self.versions[module] = str(importlib.import_module(module).__version__)
+        return _WAYS[name]
 
     def ways(self, problem: Problem, names: tuple[str, ...]) -> Iterator[Contender]:
         """Yield every way of some libraries to solve a problem."""
-        ways: dict[str, Callable[[Problem], Iterator[Contender]]] = {
-            "cupy": _cupy_ways,
-            "torch": _torch_ways,
-            "torch.compile": _torch_compile_ways,
-            "torch.float32": _torch_float32_ways,
-            "triton": _triton_ways,
-            "cublas": cublas_ways,
-        }
-        if cub := self._cubs.get(CUB_SOURCE.name):
-            ways["cub"] = partial(cub.ways, "CUB", Cub.device_wide)
-            ways["cub.offsets"] = partial(cub.ways, "CUB, offsets", Cub.by_offsets)
-            ways["thrust"] = partial(cub.ways, "Thrust", Cub.thrust)
-        if cub := self._cubs.get(BLOCK_SOURCE.name):
-            ways["cub.block"] = partial(cub.ways, "CUB, warp or block", block_ways)
-        for name in self.names:
-            if name not in names:
-                continue
+        for name in (name for name in names if name in self._ways):
             try:
-                found = list(ways[name](problem))
+                found = list(self._ways[name](problem))
             except Exception as error:  # a peer may raise anything; it becomes a row
                 found = [Contender(name, problem.kind, "f32", "f32", partial(_raise, error))]
             yield from found
 
     def close(self) -> None:
         """Stop the compilers that still run, and remove their output."""
-        for cub in self._cubs.values():
-            cub.close()
+        for one in self._cubs.values():
+            one.close()
 
 
 def _raise(error: Exception, _out: Array) -> Run:
@@ -363,3 +342,18 @@ def _gemm(
         _ = factors  # which the pointers lead to
 
     return run
+
+
+# --- All of them ------------------------------------------------------------------------------
+
+_WAYS: Final[dict[str, Callable[[Problem], Iterator[Contender]]]] = {
+    "cupy": _cupy_ways,
+    "torch": _torch_ways,
+    "torch.compile": _torch_compile_ways,
+    "torch.float32": _torch_float32_ways,
+    "triton": _triton_ways,
+    "cublas": cublas_ways,
+}
+# CUB is compared by offsets where segments are of one size, too, and by its parts of warps and
+# blocks, a segment each.
+PEERS: Final = (*_WAYS, *cub.PARTS)

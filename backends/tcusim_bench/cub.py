@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -16,10 +16,18 @@ from typing import Final, TypeAlias
 from tcusim.errors import BackendUnavailable
 from tcusim_bench.device import Array
 from tcusim_bench.problems import Contender, Problem
+from tcusim_bench.record import Case
 from tcusim_cuda.microbench.stopwatch import Run
 
-__all__ = ["BLOCK_SOURCE", "CUB_SOURCE", "Cub", "block_ways", "dotted"]
+__all__ = ["BLOCK_SOURCE", "CUB_SOURCE", "PARTS", "Cub", "dotted", "functions"]
 
+# The names of the parts as peers, and in the record.
+PARTS: Final = {
+    "cub": "CUB",
+    "cub.offsets": "CUB, offsets",
+    "cub.block": "CUB, warp or block",
+    "thrust": "Thrust",
+}
 CUB_SOURCE: Final = Path(__file__).with_name("cub.cu")
 BLOCK_SOURCE: Final = Path(__file__).with_name("cub_block.cu")
 _SECONDS: Final = 300
@@ -40,15 +48,62 @@ def dotted(version: int) -> str:
     return f"{version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}"
 
 
-def block_ways(cub: Cub, problem: Problem) -> Iterator[Function]:
-    """Yield a warp's or a block's collective: a segment each, of sizes that are compiled."""
-    size, case = problem.segment_size, problem.case
-    if case.lengths or not 16 <= size <= _LONGEST_BLOCK or size & (size - 1):
+def functions(part: str, case: Case, version: int) -> Iterator[Function]:
+    """Yield the functions of a part, out of `PARTS`, that solve a problem.
+
+    version: of CCCL. Segments are keys in Thrust, and in CUB's scans. Products and graphs have no
+    function: the functions run on the default stream, and no graph captures it.
+    """
+    whole, size = case.is_whole, case.segment_size
+    if case.in_graph or case.is_product or case.dtype not in ("f16", "f32"):
         return
-    who = "Warp" if size <= _LONGEST_WARP else "Block"
-    what, result = ("Reduce", "f32") if problem.kind == "sum" else ("Scan", "f16")
-    for way in range(_BLOCK_WAYS):
-        yield f"{who}{what}, way {way}", "f32", result, f"block_{problem.kind}_{result}", way
+    if case.dtype == "f32":
+        if part == "cub" and whole:
+            yield from _of_f32(case.kind, version)
+    elif part == "cub":
+        yield from _device_wide(case, version)
+    elif case.lengths:
+        return
+    elif part == "cub.offsets" and case.kind == "sum" and not whole:
+        yield "DeviceSegmentedReduce, offsets", "f32", "f32", "offsets_sum_f32", 0
+    elif part == "thrust":
+        by_key = "" if whole else "_by_key"
+        what, result = ("reduce", "f32") if case.kind == "sum" else ("inclusive_scan", "f16")
+        yield f"{what}{by_key}", "f32", result, f"thrust_{case.kind}_{result}", 0
+    elif part == "cub.block" and 16 <= size <= _LONGEST_BLOCK and not size & (size - 1):
+        who = "Warp" if size <= _LONGEST_WARP else "Block"
+        what, result = ("Reduce", "f32") if case.kind == "sum" else ("Scan", "f16")
+        for way in range(_BLOCK_WAYS):
+            yield f"{who}{what}, way {way}", "f32", result, f"block_{case.kind}_{result}", way
+
+
+def _device_wide(case: Case, version: int) -> Iterator[Function]:
+    if case.lengths and case.kind == "sum":
+        yield "DeviceSegmentedReduce, offsets", "f32", "f32", "ragged_sum_f32", 0
+    elif case.lengths:
+        yield "InclusiveScanByKey, keys in memory", "f32", "f16", "ragged_scan_f16", 0
+    elif case.kind == "sum":
+        how = "fixed-size" if version >= 3_001_000 else "offsets"
+        way = "DeviceReduce" if case.is_whole else f"DeviceSegmentedReduce, {how}"
+        for dtype in ("f32", "f16"):
+            yield f"{way}, {dtype} sums", dtype, dtype, f"sum_{dtype}", 0
+    elif case.is_whole:
+        yield "DeviceScan::InclusiveSum, f16 sums", "f16", "f16", "inclusive_sum_f16", 0
+        yield "DeviceScan::InclusiveScan, f32 sums", "f32", "f16", "scan_f16", 0
+        yield "DeviceScan::InclusiveScan, f32 sums", "f32", "f32", "scan_f32", 0
+    else:
+        for dtype in ("f16", "f32"):
+            yield "InclusiveScanByKey", "f32", dtype, f"scan_{dtype}", 0
+
+
+def _of_f32(kind: str, version: int) -> Iterator[Function]:
+    """Yield the sum or the scans of a whole array of float32."""
+    if kind == "sum":
+        yield "DeviceReduce::Sum", "f32", "f32", "whole_sum_f32", 0
+        return
+    yield "DeviceScan::InclusiveSum", "f32", "f32", "whole_scan_f32", 0
+    if version >= 3_004_000:
+        yield "DeviceScan::InclusiveSum, run_to_run", "f32", "f32", "run_to_run_scan_f32", 0
 
 
 class Cub:
@@ -70,65 +125,11 @@ class Cub:
         with self._log.open("w") as log:
             self._compiler = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
-    def ways(
-        self, who: str, functions: Callable[[Cub, Problem], Iterator[Function]], problem: Problem
-    ) -> Iterator[Contender]:
-        """Yield ways to solve a problem, by functions of the library."""
-        case = problem.case
-        if case.in_graph or case.is_product:
-            return  # they run on the default stream, and no graph captures it
-        if case.dtype != "f16" and not (case.dtype == "f32" and case.is_whole):
-            return
-        for label, acc, result, name, way in functions(self, problem):
+    def ways(self, part: str, problem: Problem) -> Iterator[Contender]:
+        """Yield ways to solve a problem, by functions of a part."""
+        for label, acc, result, name, way in functions(part, problem.case, self.version):
             prepare = partial(self._prepare, problem, name, way)
-            yield Contender(who, label, acc, result, prepare)
-
-    def thrust(self, problem: Problem) -> Iterator[Function]:
-        """Yield Thrust's ways; they wait for the GPU, and segments are keys."""
-        if problem.case.lengths or problem.case.dtype != "f16":
-            return
-        by_key = "" if problem.case.is_whole else "_by_key"
-        if problem.kind == "sum":
-            yield f"reduce{by_key}", "f32", "f32", "thrust_sum_f32", 0
-        else:
-            yield f"inclusive_scan{by_key}", "f32", "f16", "thrust_scan_f16", 0
-
-    def by_offsets(self, problem: Problem) -> Iterator[Function]:
-        """Yield the sum of segments by offsets, though all are of one size."""
-        case = problem.case
-        if problem.kind == "sum" and case.dtype == "f16" and not (case.lengths or case.is_whole):
-            yield "DeviceSegmentedReduce, offsets", "f32", "f32", "offsets_sum_f32", 0
-
-    def device_wide(self, problem: Problem) -> Iterator[Function]:
-        """Yield CUB's device-wide functions."""
-        case = problem.case
-        if case.dtype == "f32":
-            yield from self._of_f32(problem.kind)
-        elif case.lengths and problem.kind == "sum":
-            yield "DeviceSegmentedReduce, offsets", "f32", "f32", "ragged_sum_f32", 0
-        elif case.lengths:
-            yield "InclusiveScanByKey, keys in memory", "f32", "f16", "ragged_scan_f16", 0
-        elif problem.kind == "sum":
-            how = "fixed-size" if self.version >= 3_001_000 else "offsets"
-            way = "DeviceReduce" if case.is_whole else f"DeviceSegmentedReduce, {how}"
-            for dtype in ("f32", "f16"):
-                yield f"{way}, {dtype} sums", dtype, dtype, f"sum_{dtype}", 0
-        elif case.is_whole:
-            yield "DeviceScan::InclusiveSum, f16 sums", "f16", "f16", "inclusive_sum_f16", 0
-            yield "DeviceScan::InclusiveScan, f32 sums", "f32", "f16", "scan_f16", 0
-            yield "DeviceScan::InclusiveScan, f32 sums", "f32", "f32", "scan_f32", 0
-        else:
-            for dtype in ("f16", "f32"):
-                yield "InclusiveScanByKey", "f32", dtype, f"scan_{dtype}", 0
-
-    def _of_f32(self, kind: str) -> Iterator[Function]:
-        """Yield the sum or the scans of a whole array of float32."""
-        if kind == "sum":
-            yield "DeviceReduce::Sum", "f32", "f32", "whole_sum_f32", 0
-            return
-        yield "DeviceScan::InclusiveSum", "f32", "f32", "whole_scan_f32", 0
-        if self.version >= 3_004_000:
-            yield "DeviceScan::InclusiveSum, run_to_run", "f32", "f32", "run_to_run_scan_f32", 0
+            yield Contender(PARTS[part], label, acc, result, prepare)
 
     def close(self) -> None:
         """Stop the compiler, if it still runs, and remove its output."""

@@ -6,20 +6,16 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from tcusim_bench import cub as bench_cub
-from tcusim_bench.cub import BLOCK_SOURCE, CUB_SOURCE, Cub, block_ways
+from tcusim_bench.cub import BLOCK_SOURCE, CUB_SOURCE, PARTS, functions
 from tcusim_bench.record import Case
 
 
 def test_what_is_called_of_cub_is_in_its_sources() -> None:
     """By every case: segments of one size, ragged ones and whole arrays, of float32 as well."""
-    cub = object.__new__(Cub)
-    cub.version = 3_005_000
     called: dict[Path, set[str]] = {CUB_SOURCE: set(), BLOCK_SOURCE: set()}
     for kind in ("sum", "scan"):
         for size, lengths, dtype in (
@@ -27,10 +23,9 @@ def test_what_is_called_of_cub_is_in_its_sources() -> None:
             (2**20, "", "f32"),
         ):
             case = Case("x", kind, size, 2**20, dtype, lengths)
-            problem: Any = SimpleNamespace(kind=kind, segment_size=size, case=case)
-            for functions in (Cub.device_wide, Cub.by_offsets, Cub.thrust):
-                called[CUB_SOURCE] |= {name for *_, name, _ in functions(cub, problem)}
-            called[BLOCK_SOURCE] |= {name for *_, name, _ in block_ways(cub, problem)}
+            for part in PARTS:
+                source = BLOCK_SOURCE if part == "cub.block" else CUB_SOURCE
+                called[source] |= {name for *_, name, _ in functions(part, case, 3_005_000)}
     assert {source.name: len(names) for source, names in called.items()} == {
         "cub.cu": 13,
         "cub_block.cu": 2,
@@ -38,6 +33,12 @@ def test_what_is_called_of_cub_is_in_its_sources() -> None:
     for source, names in called.items():
         text = source.read_text(encoding="utf-8")
         assert [name for name in names if f'extern "C" int {name}(' not in text] == []
+
+
+def test_what_cub_does_not_do() -> None:
+    for more in ({"in_graph": True}, {"dtype": "bf16"}, {"dtype": "f32"}):
+        case = Case("x", "sum", 16, 2**20, **more)
+        assert [list(functions(part, case, 3_005_000)) for part in PARTS] == [[]] * 4
 
 
 def test_each_block_has_its_segment_in_every_way() -> None:
