@@ -32,7 +32,7 @@ from tcusim.arrays.libraries import (
     only_where,
 )
 from tcusim.arrays.report import Report
-from tcusim.arrays.segments import Segments, given_segments, restored
+from tcusim.arrays.segments import Segments, given_segments, require_side_by_side, restored
 from tcusim.arrays.spec import Call, Spec
 from tcusim.call_options import AnyOptions, options_of
 from tcusim.errors import InputError
@@ -421,12 +421,8 @@ def segmented_cumsum(
     array([3., 2., 1., 3., 2., 1.], dtype=float16)
     """
     size, by = given_segments(segments)
+    require_side_by_side(by, include_initial=include_initial)
     sort = by if by is not None and by.sort else None
-    if sort and include_initial:
-        raise InputError(
-            "include_initial goes with segments that lie side by side, and sort with others; leave "
-            "one of them out"
-        )
     own = options_of(options, "segmented_cumsum", "strategy")
     spec = Spec(
         "segmented_cumsum", axis, size, dtype, False, exclusive, reverse, include_initial,

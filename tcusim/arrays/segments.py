@@ -33,6 +33,7 @@ __all__ = [
     "initial_of",
     "require_longest",
     "require_number",
+    "require_side_by_side",
 ]
 
 # Segments that ids may number by default, however few elements there are, and for each of these;
@@ -354,11 +355,6 @@ def initial_of(home: Home, a: Any, initial: Any, layout: Layout, rule: TypeRule)
     shape, dtype = layout.shape_of_initial, format_of(rule.types.sums).array_name
     if rule.method in ("digits", "fixed point"):
         dtype = rule.result if rule.method == "digits" else "float64"
-    if layout.initial is not None:
-        raise InputError(
-            "include_initial begins each segment with 0, and initial with another value: leave one "
-            "of them out. exclusive=True begins each segment with its initial value"
-        )
     if rule.method == "fixed point" and not isinstance(home, Host):
         raise Unsupported(
             "initial does not go with bits='exact' in GPU memory, where the sums would not be "
@@ -498,6 +494,15 @@ def _edges_of_ids(ids: NDArray[Any], count: Any, *, sort: bool = False) -> tuple
     edges = np.zeros(number + 1, np.int64)
     edges[1:] = np.bincount(ids.astype(np.int64, copy=False), minlength=number).cumsum()
     return edges, order
+
+
+def require_side_by_side(by: Segments | None, *, include_initial: bool) -> None:
+    """Refuse scans longer by a zero of segments with elements that lie apart."""
+    if by is not None and by.sort and include_initial:
+        raise InputError(
+            "include_initial goes with segments that lie side by side, and sort with others; leave "
+            "one of them out"
+        )
 
 
 def restored(scans: Array, order: Ints | None, axis: int, out: Any, given: Any) -> Any:

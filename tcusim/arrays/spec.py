@@ -106,6 +106,11 @@ class Spec(NamedTuple):
                 "exclusive and include_initial both begin with 0: leave one of them out. "
                 "include_initial also gives the sum of all elements, in a result longer by one"
             )
+        if self.carry:
+            raise InputError(
+                "include_initial begins each segment with 0, and initial with another value: leave "
+                "one of them out. exclusive=True begins each segment with its initial value"
+            )
         return "last" if self.reverse else "first"
 
     @property

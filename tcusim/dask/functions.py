@@ -26,8 +26,8 @@ from tcusim.arrays.partial import (
     sums_type,
     type_of_work,
 )
-from tcusim.arrays.segments import Segments, given_segments
-from tcusim.arrays.spec import size_of
+from tcusim.arrays.segments import Segments, given_segments, require_side_by_side
+from tcusim.arrays.spec import Spec, size_of
 from tcusim.call_options import DEFAULTS, AnyOptions, Bits, Options, alone, options_of, others
 from tcusim.errors import InputError, Unsupported, require_flags, unknown_name
 from tcusim.machine.formats import array_name_of
@@ -124,6 +124,7 @@ def cumsum(
     *,
     dtype: DTypeLike | None = None,
     exclusive: bool = False,
+    include_initial: bool = False,
     reverse: bool = False,
     initial: Any = None,
     options: AnyOptions = None,
@@ -135,8 +136,8 @@ def cumsum(
     axis : int, optional
         The axis to scan; None scans the flattened array. Its chunks are cut anew to whole groups of
         the grid, ``tcusim.cut_size(dtype, "cumsum")`` elements; each is read twice.
-    exclusive, reverse : bool
-        As in `tcusim.cumsum`.
+    exclusive, include_initial, reverse : bool
+        As in `tcusim.cumsum`. The initial zero is a chunk of its own.
     initial : number or array_like, optional
         As there, in the computer's memory.
     a, dtype, options
@@ -145,7 +146,7 @@ def cumsum(
     Returns
     -------
     dask array
-        Lazy, of the shape of `a`.
+        Lazy, of the shape of `a`, the axis longer by one if include_initial.
 
     Raises
     ------
@@ -164,7 +165,12 @@ def cumsum(
     result, axis = _result_type(a, dtype), _axis(a, axis)
     own = _options("cumsum", options)
     order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
-    require_flags(**order)
+    edge = _edge("cumsum", order, include_initial, initial)
+    if edge is not None:
+        scans = cumsum(a, axis, dtype=result, options=own, **order)
+        shape = (*a.shape[:axis], 1, *a.shape[axis + 1 :])
+        zeros = _DA.zeros_like(scans, shape=shape, chunks=_with_chunks(scans, axis, (1,)))
+        return _DA.concatenate([zeros, scans] if edge == "first" else [scans, zeros], axis=axis)
     is_exact = _is_exact(a, result, own)
     shape = (*a.shape[:axis], *a.shape[axis + 1 :])
     if 0 in a.shape:
@@ -252,6 +258,7 @@ def segmented_cumsum(
     axis: int = -1,
     dtype: DTypeLike | None = None,
     exclusive: bool = False,
+    include_initial: bool = False,
     reverse: bool = False,
     initial: Any = None,
     options: AnyOptions = None,
@@ -260,7 +267,7 @@ def segmented_cumsum(
 
     Parameters
     ----------
-    exclusive, reverse : bool
+    exclusive, include_initial, reverse : bool
         As in `tcusim.segmented_cumsum`.
     initial : number or array_like, optional
         As there, in the computer's memory.
@@ -270,7 +277,7 @@ def segmented_cumsum(
     Returns
     -------
     dask array
-        Lazy, of the shape of `a`.
+        Lazy, of the shape of `a`, the axis longer by the number of segments if include_initial.
 
     Raises
     ------
@@ -284,8 +291,10 @@ def segmented_cumsum(
     array([1., 2., 3., 1., 2.])
     """
     own = _options("segmented_cumsum", options)
-    require_flags(exclusive=exclusive, reverse=reverse)
-    more = {"exclusive": exclusive, "reverse": reverse, "options": own}
+    order = {"exclusive": exclusive, "reverse": reverse}
+    _edge("segmented_cumsum", order, include_initial, initial)
+    require_side_by_side(given_segments(segments)[1], include_initial=include_initial)
+    more = {**order, "include_initial": include_initial, "options": own}
     given = _laid(a, axis, segments)
     scans = _by_segments(tcusim.segmented_cumsum, given, dtype, more, initial)
     if given.order is None:
@@ -374,6 +383,13 @@ def _axis(a: DaskArray, axis: int) -> int:
         raise InputError(f"axis must be within {-a.ndim}..{a.ndim - 1}, got {axis!r}")
     place: int = axis % a.ndim
     return place
+
+
+def _edge(operation: str, order: dict[str, bool], include_initial: bool, initial: Any) -> Any:
+    """Return the end at which scans are longer by a zero, None for neither; check the order."""
+    require_flags(**order, include_initial=include_initial)
+    more: dict[str, Any] = {**order, "include_initial": include_initial}
+    return Spec(operation, carry=initial is not None, **more).initial
 
 
 # --- Chunks ---------------------------------------------------------------------------------------
@@ -557,6 +573,11 @@ def _by_segments(
         for first, last in zip(firsts, lasts, strict=True)
     ]
     counts = tuple(len(one) - 1 for one in own)
+    sizes = cut.chunks[axis]
+    if function is tcusim.segmented_sum:
+        sizes = counts
+    elif more["include_initial"]:
+        sizes = tuple(size + count for size, count in zip(sizes, counts, strict=True))
     arrays = [cut]
     if initial is not None:
         shape = (*a.shape[:axis], len(borders) - 1, *a.shape[axis + 1 :])
@@ -568,12 +589,11 @@ def _by_segments(
         keywords = {"initial": before[0], **more} if before else more
         return function(block, own[place], axis=axis, dtype=result, **keywords)
 
-    is_sum = function is tcusim.segmented_sum
     return _DA.map_blocks(
         compute,
         *arrays,
         dtype=result,
-        chunks=_with_chunks(cut, axis, counts) if is_sum else cut.chunks,
+        chunks=_with_chunks(cut, axis, sizes),
         meta=cut._meta.astype(result),
     )
 

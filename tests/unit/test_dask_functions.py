@@ -114,6 +114,14 @@ def test_nothing_to_add() -> None:
             lambda x: functions.segmented_sum(x, tcusim.Segments([0, 6], ids=[0] * 6)),
             "takes one of offsets",
         ),
+        (lambda x: functions.cumsum(x, include_initial=True, exclusive=True), "both begin with 0"),
+        (lambda x: functions.cumsum(x, include_initial=True, initial=1), "initial with another"),
+        (
+            lambda x: functions.segmented_cumsum(
+                x, tcusim.Segments(ids=[0] * 6, sort=True), include_initial=True
+            ),
+            "side by side",
+        ),
         (lambda x: functions.segmented_cumsum(x, 2, initial=[1, 2]), r"must have the shape \(3,\)"),
         (
             lambda x: functions.segmented_cumsum(x, 2, dtype="i8", initial=0.5),
@@ -302,3 +310,24 @@ def test_flags_and_axes_are_what_they_say() -> None:
     for call in (tcusim.dask.sum, tcusim.dask.cumsum):
         with pytest.raises(InputError, match=r"axis must be within -2\.\.1, got True"):
             call(x, axis=True)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "int32"])
+@pytest.mark.parametrize("bits", ["segment", "exact"])
+def test_scans_with_an_initial_zero(reverse: bool, dtype: str, bits: str) -> None:
+    more: dict[str, Any] = {"include_initial": True, "reverse": reverse, "options": {"bits": bits}}
+    for shape, chunks, axis in (((3, 7), (2, 3), 1), ((3, 7), (2, 3), 0), ((5,), 2, None),
+                                ((0,), 1, 0), ((2, 0), 1, 1), ((2, 0), 1, 0)):  # fmt: skip
+        x = array(dtype, *shape)
+        expected = tcusim.cumsum(x, axis, **more)
+        lazy = functions.cumsum(da.from_array(x, chunks), axis, **more)
+        assert (lazy.shape, lazy.dtype) == (expected.shape, expected.dtype)
+        assert lazy.compute().tobytes() == expected.tobytes()
+    x = array(dtype, 3, 40)
+    by: tuple[Any, ...] = (7, [0, 0, 3, 30, 30, 40, 40])
+    for segments, chunks in product(by, ((2, 13), (3, 40))):
+        expected = tcusim.segmented_cumsum(x, segments, **more)
+        lazy = functions.segmented_cumsum(da.from_array(x, chunks), segments, **more)
+        assert (lazy.shape, lazy.dtype) == (expected.shape, expected.dtype)
+        assert lazy.compute().tobytes() == expected.tobytes()
