@@ -74,8 +74,8 @@ SMOKE := tests/packaging/test_import.py tests/agree/test_steps.py \
 
 # What else runs with the oldest versions of the dependencies: the command, whose libraries change
 # most, and the optional libraries that install everywhere.
-WITH_LOWEST := tests/packaging/test_optional.py $(foreach name,app charts cli_cost cli_explore \
-	cli_layout command dask_functions explain files list main options output plain program run step \
+WITH_LOWEST := tests/packaging/test_optional.py $(foreach name,app cli_cost cli_explore \
+	cli_layout dask_functions explain files list main options output plain program run step \
 	unit validate,tests/unit/test_$(name).py)
 
 # Blocks of the pages and lessons are run first; what comes out becomes the site.
