@@ -91,6 +91,12 @@ class Prepared:
     session: Session | None = None
     # Prepared launches, by the signatures of the call's other arrays: offsets, initial values, out.
     lanes: dict[Hashable, Lane] = field(default_factory=dict, init=False, repr=False, compare=False)
+    # The axes of the result, where the last is to go back to its place.
+    back: tuple[int, ...] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.layout is not None:
+            object.__setattr__(self, "back", self.layout.back)
 
     @property
     def takes_lanes(self) -> bool:
@@ -220,9 +226,7 @@ def _run_foreign(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -
 
 def lane_of(prepared: Prepared) -> Lane | None:
     """Return the prepared launch for a call of one array that has been run, if there is one."""
-    if prepared.layout is None or prepared.layout.back is not None:
-        return None
-    return prepared.lanes.get(())
+    return None if prepared.back is not None else prepared.lanes.get(())
 
 
 # --- Running a prepared call ----------------------------------------------------------------------
@@ -279,30 +283,22 @@ def _on_device(
     offsets: Offsets | None,
 ) -> Any:
     """Compute arrays in GPU memory where they are: arrange, launch, and shape the result."""
-    out, layout, session = call.out, prepared.layout, prepared.session
-    back = None if layout is None else layout.back
+    out, layout, back = call.out, prepared.layout, prepared.back
     if out is not None:
         require_plain("out", out)
-    carry = None
+    beside: dict[str, Any] = {}
+    if offsets is not None:
+        beside["offsets"] = offsets.array
     if layout is not None and prepared.spec.carry:
-        carry = initial_of(home, arrays[0], call.initial, layout, prepared.rule)
-    if session is None or prepared.plan is None:
+        beside["carry"] = initial_of(home, arrays[0], call.initial, layout, prepared.rule)
+    if prepared.plan is None:
         return _zeros(prepared, home, arrays, out)
     if out is not None and back is not None:
         raise Unsupported(
             "out= for an array in GPU memory goes with the last axis alone: the result is "
             "computed with its axis last. Leave out= out, and copy what comes back"
         )
-    inputs = {
-        name: array if arrangement is None else home.arranged(array, *arrangement)
-        for (name, arrangement), array in zip(prepared.arranged, arrays, strict=False)
-    }
-    beside = {}
-    if offsets is not None:
-        beside["offsets"] = offsets.array
-    if carry is not None:
-        beside["carry"] = carry
-    result = _launched(prepared, session, inputs | beside, [*beside.values()], call)
+    result = _launched(prepared, home, arrays, beside, call)
     if call.report is not None:
         _require_report(call.report)
         for _ in prepared.starts or (None,):
@@ -313,22 +309,32 @@ def _on_device(
 
 
 def _launched(
-    prepared: Prepared, session: Session, inputs: dict[str, Any], beside: list[Any], call: Call
+    prepared: Prepared,
+    home: DeviceBackend,
+    arrays: tuple[Any, ...],
+    beside: Mapping[str, Any],
+    call: Call,
 ) -> Any:
-    """Launch on arrays by the plan's names: by a prepared launch, or by the session.
+    """Launch on a call's arrays: by a prepared launch if there is one, or by the session.
 
-    beside: those that are no arrays of the call, so that their signatures may differ.
+    beside: other inputs of the plan, by its names. Their signatures may differ from call to call.
     """
-    if call.out is not None:
-        beside.append(call.out)
-    key = tuple(map(signature, beside)) if beside else ()
-    lane, out = prepared.lanes.get(key), call.out
+    others = [*beside.values()] if call.out is None else [*beside.values(), call.out]
+    key = tuple(map(signature, others)) if others else ()
+    lane, out, session = prepared.lanes.get(key), call.out, prepared.session
     if lane is not None:
-        result = lane(*inputs.values(), out=out, stream=call.stream)
+        as_they_are = arrays[: len(prepared.arranged)]
+        result = lane(*as_they_are, *beside.values(), out=out, stream=call.stream)
         if result is not None:
             return result
+    inputs = {
+        name: array if arrangement is None else home.arranged(array, *arrangement)
+        for (name, arrangement), array in zip(prepared.arranged, arrays, strict=False)
+    }
+    inputs |= beside
     if out is not None and prepared.flat is not None:
         out = out.reshape(prepared.shape)
+    assert session is not None
     result = session.run(
         inputs,
         out=out,
@@ -382,7 +388,7 @@ def _segments(spec: Spec, a: Any, call: Call) -> Prepared:
     facts, arch = home.describe(a), _arch_on(home, spec, a)
     rule = _types(spec, home, facts.dtype, spec.dtype, arch)
     layout = spec.layout(tuple(facts.shape), by_offsets=by_offsets)
-    needed = _needed(home, a, (layout.order, rule.work))
+    needed = _needed(home, a, facts, (layout.order, rule.work))
     prepared = Prepared(spec, home, rule, arch, None, (("in", needed),), layout.result, layout)
     if by_offsets:
         return prepared
@@ -474,7 +480,7 @@ def _segments_by_plan(plan: Planned, a: Any, call: Call) -> Prepared:
     plan, layout, own = _plan_at(plan, home), _layout_by_plan(plan, p, shape), None
     if p.by_offsets is not None and not by_offsets:
         own = Segments(layout.even_edges).at(home, a, None, length=p.length, rows=1)
-    needed = _needed(home, a, (layout.order, plan.rule.work))
+    needed = _needed(home, a, facts, (layout.order, plan.rule.work))
     arch = p.arch or "hopper"
     prepared = Prepared(spec, home, plan.rule, arch, None, (("in", needed),), (), offsets=own)
     return _shaped(prepared, layout, plan)
@@ -594,13 +600,13 @@ def _prepared_product(
     """Return the prepared product of arrays, which are given by the users' names of them."""
     arranged: list[tuple[str, Arrangement | None]] = []
     for name, array in zip(("in", layout.second, "c"), given.values(), strict=False):
-        wanted = (tuple(range(len(layout.result))), rule.result)
+        wanted, facts = (tuple(range(len(layout.result))), rule.result), None
         if name != "c":
             facts = home.describe(array)
             # Digits are those of each factor's own type; other factors are cast to one.
             work = facts.dtype if rule.method == "digits" else rule.work
             wanted = (tuple(range(len(facts.shape))), work)
-        arranged.append((name, wanted if plan is None else _needed(home, array, wanted)))
+        arranged.append((name, wanted if plan is None else _needed(home, array, facts, wanted)))
     starts = None if plan is None else layout.starts()
     before = () if starts is None else (partial(batch, starts=starts, inner=layout.inner),)
     session = None if plan is None or isinstance(home, Host) else plan.session_on(home)
@@ -716,11 +722,14 @@ def _require_addend(backend: DeviceBackend, c: Any, shape: tuple[int, ...], rule
         )
 
 
-def _needed(home: Home, array: Any, wanted: Arrangement) -> Arrangement | None:
+def _needed(
+    home: Home, array: Any, facts: DeviceArrayFacts | None, wanted: Arrangement
+) -> Arrangement | None:
     """Return the arrangement that an array needs; None if one in GPU memory has it already."""
     if isinstance(home, Host):
         return wanted
-    facts, (axes, dtype) = home.describe(array), wanted
+    axes, dtype = wanted
+    facts = facts or home.describe(array)
     if axes != tuple(range(len(axes))) or not facts.contiguous or facts.dtype != dtype:
         return wanted
     # It may still begin where no tile may: then there is a copy.
