@@ -193,6 +193,8 @@ def _first(operation: str, segment: int | None, size: int) -> dict[str, float]:
             done = subprocess.run(
                 [sys.executable, "-c", code],
                 env={**os.environ, "TCUSIM_CACHE_DIR": folder},
+                # In the folder of a checkout, Python would take its tcusim for the installed one.
+                cwd=folder,
                 capture_output=True,
                 text=True,
                 check=False,

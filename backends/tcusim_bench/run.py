@@ -186,8 +186,9 @@ def _by_the_clock(name: str, settings: Settings, folder: Path | None) -> Report:
     path = None if folder is None else folder / f"{name}.json"
     if path is not None and path.exists():
         return Report.read(path)
+    began = time.monotonic()
     report = host.PARTS[name](settings.length, quick=settings.quick)
-    report.commit = settings.commit
+    report.commit, report.seconds = settings.commit, time.monotonic() - began
     if path is not None:
         report.write(path)
     return report

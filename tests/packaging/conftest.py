@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import zipfile
@@ -29,8 +30,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def install(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
-    """Return a function that installs a project into a folder of its own and returns that."""
+    """Return a function that installs a project once, into a folder of its own; it returns that."""
 
+    @functools.cache
     def install(project: Path) -> Path:
         built = build_wheel(project, tmp_path_factory.mktemp("built"))
         folder = tmp_path_factory.mktemp("installed")

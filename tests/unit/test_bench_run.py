@@ -20,6 +20,7 @@ from bench_standin import NoGpu, without_gpu
 from command_line import runner
 from tcusim.cli.main import main
 from tcusim.errors import BackendUnavailable, InputError, UnknownName
+from tcusim_bench import device as bench_device
 from tcusim_bench import host, parts
 from tcusim_bench import problems as bench_problems
 from tcusim_bench import run as bench_run
@@ -425,6 +426,20 @@ def test_the_sample_of_ragged_segments(
         broken = exact.copy()
         broken[wrong] += 100
         assert problem.error(broken, "f64") > 1e-3
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64", "s8"])
+def test_results_that_nobody_wrote_are_found(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory for results has the bits of NaN everywhere, in each type that has them."""
+    monkeypatch.setattr(bench_device, "CHUNK", 3)
+    device: Any = object.__new__(Device)
+    device.cp, device._room = np, np.zeros(80, np.uint8)
+    out = device.output(dtype, 10)
+    assert device.has_nan(out, dtype) == (dtype != "s8")
+    out[:] = 0
+    assert not device.has_nan(out, dtype)
+    out.view(np.uint8)[-out.itemsize :] = 0xFF
+    assert device.has_nan(out, dtype) == (dtype != "s8")
 
 
 def test_bits_are_those_of_the_plan_for_all_of_the_data() -> None:
