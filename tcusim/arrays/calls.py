@@ -73,7 +73,8 @@ class Prepared:
     where it is taken as it is. layout: of a sum or a scan. shape: of the result. flat: its shape
     for the user, if the session computes it in another. offsets: those of segments of one size that
     are scanned by offsets. starts: the beginnings of products that are computed one by one, in
-    elements. before: the stages before the plan's own. session: of a GPU.
+    elements. before: the stages before the plan's own. session: of a GPU. signatures: of the call's
+    arrays, if it is kept.
     """
 
     spec: Spec
@@ -89,8 +90,12 @@ class Prepared:
     starts: Sequence[Mapping[str, int]] | None = None
     before: tuple[Stage, ...] = ()
     session: Session | None = None
+    signatures: Hashable = None
     # Prepared launches, by the signatures of the call's other arrays: offsets, initial values, out.
-    lanes: dict[Hashable, Lane] = field(default_factory=dict, init=False, repr=False, compare=False)
+    # None where there is none.
+    lanes: dict[Hashable, Lane | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     # The axes of the result, where the last is to go back to its place.
     back: tuple[int, ...] | None = field(default=None, init=False)
 
@@ -175,7 +180,9 @@ def run(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Any:
         if any(map(is_foreign, arrays)) and not any(map(is_on_device, arrays)):
             return _run_foreign(request, arrays, call)
         prepared = _prepare(request, arrays, call)
-        _PREPARED.keep(key, prepared)
+        if key is not None:
+            prepared = replace(prepared, signatures=key[2])
+            _PREPARED.keep(key, prepared)
     offsets = prepared.offsets
     if by_offsets:
         prepared, offsets = _with_offsets(prepared, key, arrays[0], call)
@@ -224,9 +231,11 @@ def _run_foreign(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -
     return returned(np.asarray(result), call.out, like)
 
 
-def lane_of(prepared: Prepared) -> Lane | None:
-    """Return the prepared launch for a call of one array that has been run, if there is one."""
-    return None if prepared.back is not None else prepared.lanes.get(())
+def lane_of(prepared: Prepared, array: Any) -> Lane | None:
+    """Return the prepared launch for a call that has been run on this array only, if any."""
+    if prepared.back is not None or prepared.signatures != (signature(array),):
+        return None
+    return prepared.lanes.get(())
 
 
 # --- Running a prepared call ----------------------------------------------------------------------
@@ -343,12 +352,10 @@ def _launched(
         initial=None if prepared.layout is None else prepared.layout.initial,
         starts=prepared.starts,
     )
-    if lane is None and None not in key and prepared.takes_lanes:
-        lane = lane_of_session(session, inputs, out, prepared.shape)
+    if key not in prepared.lanes and None not in key and prepared.takes_lanes:
         if len(prepared.lanes) >= _MOST_LANES:
             prepared.lanes.clear()
-        if lane is not None:
-            prepared.lanes[key] = lane
+        prepared.lanes[key] = lane_of_session(session, inputs, out, prepared.shape)
     return result
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tcusim.arrays.calls import lane_of, noticed
 from tcusim.backends import Lane
+from tcusim.torch.operators import plain
 
 __all__ = ["found", "keep", "launched"]
 
@@ -36,7 +37,7 @@ def launched(kernel: Callable[..., Any], input: Any, *arguments: Hashable) -> An
     with noticed() as ran:
         result = kernel(input, *arguments)
     if len(ran) == 1:
-        keep(key, lane_of(ran[0]))
+        keep(key, lane_of(ran[0], plain(input)))
     return result
 
 

@@ -40,7 +40,8 @@ def test_the_general_way_comes_first_and_its_end_is_kept(monkeypatch: pytest.Mon
         ways.append("lane")
         return None if one.stops else "lane"
 
-    monkeypatch.setattr(repeated, "lane_of", lambda ready: lane)
+    monkeypatch.setattr(repeated, "plain", lambda one: one)
+    monkeypatch.setattr(repeated, "lane_of", lambda ready, one: lane)
     x = tensor(2, 3)
     x.stops = False
     assert [launched(kernel, x, 1) for _ in range(3)] == ["general", "lane", "lane"]
@@ -52,10 +53,11 @@ def test_the_general_way_comes_first_and_its_end_is_kept(monkeypatch: pytest.Mon
     assert ways[-2:] == ["lane", "general"]
 
 
-def test_on_the_cpu_and_of_several_calls_nothing_is_kept() -> None:
+def test_on_the_cpu_and_of_several_calls_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def one(x: Any) -> Any:
         return tcusim.sum(np.ones(4, np.float16))
 
+    monkeypatch.setattr(repeated, "plain", lambda one: one)
     launched(one, tensor(4, is_cuda=False))
     launched(lambda x: (one(x), one(x)), tensor(4))
     # The simulator's calls have no such way.

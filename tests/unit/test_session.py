@@ -29,6 +29,7 @@ from gpu_standin import (
     session_of,
 )
 from launch_plans import forget_plans
+from tcusim.arrays.calls import lane_of, noticed
 from tcusim.errors import InputError
 from tcusim.plugins import restored
 from tcusim.simulate.backend import NUMPY
@@ -456,6 +457,23 @@ def test_a_call_of_a_new_shape_takes_few_steps(
         counts.append(calls_of_ours(sums))
     # Its kernels are those of the first. The rest is a plan, a session and checks.
     assert counts[-1] <= 460
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_prepared_launch_is_that_of_a_call_on_the_array_itself() -> None:
+    x, options = there(FEW), {"backend": "stand-in"}
+    with noticed() as ran:
+        assert tcusim.sum(x, options=options).values == FEW.sum()
+    lane = lane_of(ran[0], there(-FEW))
+    assert lane is not None
+    assert lane(there(-FEW)).values == -FEW.sum()
+    # A caller that has summed a part, or a copy of another type or shape, asks with its own array.
+    for other in (FEW[:1024], FEW.reshape(2, -1), FEW.astype(np.float32), FEW[::-1]):
+        assert lane_of(ran[0], Cupy.ndarray(other)) is None
+    square = there(FEW[:1024].reshape(32, 32))
+    with noticed() as ran:
+        tcusim.matmul(square, square, options=options)
+    assert lane_of(ran[0], square) is None
 
 
 def test_a_session_that_nobody_keeps_goes_at_once(quick: StandIn) -> None:
