@@ -14,9 +14,9 @@ from tcusim.cli import files
 from tcusim.cli.options import MEMBER, OneOf, OutputFile, ProgramCommand, arithmetic, build
 from tcusim.cli.output import examples
 from tcusim.stepper.breakpoints import Breakpoint, breakpoint_of, kinds
-from tcusim.stepper.cells import LEGEND
 from tcusim.stepper.comparison import Comparison
 from tcusim.stepper.frames import default_inputs
+from tcusim.stepper.panes import LEGEND
 from tcusim.stepper.plain import Layout, Plain
 from tcusim.stepper.steps import Warps, place_of
 from tcusim.stepper.trace import Trace

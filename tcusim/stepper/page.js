@@ -9,7 +9,8 @@
 // Of a side:
 // warps: how many a block has
 // steps: [warp, number, path, kind, loops, tiles read, tiles written, accounts or null]
-// tiles: [label, part, type, where, note, rows, columns, grid, changed, outside, buffer, ranges]
+// looks: the names of looks. tiles: [label, part, type, name, size and place, note, change, rows,
+// columns, grid, looks, buffer, ranges]; looks has a digit for each element, its place in data.looks
 // grids: for each element the place of its number in data.numbers[type], [bits, text]
 // accounts: [result, steps], each step [title, sentence, places in data.lines]
 // lines: [name, digits, lost, remark, exponent, numbers, kind]
@@ -41,12 +42,11 @@ const keyOf = ({ warp, number }) => `${warp} ${number}`;
 // What one trace has, with its steps by warp and number.
 function sideOf(data) {
   const tileOf = (number) => {
-    const [label, part, type, where, note, rows, cols, grid, changed, outside, buffer, ranges] =
+    const [label, part, type, name, size, note, change, rows, cols, grid, looks, buffer, ranges] =
       data.tiles[number];
-    return { label, part, type, where, note, rows, cols, buffer, ranges,
+    return { label, part, name, size, note, change, rows, cols, buffer, ranges,
       cells: data.grids[grid].map((place) => data.numbers[type][place]),
-      changed: new Set(changed), outside: new Set(outside),
-      constant: data.constants.includes(label) };
+      looks: [...looks].map((look) => data.looks[look]) };
   };
   const steps = data.steps.map(([warp, number, path, kind, loops, reads, writes, accounts]) => ({
     warp, number, path, kind, loops, accounts,
@@ -159,8 +159,7 @@ function start({ sides: given, differences, verdict }) {
   }
 
   function inWords(tile) {
-    const count = tile.changed.size;
-    return `${tile.label}: ${tile.note || `${count} of ${tile.rows * tile.cols} changed`}.`;
+    return `${tile.label}: ${tile.change}.`;
   }
 
   function showListing(step) {
@@ -202,9 +201,9 @@ function start({ sides: given, differences, verdict }) {
 
   // twin: the same tile of the other trace, if it has it.
   function figure(side, tile, verb, step, twin) {
-    const title = `${verb} ${tile.part}: ${tile.label}`;
-    const size = ` ${tile.rows}×${tile.cols} ${tile.type}, ${tile.where}`;
-    const caption = make("figcaption", {}, make("strong", {}, title), size);
+    const title = `${verb} ${tile.name}`;
+    const change = tile.change && !tile.note ? `, ${tile.change}` : "";
+    const caption = make("figcaption", {}, make("strong", {}, title), ` ${tile.size}${change}`);
     if (tile.note) {
       return make("figure", {}, caption, make("p", { class: "quiet" }, tile.note));
     }
@@ -234,19 +233,15 @@ function start({ sides: given, differences, verdict }) {
   }
 
   function cellOf(tile, place, [bits, text], twin) {
-    const names = [];
-    if (tile.outside.has(place)) names.push("outside");
-    else if (text === "NaN") names.push("nan");
-    else if (text === "0" || text === "-0") names.push("zero");
-    if (tile.constant) names.push("constant");
-    if (tile.changed.has(place)) names.push("changed");
+    const look = tile.looks[place];
+    const names = [look];
     let told = `${text}, bits ${bits}`;
     const theirs = twin?.cells[place];
-    if (theirs && theirs[0] !== bits && !tile.outside.has(place)) {
+    if (theirs && theirs[0] !== bits && look !== "outside") {
       names.push("differs");
       told += `; the other has ${theirs[1]}, bits ${theirs[0]}`;
     }
-    const shown = tile.outside.has(place) ? "·" : $("hex").checked ? bits : text;
+    const shown = look === "outside" ? "·" : $("hex").checked ? bits : text;
     return make("td", { class: names.join(" "), title: told }, shown);
   }
 

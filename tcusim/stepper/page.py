@@ -16,12 +16,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tcusim.machine import Arch, Rule, Values, arch_of, format_of, rule_for
+from tcusim.machine import Arch, Rule, Values, arch_of, rule_for
 from tcusim.machine.accounts.account import Account, Step
 from tcusim.machine.accounts.layout import in_words, left_out, panel, shown_steps, summary
 from tcusim.machine.accounts.recorder import accounts_of
-from tcusim.machine.bits import hex_bits, to_bits
-from tcusim.stepper.frames import Frame, Tile, number_text
+from tcusim.stepper.frames import Frame
+from tcusim.stepper.panes import LOOKS, Pane, distinct, panes_of
 from tcusim.stepper.store import SIMULATOR, About
 
 __all__ = ["CELLS", "MOST_CELLS", "Side", "data_of", "frame_of", "page_of"]
@@ -146,13 +146,12 @@ class _Writer:
                 "Trace.to_html(cells=...) explains more, and tcusim.explain any."
             )
         accounts = list(self._accounts())
-        head, _, body = about.listing.partition("\n\n")
         return {
             "name": about.name,
             "warps": about.warps,
-            "head": head,
-            "listing": [[line.split(maxsplit=1)[0], line] for line in body.splitlines()],
-            "constants": list(about.constants),
+            "head": about.listing.partition("\n\n")[0],
+            "listing": about.rows,
+            "looks": LOOKS,
             "steps": steps,
             "tiles": self.tiles.values,
             "grids": self.grids.values,
@@ -165,9 +164,9 @@ class _Writer:
 
     def _step(self, frame: Frame) -> list[Any]:
         """Return warp, index, path, kind, loops, tiles read and written, and accounts."""
-        reads, writes = (
-            [self._tile(tile) for tile in tiles] for tiles in (frame.reads, frame.writes)
-        )
+        panes = panes_of(frame, constants=self.about.constants)
+        tiles = [self._tile(pane) for pane in panes]
+        reads, writes = tiles[: len(frame.reads)], tiles[len(frame.reads) :]
         explained = self._explained(frame) if frame.kind == "mma" else None
         loops = [list(pair) for pair in frame.loops.items()]
         head = [frame.warp, frame.number, frame.path, frame.kind]
@@ -175,34 +174,25 @@ class _Writer:
 
     # --- Tiles -------------------------------------------------------------------------------
 
-    def _tile(self, tile: Tile) -> int:
-        """Return the index of a tile: its label, its grid, its changes and its location."""
+    def _tile(self, pane: Pane) -> int:
+        """Return the index of a tile: its titles, its elements, their looks and their location."""
+        tile = pane.tile
         rows, cols = tile.values.shape
         most = max(1, _MOST_CELLS // max(1, cols))
-        changed, outside = (
-            np.flatnonzero(mask[:most]).tolist() for mask in (tile.changed, ~tile.inside)
-        )
-        head = [tile.label, tile.part, tile.dtype, tile.where, tile.note, rows, cols]
+        head = [tile.label, tile.part, tile.dtype, pane.name, f"{pane.size}, {pane.place}"]
+        looks = "".join(map(str, pane.looks[:most].flat))
         grid = self._grid(tile.values[:most], tile.dtype)
         ranges = [list(pair) for pair in tile.ranges]
-        content = [*head, grid, changed, outside, tile.buffer, ranges]
+        content = [*head, tile.note, pane.change, rows, cols, grid, looks, tile.buffer, ranges]
         return self.tiles.number(content, json.dumps(content))
 
     def _grid(self, values: Values, dtype: str) -> int:
         """Return the index of a grid."""
-        fmt = format_of(dtype)
         pool = self.numbers.setdefault(dtype, _Pool())
-        flat = np.ascontiguousarray(values).ravel()
-        _, first, inverse = np.unique(
-            flat.view(f"u{flat.itemsize}"), return_index=True, return_inverse=True
-        )
-        places = []
-        for value in flat[first]:
-            bits = hex_bits(to_bits(value, fmt), fmt)
-            text = "NaN" if fmt.is_float and np.isnan(value) else number_text(float(value))
-            places.append(pool.number([bits, text], bits))
+        known, which = distinct(values, dtype)
+        places = np.array([pool.number([bits, text], bits) for bits, text in known], int)
         return self.grids.number(
-            np.array(places, int)[inverse].tolist(), (dtype, values.shape, values.tobytes())
+            places[which].ravel().tolist(), (dtype, values.shape, values.tobytes())
         )
 
     # --- Accounts ----------------------------------------------------------------------------

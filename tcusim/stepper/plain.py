@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
-
-import numpy as np
+from typing import Final
 
 from tcusim.errors import InputError
-from tcusim.program.grammar import Space
 from tcusim.stepper.breakpoints import Breakpoint
-from tcusim.stepper.cells import cell_of, explanation_of, is_uniform, product_cell, texts_of
 from tcusim.stepper.comparison import Comparison
-from tcusim.stepper.frames import Frame, Tile
+from tcusim.stepper.frames import Frame
+from tcusim.stepper.panes import (
+    Pane,
+    cell_of,
+    explanation_of,
+    flowed,
+    panes_of,
+    place_text,
+    product_cell,
+)
 from tcusim.stepper.steps import Steps
 
 __all__ = ["Layout", "Plain", "frame_text"]
 
-_PLACES: Final = {
-    str(Space.GLOBAL): "global memory",
-    str(Space.SHARED): "shared memory",
-    str(Space.WARP): "shared memory",
-}
 # Columns before the tiles of a step, and between two of them.
 _INDENT: Final = 2
 _GAP: Final = 3
-
-# Lines of text, not yet filled up to one width.
-_Block: TypeAlias = list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,38 +48,28 @@ def frame_text(frame: Frame, layout: Layout | None = None) -> str:
 # --- One frame --------------------------------------------------------------------------------
 
 
-def place_text(frame: Frame) -> str:
-    """Return a step's path and its loop variables."""
-    loops = "".join(f"  {name} = {value}" for name, value in frame.loops.items())
-    path = "" if frame.path == str(frame.number) else f": {frame.path}"
-    return f"step {frame.number}{path}{loops}"
-
-
 def _frame_lines(frame: Frame, layout: Layout) -> Iterator[str]:
-    yield place_text(frame)
+    place = place_text(frame)
+    # The path of a step outside loops is its index.
+    place = place[len(frame.path) :] if frame.path == str(frame.number) else f": {place}"
+    yield f"step {frame.number}{place}"
     yield f"  {frame.line}"
-    named = (("reads", frame.reads), ("writes", frame.writes))
-    blocks = [_block(tile, verb, layout) for verb, tiles in named for tile in tiles]
+    blocks = [_block(pane, layout) for pane in panes_of(frame, hexadecimal=layout.hexadecimal)]
     yield from _side_by_side(blocks, layout.width)
     yield ""
 
 
-def _block(tile: Tile, verb: str, layout: Layout) -> _Block:
+def _block(pane: Pane, layout: Layout) -> list[str]:
     """Return a tile as a head of two lines and one line for each row."""
-    rows, cols = tile.values.shape
-    size = f"{rows}x{cols} {tile.dtype}, {_PLACES.get(tile.where, tile.where)}"
-    head = [f"{verb} {tile.part}: {tile.label}", size]
-    if tile.note:
-        return [*head, tile.note]
-    if tile.before is not None:
-        head[1] += f", {np.count_nonzero(tile.changed)} changed"
-    cells = texts_of(tile, hexadecimal=layout.hexadecimal)
-    if is_uniform(tile):
-        return [*head, f"all {cells[0][0]}"]
-    return [*head, *_table(cells, layout)]
+    head = [f"{pane.verb} {pane.name}", f"{pane.size}, {pane.place}"]
+    if pane.tile.note:
+        return [*head, pane.tile.note]
+    if pane.change:
+        head[1] += f", {pane.change}"
+    return [*head, *_table(pane.texts, layout)]
 
 
-def _table(cells: list[list[str]], layout: Layout) -> _Block:
+def _table(cells: Sequence[Sequence[str]], layout: Layout) -> list[str]:
     """Return rows of aligned cells, as many rows and columns as there is room for."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     columns = _columns_that_fit(widths, layout.width)
@@ -114,26 +100,16 @@ def _chosen(total: int, limit: int) -> list[int | None]:
     return [*range(limit - 1), None, total - 1]
 
 
-def _side_by_side(blocks: Sequence[_Block], width: int) -> Iterator[str]:
+def _side_by_side(blocks: Sequence[Sequence[str]], width: int) -> Iterator[str]:
     """Yield blocks next to each other, as many as fit, the others below; indented."""
-    row: list[_Block] = []
-    used = _INDENT
-    for block in blocks:
-        size = max(map(len, block))
-        if row and used + size > width:
-            yield from _join(row)
-            row, used = [], _INDENT
-        used += size + _GAP
-        row.append(block)
-    yield from _join(row)
-
-
-def _join(row: list[_Block]) -> Iterator[str]:
-    for lines in itertools.zip_longest(*row, fillvalue=""):
-        joined = " " * _INDENT
-        for block, line in zip(row, lines, strict=True):
-            joined += f"{line:<{max(map(len, block)) + _GAP}}"
-        yield joined
+    sizes = [(max(map(len, block)), len(block)) for block in blocks]
+    placed = list(zip(flowed(sizes, width - _INDENT, _GAP), blocks, strict=True))
+    for line in range(max((y + len(block) for (_, y), block in placed), default=0)):
+        text = ""
+        for (x, y), block in placed:
+            if y <= line < y + len(block):
+                text = f"{text:<{x}}{block[line - y]}"
+        yield f"{'':{_INDENT}}{text}"
 
 
 # --- Stepping ---------------------------------------------------------------------------------

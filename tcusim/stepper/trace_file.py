@@ -110,9 +110,8 @@ def _checked(found: dict[str, Any]) -> tuple[About, _Rest, FrameStore]:
     """Return the parts of a file; an exception if one does not fit the others."""
     for name, form in _FORM.items():
         _require(_has_form(found[name], form), f"the form of its {name!r}")
-    listed = found["about"]["listing"].partition("\n\n")[2].splitlines()
-    _require(all(map(str.strip, listed)), "the listing")
     about = About(**{**found["about"], "constants": tuple(found["about"]["constants"])})
+    _require(all(map(str.strip, about.listing.partition("\n\n")[2].splitlines())), "the listing")
     store = FrameStore()
     for text in found["arrays"]:
         store.arrays.append(_array(*text))

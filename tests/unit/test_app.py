@@ -64,7 +64,7 @@ def test_what_the_screen_says() -> None:
         assert any("now i = 3" in line for line in lines)
         # The screen shows the tile itself.
         tile = driver.frame.writes[0]
-        assert any("writes d: AU  16x16 f32" in line for line in lines)
+        assert any("d: AU  16x16 f32" in line for line in lines)
         first = " ".join(f"{value:.0f}" for value in tile.values[0, :8])
         assert any(line.lstrip().startswith(first) for line in lines), "\n".join(lines)
         assert driver.text("#cell") == "d: AU[0,0] = 1153.0 (0x44902000), was 769.0, changed"

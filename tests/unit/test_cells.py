@@ -1,4 +1,4 @@
-"""Single elements in words, and how one was summed."""
+"""Panes of tiles, single elements in words, and how one was summed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 import tcusim
 from tcusim.errors import InputError
 from tcusim.machine import format_of
-from tcusim.stepper.cells import cell_of, explanation_of, is_uniform, product_cell, texts_of
 from tcusim.stepper.frames import Tile, default_inputs
+from tcusim.stepper.panes import LOOKS, Pane, cell_of, explanation_of, product_cell
 from tcusim.stepper.trace import Trace, trace
 
 
@@ -81,6 +81,14 @@ def test_a_cell_in_words() -> None:
     assert tenth.value == "0.10000000149011612"
 
 
+def texts_of(one: Tile, *, hexadecimal: bool = False) -> list[list[str]]:
+    return [list(row) for row in Pane(one, "writes", hexadecimal=hexadecimal).texts]
+
+
+def is_uniform(one: Tile) -> bool:
+    return Pane(one, "writes").is_uniform
+
+
 def test_texts() -> None:
     one = tile([[1, -0.0, np.nan, 123456, 0.1]], inside=np.array([[True] * 4 + [False]]))
     assert texts_of(one) == [["1", "-0", "?", "1.2346e+05", "."]]
@@ -99,3 +107,14 @@ def test_equal_texts_need_not_be_equal_numbers() -> None:
     assert is_uniform(tile([[np.nan] * 8]))
     assert not is_uniform(tile([[1] * 8], inside=np.array([[True] * 7 + [False]])))
     assert is_uniform(tile([[0] * 8], inside=np.zeros((1, 8), bool)))
+
+
+def test_an_element_has_one_look() -> None:
+    before = np.array([[0, 2, np.nan, 0, 5]], np.float32)
+    one = tile([[0, 3, 1, np.nan, 5]], before=before, inside=np.array([[True] * 4 + [False]]))
+    pane = Pane(one, "writes", constant=True)
+    assert [LOOKS[look] for look in pane.looks[0]] == ["zero", *["changed"] * 2, "nan", "outside"]
+    assert (pane.name, pane.size, pane.place) == ("d: V", "1x5 f32", "accumulator, constant")
+    assert pane.change == "3 changed"
+    assert Pane(tile([[1]]), "reads").change == ""
+    assert Pane(tile([[1]], before=before[:, :1]), "writes").change == "all changed"

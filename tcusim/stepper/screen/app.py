@@ -17,9 +17,9 @@ from textual.widgets import Static
 from tcusim.errors import InputError, TcusimError
 from tcusim.machine import arch_of
 from tcusim.stepper.breakpoints import Breakpoint, breakpoint_of
-from tcusim.stepper.cells import cell_of, explanation_of
 from tcusim.stepper.comparison import Comparison
 from tcusim.stepper.frames import Frame
+from tcusim.stepper.panes import cell_of, explanation_of, place_text
 from tcusim.stepper.screen.cursor import Cursor
 from tcusim.stepper.screen.dialogs import Asking, Breakpoints, Prompt, Reading
 from tcusim.stepper.screen.grids import picture_of
@@ -447,8 +447,7 @@ class StepApp(App[None]):
         self._foot()
         if frame is None:
             return
-        loops = "".join(f"  {name} = {value}" for name, value in frame.loops.items())
-        self._set("line", f"{frame.path}{loops}   {frame.line}")
+        self._set("line", f"{place_text(frame)}   {frame.line}")
         stops = {one.path for one in self.breakpoints if one.path}
         self.query_one(ListingPane).show(frame.path, frame.loops, stops)
         tiles = self.query_one(TilesPane)

@@ -5,20 +5,15 @@ This is plain data: places and texts. `panes` draws it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
-import numpy as np
-
-from tcusim.program.grammar import Space
-from tcusim.stepper.cells import is_uniform, texts_of
 from tcusim.stepper.frames import Frame, Tile
+from tcusim.stepper.panes import LOOKS, Look, Pane, flowed, panes_of
 
-__all__ = ["MARKS", "Block", "Look", "Picture", "Spot", "picture_of"]
+__all__ = ["MARKS", "Block", "Picture", "Spot", "picture_of"]
 
-# Styles of cells, by priority: a cell has one style.
-Look: TypeAlias = Literal["outside", "nan", "changed", "zero", "constant", "other"]
 # Marks to the right of a cell, so that colours are not needed; of NaN where its bits are shown.
 MARKS: Final[dict[Look, str]] = {"changed": "*", "nan": "?"}
 
@@ -28,12 +23,6 @@ _HEAD: Final = 2
 _BELOW: Final = 1
 # A row or a column is folded into lines of a multiple of this many cells.
 _FOLD: Final = 8
-
-_PLACES: Final = {
-    str(Space.GLOBAL): "global memory",
-    str(Space.SHARED): "shared memory",
-    str(Space.WARP): "shared memory of the warp",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +36,31 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A tile on the screen.
+    """A pane on the screen.
 
-    tile: the tile. verb: whether it is read or written. x, y: its upper left corner. cell: columns
-    of a cell, its mark included. across: cells of a line; a row or a column may be folded. texts,
-    looks: of the cells, row by row; or one, if all cells are equal.
+    x, y: its upper left corner. cell: columns of an element, its mark included. across: elements of
+    a line; a row or a column may be folded. texts, looks: of the elements, row by row; or one.
     """
 
-    tile: Tile
-    verb: str
+    pane: Pane
     x: int
     y: int
     cell: int
     across: int
-    head: tuple[str, str]
     texts: tuple[str, ...]
     looks: tuple[Look, ...]
+
+    @property
+    def tile(self) -> Tile:
+        """The tile that it shows."""
+        return self.pane.tile
+
+    @property
+    def head(self) -> tuple[str, str]:
+        """Its two lines above the elements; the operand says whether it is read or written."""
+        pane = self.pane
+        change = f", {pane.change}" if pane.change else ""
+        return f"{pane.name}  {pane.size}", f"{pane.place}{change}"
 
     def mark(self, number: int) -> str:
         """Return the mark to the right of a cell."""
@@ -128,53 +126,25 @@ def picture_of(
 
     constants: fragments that hold a constant throughout.
     """
-    named = [("reads", tile) for tile in frame.reads] + [("writes", tile) for tile in frame.writes]
-    blocks: list[Block] = []
-    x = y = tallest = 0
-    for verb, tile in named:
-        one = _block(tile, verb, width, hexadecimal, tile.label in constants)
-        if x and x + one.width > width:
-            x, y, tallest = 0, y + tallest + _BELOW, 0
-        blocks.append(replace(one, x=x, y=y))
-        x += one.width + _GAP
-        tallest = max(tallest, one.height)
+    panes = panes_of(frame, hexadecimal=hexadecimal, constants=constants)
+    blocks = [_block(pane, width) for pane in panes]
+    places = flowed([(one.width, one.height) for one in blocks], width, _GAP, _BELOW)
+    placed = [replace(one, x=x, y=y) for one, (x, y) in zip(blocks, places, strict=True)]
     return Picture(
-        tuple(blocks),
-        max((one.x + one.width for one in blocks), default=0),
-        max((one.y + one.height for one in blocks), default=0),
+        tuple(placed),
+        max((one.x + one.width for one in placed), default=0),
+        max((one.y + one.height for one in placed), default=0),
     )
 
 
-def _block(tile: Tile, verb: str, width: int, hexadecimal: bool, constant: bool) -> Block:
-    """Return a tile in the upper left corner."""
-    rows, columns = tile.values.shape
-    texts = [text for row in texts_of(tile, hexadecimal=hexadecimal) for text in row]
-    looks = _looks(tile, constant)
-    across = columns
-    if is_uniform(tile) and len(set(looks)) == 1:
-        texts, looks, across = [f"all {texts[0]}"], looks[:1], 1
+def _block(pane: Pane, width: int) -> Block:
+    """Return a pane in the upper left corner."""
+    rows, columns = pane.tile.values.shape
+    texts = tuple(text for row in pane.texts for text in row)
+    looks = tuple(LOOKS[look] for look in pane.looks.flat)[: len(texts)]
     cell = max(map(len, texts), default=1) + 1
+    across = columns if len(texts) > 1 else 1
     if 1 in (rows, columns) and len(texts) > 1:
         fitting = max(1, width // cell)
         across = min(rows * columns, fitting // _FOLD * _FOLD or fitting)
-    size = f"{rows}x{columns} {tile.dtype}"
-    details = [_PLACES.get(tile.where, tile.where)]
-    if constant:
-        details.append("constant")
-    if tile.before is not None and not tile.note:
-        count = np.count_nonzero(tile.changed)
-        details.append("all changed" if count == tile.values.size else f"{count} changed")
-    if tile.note:
-        details.append(tile.note)
-    head = (f"{verb} {tile.part}: {tile.label}  {size}", ", ".join(details))
-    return Block(tile, verb, 0, 0, cell, across, head, tuple(texts), looks)
-
-
-def _looks(tile: Tile, constant: bool) -> tuple[Look, ...]:
-    looks = np.full(tile.values.shape, "constant" if constant else "other", object)
-    looks[tile.values == 0] = "zero"
-    looks[tile.changed] = "changed"
-    looks[tile.unknown] = "nan"
-    looks[~tile.inside] = "outside"
-    flat: Sequence[Look] = looks.ravel().tolist()
-    return tuple(flat)
+    return Block(pane, 0, 0, cell, across, texts, looks)

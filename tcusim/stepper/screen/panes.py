@@ -33,10 +33,7 @@ class ListingPane(ScrollView, can_focus=False):
 
     def __init__(self, about: About) -> None:
         super().__init__(id="listing")
-        body = about.listing.partition("\n\n")[2].splitlines()
-        self._about = about
-        # An "else" has no path, and is no step.
-        self._lines = [(line.split(maxsplit=1)[0], line.rstrip()) for line in body]
+        self._about, self._lines = about, about.rows
         self._width = max((len(line) for _, line in self._lines), default=0) + 2
         self._loops: Mapping[str, int] = {}
         self._stops: frozenset[str] = frozenset()
