@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +11,6 @@ import click
 from tcusim.cli import files
 from tcusim.cli.options import JSON, OutputFile
 from tcusim.cli.output import examples, print_json
-from tcusim.errors import InputError
 
 __all__ = ["bench_command", "tune_command"]
 
@@ -31,7 +29,7 @@ def bench_command() -> None:
     epilog=examples(
         "tcusim bench run sums scans products --quick",
         "tcusim bench run sums --segment 16 --peer torch.compile",
-        "tcusim bench run figure-10 --authors v100.json -o recorded",
+        "tcusim bench run figure-10 figure-12 -o recorded",
         "tcusim bench run -o recorded --seconds 400 --commit $(git rev-parse --short HEAD)",
     ),
 )
@@ -61,15 +59,8 @@ def bench_command() -> None:
 @click.option("--quick", is_flag=True, help="Fewer sizes and elements.")
 @click.option("--seconds", type=float, help="Time for all problems, which have equal shares of it.")
 @click.option("--commit", help="Commit of tcusim's source, for the record.")
-@click.option(
-    "--authors",
-    type=click.Path(exists=True, dir_okay=False),
-    help="JSON of what the paper's authors measured, to record beside it.",
-)
 @JSON
-def run_command(
-    parts: tuple[str, ...], output: str | None, authors: str | None, as_json: bool, **given: Any
-) -> None:
+def run_command(parts: tuple[str, ...], output: str | None, as_json: bool, **given: Any) -> None:
     """Measure PARTS, all by default: sections, figures of the paper, and measurements by the clock.
 
     Sections: sums, scans, products, types, sizes, small, ragged, graphs, graph-segments, exact,
@@ -80,9 +71,8 @@ def run_command(
     from tcusim_bench.run import Settings, run
 
     settings = Settings(**{name: value for name, value in given.items() if value not in (None, ())})
-    series = None if authors is None else _read_authors(Path(authors))
     say = None if as_json else partial(click.echo, err=True)
-    found = run(parts, settings, None if output is None else Path(output), series, say)
+    found = run(parts, settings, None if output is None else Path(output), say)
     if as_json:
         print_json({name: report.as_json() for name, report in found.items()})
     else:
@@ -92,24 +82,6 @@ def run_command(
         click.echo(f"{row.case}: {row.who}, {row.label}: {row.status}", err=True)
     if wrong:
         raise click.exceptions.Exit(1)
-
-
-def _read_authors(path: Path) -> dict[str, Any]:
-    """Return the series that the paper's authors measured, by name, from a JSON file.
-
-    Each is a list of {"label", "x", "y"}. Raises InputError if the file has none.
-    """
-    try:
-        figures: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["figures"]
-        for line in (line for lines in figures.values() for line in lines):
-            if len(line["x"]) != len(line["y"]) or not isinstance(line["label"], str):
-                raise ValueError(f"{line['label']!r} has not as many x as y")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{path} has no series: it must be JSON with an object 'figures' of lists of "
-            f"{{'label', 'x', 'y'}} ({type(error).__name__}: {error})"
-        ) from error
-    return figures
 
 
 @bench_command.command(

@@ -78,15 +78,14 @@ class Part:
     """Problems that are measured together: a section, or a figure of the paper.
 
     make: the problems. peers: the libraries to compare with. programs: of a figure, by their names
-    in the record. series: the beginnings of the names of the authors' series. lacking: the parts
-    of a figure that this measurement has not. energy: whether energy is measured, too.
+    in the record. lacking: the parts of a figure that this measurement has not. energy: whether
+    energy is measured, too.
     """
 
     title: str
     make: Maker
     peers: tuple[str, ...] = USUAL_PEERS
     programs: Callable[[Case], Iterator[Named]] | None = None
-    series: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
     energy: bool = False
 
@@ -291,7 +290,6 @@ def _three_launches(case: Case) -> Iterator[Named]:
 _MATRICES: Final = _powers(8, 14)
 _CUB: Final = ("cub", "thrust")
 _OFFSETS: Final = ("cub", "cub.offsets", "thrust")
-_TUNED: Final = "paper_tune_segmented"
 
 # fmt: off
 # Parts without CUB come first, since nvcc takes a minute to compile it.
@@ -319,35 +317,31 @@ PARTS: Final[dict[str, Part]] = {
     "small": Part("segments of fewer than 16", _problems(_SUMS_AND_SCANS, SMALL_SIZES)),
     "figure-10": Part(
         "segmented reduction", _problems(("sum",), _powers(4, 30)), _OFFSETS, _of_segments,
-        (f"{_TUNED}_reduction",),
     ),
     "figure-12": Part(
         "segmented scan", _problems(("scan",), _powers(4, 30)), _CUB, _of_segments,
-        (f"{_TUNED}_prefixsum",),
     ),
     "figure-11": Part(
         "segments within a warp or a block", _problems(_SUMS_AND_SCANS, _powers(4, 13)),
         ("cub.block",), _of_segments,
-        ("segmented_reduction_cub", "segmented_prefixsum_cub", _TUNED),
         ("all of the authors' tuning of CUB: each size has three ways, theirs among them",),
     ),
     "figure-13": Part(
         "reduction of a whole array", _problems(("sum",), _powers(12, 30), whole=True), _CUB,
         _two_launches,
-        ("full_reduction_ker2", "full_reduction_cub", "full_reduction_thrust"),
     ),
     "figure-14": Part(
         "scan of a whole array", _problems(("scan",), _powers(12, 30), whole=True), _CUB,
-        _three_launches, ("full_prefixsum_ker3",),
+        _three_launches,
         ("the paper's own three launches, which write and read the scans of parts in between",),
     ),
     "figure-2": Part(
         "products of matrices", _problems(("matmul",), _MATRICES), ("cublas",),
-        _multiplied("gemm_naive", "gemm"), ("gemm_",), ("CUTLASS",),
+        _multiplied("gemm_naive", "gemm"), ("CUTLASS",),
     ),
     "figure-3": Part(
         "products of a matrix and a vector", _problems(("matvec",), (*_MATRICES, 32768)),
-        ("torch", "torch.float32", "cublas"), _multiplied("gemv", "gemv_reduction"), ("gemv",),
+        ("torch", "torch.float32", "cublas"), _multiplied("gemv", "gemv_reduction"),
     ),
     "figure-power": Part(
         "what is drawn by segmented sums and scans",

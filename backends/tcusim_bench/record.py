@@ -229,8 +229,7 @@ class Report:
 
     device: the GPU and its driver, or the processor. versions: of the libraries. limits: bytes a
     second, "read" and "copy". length: elements of the longest arrays. notes: failures, in words.
-    commit: of tcusim's source, if it was given. figure: of the paper, if it is one; authors: the
-    series that its authors measured, if they were given.
+    commit: of tcusim's source, if it was given.
     """
 
     device: dict[str, Any]
@@ -242,8 +241,6 @@ class Report:
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     commit: str = ""
-    figure: str = ""
-    authors: dict[str, Any] = field(default_factory=dict)
 
     @property
     def wrong(self) -> tuple[Row, ...]:

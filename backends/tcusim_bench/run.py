@@ -16,11 +16,11 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from tcusim.errors import BackendUnavailable, InputError, TcusimError, unknown_n
 from tcusim_bench import host
 from tcusim_bench.contenders import IN_TORCH, PEERS, Contenders
 from tcusim_bench.device import Array, Device, read_limits
-from tcusim_bench.parts import EXACT, FIGURES, PARTS, Named, Part, cases
+from tcusim_bench.parts import EXACT, PARTS, Named, Part, cases
 from tcusim_bench.problems import Contender, Problem
 from tcusim_bench.programs import Recipe, plans, recipes
 from tcusim_bench.record import (
@@ -140,15 +140,13 @@ def run(
     names: Sequence[str],
     settings: Settings,
     folder: Path | None = None,
-    authors: Mapping[str, Any] | None = None,
     say: Say | None = None,
 ) -> dict[str, Report]:
     """Measure parts on this machine's GPU, into files NAME.json of a folder if one is given.
 
-    Problems that files there have already are not measured again. authors: series of the paper's
-    authors, for the figures. `say` is given a line for each problem. Raises UnknownName if a name
-    is none of `NAMES`, InputError if the GPU has too little memory or a file there is another
-    record, and BackendUnavailable if CuPy or a GPU is missing.
+    Problems that files there have already are not measured again. `say` is given a line for each
+    problem. Raises UnknownName if a name is none of `NAMES`, InputError if the GPU has too little
+    memory or a file there is another record, and BackendUnavailable if CuPy or a GPU is missing.
     """
     wanted = tuple(dict.fromkeys(names)) or NAMES
     for name in wanted:
@@ -168,7 +166,7 @@ def run(
                 for later in rest[number : number + 2]:
                     bench.begin(later)
                 bench.measure(one, (until - time.monotonic()) * one.cost / cost, say)
-                _finish(one, authors or {})
+                one.keep()
     found = {one.name: one.report for one in planned if one.report is not None}
     for name in (name for name in wanted if name not in PARTS):
         try:
@@ -208,18 +206,6 @@ def _planned(name: str, settings: Settings, folder: Path | None) -> _Planned:
                 f"another folder, or remove it"
             )
     return one
-
-
-def _finish(one: _Planned, authors: Mapping[str, Any]) -> None:
-    """Note the missing parts of a figure, add the authors' measurements, and write the file."""
-    report, part = one.report, one.part
-    if report is not None and one.name in FIGURES:
-        report.figure = f"{one.name.removeprefix('figure-')}: {part.title}"
-        notes = [f"not measured: {what}" for what in (*part.lacking, *one.refused)]
-        report.notes += [note for note in notes if note not in report.notes]
-        shown = [name for name in authors if part.series and name.startswith(part.series)]
-        report.authors = {name: authors[name] for name in shown}
-    one.keep()
 
 
 class Bench:
@@ -280,6 +266,8 @@ class Bench:
             report.notes.append(f"{untried} more ways of libraries and programs: no time was left")
         self._measure_limits_again(report)
         report.notes.append(f"tcusim's kernels were launched through {self._settings.backend}")
+        lacking = (f"not measured: {what}" for what in (*one.part.lacking, *one.refused))
+        report.notes += [note for note in lacking if note not in report.notes]
         report.seconds = time.monotonic() - began
         return report
 
