@@ -1,4 +1,4 @@
-"""Plans on a GPU: launches on one stream, memory between them, and the short way of a like call."""
+"""Plans on a GPU: launches on one stream, memory between them, and prepared launches."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from tcusim.plugins import restored
 from tcusim.simulate.backend import NUMPY
 from tcusim_cuda.emit import emit
 from tcusim_cuda.runtime import LaunchError
+from tcusim_cuda.session import PreparedLaunch
 
 
 def chunked(operation: str = "cumsum", result: str = "f16", x: Any = LONG) -> Any:
@@ -474,6 +475,31 @@ def test_a_prepared_launch_is_that_of_a_call_on_the_array_itself() -> None:
     with noticed() as ran:
         tcusim.matmul(square, square, options=options)
     assert lane_of(ran[0], square) is None
+
+
+def test_every_kind_of_call_has_a_prepared_launch(quick: StandIn) -> None:
+    rng, options = np.random.default_rng(4), {"backend": "stand-in"}
+    a, b = (there(rng.integers(-3, 4, (32, 32)).astype(np.float16)) for _ in range(2))
+    c, x = there(np.ones((32, 32), np.float32)), there(FEW[:32])
+    edges, first = there(np.array([0, 9, 9, 32])), there(np.ones(32, np.float32))
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: tcusim.sum(a, axis=1, options=options),
+        lambda: tcusim.cumsum(a, axis=1, dtype="float32", initial=first, options=options),
+        lambda: tcusim.cumsum(a, axis=1, dtype="float32", initial=2.0, options=options),
+        lambda: tcusim.segmented_sum(x, edges, options=options),
+        lambda: tcusim.segmented_cumsum(x, edges, options=options),
+        lambda: tcusim.segmented_sum(x, 8, options=options),
+        lambda: tcusim.matmul(a, b, options=options),
+        lambda: tcusim.matmul(a, b, c, dtype="float32", options=options),
+        lambda: tcusim.matvec(a, x, options=options),
+    )
+    for number, call in enumerate(calls):
+        expected = call().values.tobytes()
+        with noticed() as ran:
+            assert call().values.tobytes() == expected
+        assert [type(lane) for one in ran for lane in one.lanes.values()] == [PreparedLaunch], (
+            number
+        )
 
 
 def test_a_session_that_nobody_keeps_goes_at_once(quick: StandIn) -> None:
