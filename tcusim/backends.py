@@ -472,7 +472,9 @@ def _runner(backend: object) -> Any:
     if isinstance(backend, str):
         return get_backend(backend)
     if not (hasattr(backend, "run") and hasattr(backend, "name")):
-        raise errors.InputError(f"backend must be a backend or its name, got {backend!r}")
+        raise errors.InputError(
+            f"backend must be a backend or its name, got {errors.told(backend)}"
+        )
     return backend
 
 

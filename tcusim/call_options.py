@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
 
-from tcusim.errors import InputError, unknown_name
+from tcusim.errors import InputError, told, unknown_name
 
 __all__ = [
     "DEFAULTS",
@@ -226,7 +226,7 @@ def _made(given: Any) -> Options:
     if not isinstance(given, Mapping):
         raise InputError(
             f"options must be a tcusim.Options or a mapping, such as {{'arch': 'volta'}}; got "
-            f"{given!r}"
+            f"{told(given)}"
         )
     try:
         return Options(**given)

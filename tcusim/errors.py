@@ -77,14 +77,14 @@ def require_names(**given: object) -> None:
     """Raise InputError unless each of some parameters is a string or None."""
     for parameter, value in given.items():
         if value is not None and not isinstance(value, str):
-            raise InputError(f"{parameter} must be a name, got {value!r}")
+            raise InputError(f"{parameter} must be a name, got {told(value)}")
 
 
 def names_of(parameter: str, given: object) -> list[str]:
     """Return the names that a parameter gives: one, or several; InputError of anything else."""
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
-        raise InputError(f"{parameter} must be a name, or several, got {given!r}")
+        raise InputError(f"{parameter} must be a name, or several, got {told(given)}")
     return list(names)
 
 
@@ -96,14 +96,17 @@ def require_flags(**given: object) -> None:
     for parameter, value in given.items():
         # NumPy's booleans have no base in common with Python's.
         if not isinstance(value, int) and type(value).__name__ not in ("bool", "bool_"):
-            raise InputError(f"{parameter} must be True or False, got {value!r}")
+            raise InputError(f"{parameter} must be True or False, got {told(value)}")
 
 
 def told(value: object) -> str:
     """Return a value as messages show it: Python refuses to write an integer of many digits."""
     if isinstance(value, int) and abs(value) >= 2**128:
         return f"an integer of {value.bit_length()} bits"
-    return repr(value)
+    try:
+        return repr(value)
+    except ValueError:
+        return f"a {type(value).__name__} with an integer of thousands of digits"
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
@@ -129,7 +132,7 @@ def unknown_name(
     Where most of the valid names are other names of a few things, `listed` are these.
     """
     names = sorted(valid)
-    near = nearest(str(name).lower(), names)
+    near = nearest(name.lower(), names) if isinstance(name, str) else ""
     hint = f" Did you mean {near!r}?" if near else ""
     shown = names if listed is None else sorted(listed)
-    return UnknownName(f"unknown {kind} {name!r}.{hint} Valid: {', '.join(shown)}.")
+    return UnknownName(f"unknown {kind} {told(name)}.{hint} Valid: {', '.join(shown)}.")

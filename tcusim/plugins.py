@@ -275,7 +275,8 @@ class Registry(Generic[T]):
         item = self.known(name)
         if item is not None:
             return item
-        spelled, key = self.spelled(str(name)), str(name).lower()
+        text = name if isinstance(name, str) else errors.told(name)
+        spelled, key = self.spelled(text), text.lower()
         if spelled not in self._by_name:
             self._load(key if self.by_entry else None)
         return self._by_name[spelled][0] if spelled in self._by_name else self._broken.get(key)

@@ -18,7 +18,7 @@ from tcusim.algorithms.builder import (
 )
 from tcusim.algorithms.formula import evaluate
 from tcusim.algorithms.options import Option, arguments_of, as_size, options_of
-from tcusim.errors import InputError, Unsupported, require_flags, require_names
+from tcusim.errors import InputError, Unsupported, require_flags, require_names, told
 from tcusim.machine import FORMATS, format_of
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.plugins import OWN, Registry
@@ -153,7 +153,8 @@ def _members(value: Any) -> tuple[Algorithm, ...]:
             rows.extend(_rows_above[one])
         else:
             raise InputError(
-                f"an algorithm must be an Algorithm, or a function under @algorithm, got {one!r}"
+                "an algorithm must be an Algorithm, or a function under @algorithm, got "
+                f"{told(one)}"
             )
     return tuple(rows)
 
@@ -423,7 +424,7 @@ def _check_options(row: Algorithm, options: dict[str, Any]) -> None:
 
 def _check_choice(name: str, value: object, valid: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in valid:
-        raise InputError(f"{name} must be one of {', '.join(map(repr, valid))}, got {value!r}")
+        raise InputError(f"{name} must be one of {', '.join(map(repr, valid))}, got {told(value)}")
 
 
 def _part(part: str | None, row: Algorithm, types: tuple[str, str, str]) -> Only | None:

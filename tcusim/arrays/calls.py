@@ -55,7 +55,7 @@ from tcusim.arrays.report import Report
 from tcusim.arrays.segments import Offsets, Segments, initial_of, require_longest
 from tcusim.arrays.spec import Call, Layout, ProductLayout, Spec, arch_of_run
 from tcusim.backends import DeviceArrayFacts, DeviceBackend, Lane, Session, lane_of_session
-from tcusim.errors import InputError, Unsupported
+from tcusim.errors import InputError, Unsupported, told
 
 __all__ = ["Prepared", "forget", "lane_of", "noticed", "run"]
 
@@ -280,7 +280,8 @@ def _on_host(
 def _require_report(report: Any) -> None:
     if not isinstance(report, Report):
         raise InputError(
-            f"report must be a tcusim.arrays.report.Report, which the call fills in; got {report!r}"
+            "report must be a tcusim.arrays.report.Report, which the call fills in; got "
+            f"{told(report)}"
         )
 
 

@@ -19,7 +19,7 @@ from tcusim.arrays.libraries import as_numpy, library_of, like_array
 from tcusim.arrays.problem import tile_for
 from tcusim.arrays.spec import Spec
 from tcusim.call_options import AnyOptions, Options, alone, options_of, others
-from tcusim.errors import InputError, require_flags, require_names
+from tcusim.errors import InputError, require_flags, require_names, told
 from tcusim.machine import arch_of
 from tcusim.machine.formats import array_name_of
 
@@ -74,7 +74,7 @@ def cut_size(
     """
     own = options_of(options, "cut_size", *others("tile", "arch"))
     if not isinstance(operation, str) or operation not in ("sum", "cumsum"):
-        raise InputError(f"operation must be 'sum' or 'cumsum', got {operation!r}")
+        raise InputError(f"operation must be 'sum' or 'cumsum', got {told(operation)}")
     return _tile_columns(dtype, own) * (
         ROW_TILES * PANEL_ROWS * CHUNK_PANELS * (GROUP_CHUNKS if operation == "cumsum" else 1)
     )

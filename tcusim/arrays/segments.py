@@ -22,7 +22,7 @@ from tcusim.arrays.libraries import (
 )
 from tcusim.arrays.spec import MOST_ELEMENTS, Layout, count_of, is_integer
 from tcusim.backends import DeviceBackend, IntegerFacts, OffsetsBackend, is_offsets_backend
-from tcusim.errors import InputError, Unsupported, require_flags
+from tcusim.errors import InputError, Unsupported, require_flags, told
 from tcusim.machine.formats import format_of
 
 __all__ = [
@@ -336,7 +336,7 @@ def given_segments(segments: Any) -> tuple[Any, Segments | None]:
     if isinstance(segments, bool | float | str | set | Mapping):
         raise InputError(
             "segments must be the elements of each one, an integer, an array of their offsets, or "
-            f"tcusim.Segments; got {segments!r}"
+            f"tcusim.Segments; got {told(segments)}"
         )
     made = Segments(segments)
     made.is_of_one_call = True

@@ -124,16 +124,18 @@ class Spec(NamedTuple):
         if not self.is_segmented and axis is None:
             return tuple(range(ndim))
         if self.operation != "sum" and not is_integer(axis):
-            raise InputError(f"axis must be one integer, got {axis!r}")
+            raise InputError(f"axis must be one integer, got {told(axis)}")
         several = axis if isinstance(axis, tuple) else (axis,)
         # As in NumPy, a scalar has an axis of one element, but not in a tuple.
         is_scalar = ndim == 0 and not self.is_segmented and not isinstance(axis, tuple)
         extent = 1 if is_scalar else ndim
         for one in several:
             if not is_integer(one):
-                raise InputError(f"axis must be an integer, or several for a sum, got {one!r}")
+                raise InputError(f"axis must be an integer, or several for a sum, got {told(one)}")
             if not -extent <= one < extent:
-                raise InputError(f"axis {one!r} is out of range for an array of {ndim} dimensions")
+                raise InputError(
+                    f"axis {told(one)} is out of range for an array of {ndim} dimensions"
+                )
         found = tuple(int(one) % extent for one in several)
         if len(set(found)) != len(found):
             raise InputError(f"axis {axis} names an axis twice")
@@ -394,7 +396,7 @@ def is_integer(value: Any) -> bool:
 def count_of(name: str, value: Any) -> int:
     """Return a size as an integer; refuse other types, less than 1, and beyond any memory."""
     if not is_integer(value):
-        raise InputError(f"{name} must be an integer, got {value!r}")
+        raise InputError(f"{name} must be an integer, got {told(value)}")
     if value < 1:
         raise InputError(f"{name} must be at least 1, got {told(int(value))}")
     if value > MOST_ELEMENTS:

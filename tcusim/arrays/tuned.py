@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tcusim.arrays.problem import AnyProblem, Problem
 from tcusim.arrays.tuning import SegmentTuning, Tuning
-from tcusim.errors import InputError
+from tcusim.errors import InputError, told
 
 __all__ = ["TUNED", "TunedRow", "read_rows", "row_for", "tuned", "with_numbers", "write_rows"]
 
@@ -68,7 +68,7 @@ class TunedRow:
             least, most = TUNED[name]
             if not isinstance(value, int) or not least <= value <= most or value & (value - 1):
                 raise InputError(
-                    f"{name} must be a power of two from {least} to {most}, got {value!r}"
+                    f"{name} must be a power of two from {least} to {most}, got {told(value)}"
                 )
 
 

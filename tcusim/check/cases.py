@@ -29,7 +29,7 @@ from tcusim.algorithms import (
 from tcusim.algorithms.builder import adds_rows
 from tcusim.check.memory import require_bytes
 from tcusim.check.testing import input_kinds, random_inputs
-from tcusim.errors import InputError, Unsupported
+from tcusim.errors import InputError, Unsupported, told
 from tcusim.machine import Arch
 from tcusim.machine.shapes import shape_of
 from tcusim.program.grammar import Program
@@ -213,7 +213,7 @@ class Case:
         for word in words:
             name, equals, given[name] = word.partition("=")
             if not equals:
-                raise InputError(f"a case is ALGORITHM NAME=VALUE ..., got {word!r}")
+                raise InputError(f"a case is ALGORITHM NAME=VALUE ..., got {told(word)}")
         length = _integer("length", given.pop("length", "1000"))
         kind = given.pop("input", "normal")
         name = algorithm_of(algorithm).name
@@ -232,7 +232,7 @@ _MOST_DIGITS: Final = 19
 
 def _integer(name: str, value: str) -> int:
     if not value.isdecimal():
-        raise InputError(f"{name} must be a whole number, got {value!r}")
+        raise InputError(f"{name} must be a whole number, got {told(value)}")
     if len(value) > _MOST_DIGITS:
         raise InputError(f"{name} must have at most {_MOST_DIGITS} digits, got {len(value)}")
     return int(value)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tcusim.errors import InputError
+from tcusim.errors import InputError, told
 from tcusim.machine.formats import (
     BY_ARRAY_NAME,
     FORMATS,
@@ -278,14 +278,15 @@ def _from_objects(given: Values, name: str) -> Values:
     result = np.empty(given.shape, np.float64)
     for index, item in np.ndenumerate(given):
         if not isinstance(item, (int, float, Fraction)):
-            raise InputError(f"{name} must hold real numbers, got {item!r} at {list(index)}")
+            raise InputError(f"{name} must hold real numbers, got {told(item)} at {list(index)}")
         try:
             result[index] = held = float(item)
         except OverflowError:
             held = math.inf
         if not isinstance(item, float) and not (math.isfinite(held) and Fraction(held) == item):
             raise InputError(
-                f"{name} holds {item} at {list(index)}, which no float64 equals; round it first"
+                f"{name} holds {told(item) if isinstance(item, int) else item} at {list(index)}, which no float64 equals; round it "
+                "first"
             )
     return result
 

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.errors import BackendUnavailable, InputError
+from tcusim.errors import BackendUnavailable, InputError, told
 from tcusim.machine.formats import Format, Values
 from tcusim.machine.native import (
     CompileError,
@@ -262,7 +262,7 @@ class _State:
         """Return the library, compiled if it is worth that by now; None if there is none."""
         choice = os.environ.get("TCUSIM_CORE") or "auto"
         if choice not in CHOICES:
-            raise InputError(f"TCUSIM_CORE must be one of {', '.join(CHOICES)}, got {choice!r}")
+            raise InputError(f"TCUSIM_CORE must be one of {', '.join(CHOICES)}, got {told(choice)}")
         if choice == "numpy":
             return None
         if self.tried and (self.found is not None or choice == "auto"):

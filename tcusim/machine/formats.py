@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.errors import InputError, Unsupported, unknown_name
+from tcusim.errors import InputError, Unsupported, told, unknown_name
 
 __all__ = [
     "BY_ARRAY_NAME",
@@ -232,6 +232,8 @@ def array_name_of(dtype: Any) -> str:
     >>> array_name_of(np.float16), array_name_of("bf16"), array_name_of("torch.float32")
     ('float16', 'bfloat16', 'float32')
     """
+    if isinstance(dtype, int | tuple):
+        raise InputError(f"dtype must be a type or its name, got {told(dtype)}")
     name = str(dtype).removeprefix("torch.")
     if name in BY_ARRAY_NAME:
         return name
@@ -332,9 +334,9 @@ def round_values(x: Values, fmt: str | Format, rounding: Rounding = "rne") -> Va
     """
     target = format_of(fmt)
     if not target.is_float:
-        raise InputError(f"round_values rounds to a float type, got {target.name!r}")
+        raise InputError(f"round_values rounds to a float type, got {told(target.name)}")
     if rounding not in ("rne", "rz"):
-        raise InputError(f"rounding must be 'rne' or 'rz', got {rounding!r}")
+        raise InputError(f"rounding must be 'rne' or 'rz', got {told(rounding)}")
     _require_floats("round_values", x)
     if x.dtype == target.dtype and target.name in ("f16", "f32", "f64"):
         return x

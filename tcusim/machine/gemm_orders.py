@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tcusim.errors import InputError, names_of, require_flags, require_names
+from tcusim.errors import InputError, names_of, require_flags, require_names, told
 from tcusim.machine.convert import as_array, as_values, from_values, round_to_tf32
 from tcusim.machine.formats import (
     BY_ARRAY_NAME,
@@ -151,7 +151,7 @@ class GemmOrder:
             value = getattr(self, name)
             if value not in valid:
                 choices = " or ".join(map(repr, valid))
-                raise InputError(f"GemmOrder.{name} must be {choices}, got {value!r}")
+                raise InputError(f"GemmOrder.{name} must be {choices}, got {told(value)}")
         if self.parts == 1 and (self.slab or self.combine != "in turn" or self.between == "result"):
             raise InputError(
                 "GemmOrder of one part has nothing to combine; leave out slab, combine and between"
@@ -273,7 +273,7 @@ def gemm_orders(
     require_int("vector", vector, 1)
     require_flags(usual=usual)
     if not isinstance(steps, Iterable) or isinstance(steps, str):
-        raise InputError(f"steps must be several numbers, such as (0, 8), got {steps!r}")
+        raise InputError(f"steps must be several numbers, such as (0, 8), got {told(steps)}")
     steps = tuple(steps)
     for step in steps:
         require_int("steps", step, 0)
@@ -448,7 +448,7 @@ def explain_matmul(
     """
     archs = names_of("arch", arch)
     if orders is not None and not isinstance(orders, list | tuple):
-        raise InputError(f"orders must be a list of GemmOrder, got {orders!r}")
+        raise InputError(f"orders must be a list of GemmOrder, got {told(orders)}")
     result = as_array(got, "got")
     given = {"got": result, "a": as_array(a, "a"), "b": as_array(b, "b")}
     _require_got_first(given, by_type=ab is None)
@@ -773,7 +773,7 @@ class _Product:
         """Return the product as a user's array."""
         if not isinstance(order, GemmOrder):
             raise InputError(
-                f"an order must be a GemmOrder, such as GemmOrder(parts=4), got {order!r}"
+                f"an order must be a GemmOrder, such as GemmOrder(parts=4), got {told(order)}"
             )
         return self.joined(self.sums(order), order)
 

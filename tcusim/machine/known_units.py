@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from tcusim.errors import InputError, UnknownName
+from tcusim.errors import InputError, UnknownName, told
 from tcusim.machine.formats import Rounding
 from tcusim.machine.registry import UNITS, arch_of, own_units, register_unit, spelled
 from tcusim.machine.rules import Arch, Fused, Integer, Rule
@@ -52,9 +52,10 @@ def unit_of(unit: str | Path | Unit | Arch) -> Unit:
         return unit
     if isinstance(unit, Arch):
         return _without_figures(unit, unit.name)
-    if isinstance(unit, Path) or str(unit).lower().endswith(".toml"):
-        return register_unit(read_unit(unit))
-    if (key := spelled(str(unit))) in own_units():
+    text = str(unit) if isinstance(unit, str | Path) else told(unit)
+    if isinstance(unit, Path) or text.lower().endswith(".toml"):
+        return register_unit(read_unit(text))
+    if (key := spelled(text)) in own_units():
         return _own(key)
     found = UNITS.find(unit)
     if isinstance(found, Unit):
@@ -62,12 +63,12 @@ def unit_of(unit: str | Path | Unit | Arch) -> Unit:
     if isinstance(found, Broken):
         raise InputError(found.reason)
     try:
-        arch = arch_of(str(unit))
+        arch = arch_of(text)
     except UnknownName as error:
-        text = str(error).replace("architecture", "unit or architecture", 1)
+        unknown = str(error).replace("architecture", "unit or architecture", 1)
         names = ", ".join(one.name for one in units())
-        raise UnknownName(f"{text} Units: {names}.") from None
-    return _without_figures(arch, str(unit).lower())
+        raise UnknownName(f"{unknown} Units: {names}.") from None
+    return _without_figures(arch, text.lower())
 
 
 def units() -> tuple[Unit, ...]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tcusim.errors import InputError, UnknownName, Unsupported, require_names, unknown_name
+from tcusim.errors import InputError, UnknownName, Unsupported, require_names, told, unknown_name
 from tcusim.machine.arches import BUILT_IN
 from tcusim.machine.formats import format_of
 from tcusim.machine.rules import FAMILIES, Arch, Numerics, Rule
@@ -133,9 +133,9 @@ def arch_of(name: str) -> Arch:
 def _unknown(name: object) -> UnknownName:
     """Return the error for an unknown name; a unit's file is read with another call."""
     hint = ""
-    if str(name).endswith(".toml"):
+    if isinstance(name, str) and name.endswith(".toml"):
         hint = (
-            f" For the unit of a file: tcusim.register_unit(tcusim.read_unit({str(name)!r})), then "
+            f" For the unit of a file: tcusim.register_unit(tcusim.read_unit({name!r})), then "
             f"its name; of the command: --unit {name}."
         )
     elif names := UNITS.names():
@@ -272,7 +272,7 @@ def _why(arch: Arch, ab: str, acc: str, family: str) -> str:
 def _members(value: Any) -> tuple[Arch, ...]:
     """Return the `Arch` that an entry point names."""
     if not isinstance(value, Arch):
-        raise InputError(f"an architecture must be an Arch, got {value!r}")
+        raise InputError(f"an architecture must be an Arch, got {told(value)}")
     return (value,)
 
 
@@ -281,7 +281,7 @@ def _units(value: Any) -> tuple[Unit, ...]:
     several = tuple(value) if isinstance(value, list | tuple) else (value,)
     for unit in several:
         if not isinstance(unit, Unit):
-            raise InputError(f"a unit must be a Unit, got {unit!r}")
+            raise InputError(f"a unit must be a Unit, got {told(unit)}")
         _refuse_another_arithmetic(unit)
     return several
 

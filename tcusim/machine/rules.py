@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from tcusim.errors import InputError
+from tcusim.errors import InputError, told
 from tcusim.machine.formats import Rounding, format_of
 
 __all__ = [
@@ -102,7 +102,7 @@ class Fused:
             # 0 and 1 equal False and True, and are not meant.
             if not any(value == one and type(value) is type(one) for one in valid):
                 choices = " or ".join(map(repr, valid))
-                raise InputError(f"Fused.{field} must be {choices}, got {value!r}")
+                raise InputError(f"Fused.{field} must be {choices}, got {told(value)}")
 
 
 def require_int(what: str, value: Any, least: int, most: int | None = None) -> None:
@@ -110,13 +110,13 @@ def require_int(what: str, value: Any, least: int, most: int | None = None) -> N
     is_int = isinstance(value, int) and not isinstance(value, bool)
     if not is_int or value < least or (most is not None and value > most):
         bounds = f"of at least {least}" if most is None else f"within {least}..{most}"
-        raise InputError(f"{what} must be an integer {bounds}, got {value!r}")
+        raise InputError(f"{what} must be an integer {bounds}, got {told(value)}")
 
 
 def require_tuple(what: str, value: object, kind: type) -> None:
     """Require a tuple of items of this type."""
     if not isinstance(value, tuple) or not all(isinstance(one, kind) for one in value):
-        raise InputError(f"{what} must be a tuple of {kind.__name__}, got {value!r}")
+        raise InputError(f"{what} must be a tuple of {kind.__name__}, got {told(value)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class Rule:
             return f"only 8-bit floats are multiplied with each other's type, not with {self.b}"
         if self.family not in ("", *FAMILIES):
             known = ", ".join(FAMILIES)
-            return f"family must be one of {known}, or '' for all, got {self.family!r}"
+            return f"family must be one of {known}, or '' for all, got {told(self.family)}"
         match self.how:
             case Integer():
                 if self.ab not in ("s8", "u8") or self.acc != "s32":
@@ -210,7 +210,7 @@ class Rule:
                 if self.ab == "f64" and self.acc != "f64":
                     return "f64 accumulates in f64"
             case _:
-                return f"how must be Fused, Sequential, Exact or Integer, got {self.how!r}"
+                return f"how must be Fused, Sequential, Exact or Integer, got {told(self.how)}"
         return ""
 
 
@@ -278,7 +278,7 @@ class Arch:
             require_tuple(f"{where}: {field}", getattr(self, field), kind)
         for name in self.names:
             if not isinstance(name, str) or not name or name != name.lower().strip():
-                raise InputError(f"{where}: names must be lower case, got {name!r}")
+                raise InputError(f"{where}: names must be lower case, got {told(name)}")
         if len(set(self.names)) != len(self.names):
             raise InputError(f"{where}: a name is given twice in {self.names}")
         for name in self.recorded:
@@ -293,7 +293,7 @@ class Arch:
         if self.library not in ("", *FAMILIES) or self.tf32 not in TF32:
             raise InputError(
                 f"{where}: library must be one of {', '.join(FAMILIES)} or '', and tf32 one of "
-                f"{', '.join(TF32)}; got {self.library!r} and {self.tf32!r}"
+                f"{', '.join(TF32)}; got {told(self.library)} and {self.tf32!r}"
             )
         if self.shared_kb is not None:
             require_int(f"{where}: shared_kb, if it is known,", self.shared_kb, 1)

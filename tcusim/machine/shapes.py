@@ -44,6 +44,8 @@ TILE_BYTES: Final = 32
 LDM_BYTES: Final = 16
 
 _TEXT = re.compile(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)|m([1-9]\d*)n([1-9]\d*)k([1-9]\d*)")
+# Characters of the longest text that names a tile.
+_LONGEST = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,12 @@ class Operands:
             value = getattr(self, name)
             if value not in valid:
                 raise errors.InputError(
-                    f"{self}: {name} must be one of {', '.join(valid)}, got {value!r}."
+                    f"{self}: {name} must be one of {', '.join(valid)}, got {errors.told(value)}."
                 )
         if not _is_int(self.min_sm) or not _FIRST_SM <= self.min_sm <= _LAST_SM:
             raise errors.InputError(
                 f"{self}: min_sm must be a compute capability without the point, such as 70 or 90, "
-                f"got {self.min_sm!r}."
+                f"got {errors.told(self.min_sm)}."
             )
 
     def __str__(self) -> str:
@@ -136,7 +138,7 @@ class MmaShape:
             if value is not None and not (_is_int(value) and value > 0 and most % value == 0):
                 valid = ", ".join(str(size) for size in range(1, most + 1) if most % size == 0)
                 raise errors.InputError(
-                    f"{where}: {name} must be one of {valid}, or None; got {value!r}"
+                    f"{where}: {name} must be one of {valid}, or None; got {errors.told(value)}"
                 )
         keys = [(row.ab, row.acc, row.family) for row in self.operands]
         for row, key in zip(self.operands, keys, strict=True):
@@ -287,16 +289,17 @@ def _is_int(value: object) -> bool:
 
 
 def _sizes(shape: object) -> tuple[int, int, int]:
-    if isinstance(shape, str) and (match := _TEXT.fullmatch(shape)):
-        m, n, k = (int(size) for size in match.groups() if size)
-        return m, n, k
-    if isinstance(shape, tuple) and len(shape) == 3 and all(_is_int(s) and s > 0 for s in shape):
-        m, n, k = shape
+    sizes: Any = shape
+    if isinstance(shape, str) and len(shape) <= _LONGEST and (match := _TEXT.fullmatch(shape)):
+        sizes = tuple(int(size) for size in match.groups() if size)
+    is_of_ints = isinstance(sizes, tuple) and len(sizes) == 3 and all(map(_is_int, sizes))
+    if is_of_ints and all(0 < size < 2**31 for size in sizes):
+        m, n, k = sizes
         return m, n, k
     raise errors.InputError(
         f"a shape is written '16x16x16', 'm16n16k16' or (16, 16, 16), sizes in M, N, K order, "
-        "each at least 1; "
-        f"got {shape!r}."
+        "each from 1 to 2**31 - 1; "
+        f"got {errors.told(shape)}."
     )
 
 
@@ -305,7 +308,7 @@ def _members(value: Any) -> tuple[MmaShape, ...]:
     several = tuple(value) if isinstance(value, list | tuple) else (value,)
     for shape in several:
         if not isinstance(shape, MmaShape):
-            raise errors.InputError(f"a shape must be an MmaShape, got {shape!r}")
+            raise errors.InputError(f"a shape must be an MmaShape, got {errors.told(shape)}")
     return several
 
 

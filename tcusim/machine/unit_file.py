@@ -180,7 +180,7 @@ class _Table:
     def __init__(self, where: str, values: object, valid: Iterable[str]) -> None:
         self.where = where
         if not isinstance(values, dict):
-            raise self.error(f"it must be a table of keys and values, got {values!r}")
+            raise self.error(f"it must be a table of keys and values, got {errors.told(values)}")
         self.values: dict[str, Any] = values
         known = list(valid)
         for key in values:
@@ -204,7 +204,7 @@ class _Table:
             return default
         value = self.values[key]
         if not isinstance(value, str) or not value.strip():
-            raise self.error(f"{key} must be a text, got {value!r}")
+            raise self.error(f"{key} must be a text, got {errors.told(value)}")
         return value
 
     def texts(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
@@ -212,7 +212,7 @@ class _Table:
         value = self.values.get(key, list(default))
         several = value if isinstance(value, list) else [value]
         if not all(isinstance(one, str) for one in several) or (key in self.values and not several):
-            raise self.error(f"{key} must be a text or a list of texts, got {value!r}")
+            raise self.error(f"{key} must be a text or a list of texts, got {errors.told(value)}")
         return tuple(several)
 
     def tables(self, key: str) -> list[object]:

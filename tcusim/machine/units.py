@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass
 from html import escape
 from typing import Any, Final
 
-from tcusim.errors import InputError
+from tcusim.errors import InputError, told
 from tcusim.machine.rules import FAMILIES, Arch, require_tuple
 from tcusim.machine.shapes import MmaShape
 from tcusim.markup import shown, table
@@ -58,12 +58,12 @@ class Figure:
         is_number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
         if not is_number or not math.isfinite(self.value) or self.value <= 0:
             raise InputError(
-                f"the value of a figure must be a number above zero, got {self.value!r}. Leave "
+                f"the value of a figure must be a number above zero, got {told(self.value)}. Leave "
                 f"out what is not known."
             )
         if not isinstance(self.source, str) or not self.source.strip():
             raise InputError(
-                f"the source of a figure must say who says so, got {self.source!r}. Write "
+                f"the source of a figure must say who says so, got {told(self.source)}. Write "
                 f"'assumed' if nobody does."
             )
         if self.confidence not in CONFIDENCES:
@@ -103,7 +103,7 @@ class Instruction:
         if self.family not in ("", *FAMILIES):
             raise InputError(
                 f"{self}: family must be one of {', '.join(FAMILIES)}, or '' where a unit has one "
-                f"kind of instructions; got {self.family!r}"
+                f"kind of instructions; got {told(self.family)}"
             )
         for name in ("latency", "interval"):
             _require_figure(f"{self}: {name}", getattr(self, name))
@@ -246,7 +246,7 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
                 f"'mychip'"
             )
         if not isinstance(self.arch, Arch):
-            raise InputError(f"{where}: arch must be an Arch, got {self.arch!r}")
+            raise InputError(f"{where}: arch must be an Arch, got {told(self.arch)}")
         require_tuple(f"{where}: shapes", self.shapes, MmaShape)
         require_tuple(f"{where}: instructions", self.instructions, Instruction)
         sizes = [shape.name for shape in self.shapes]
@@ -358,11 +358,13 @@ def _require_figure(what: str, value: object, quantity: Quantity | None = None) 
     if value is None:
         return
     if not isinstance(value, Figure):
-        raise InputError(f"{what} must be a Figure, or None where it is not known; got {value!r}")
+        raise InputError(
+            f"{what} must be a Figure, or None where it is not known; got {told(value)}"
+        )
     if quantity is None:
         return
     if quantity.whole and value.value != int(value.value):
-        raise InputError(f"{what} must be a whole number, got {value.value!r}")
+        raise InputError(f"{what} must be a whole number, got {told(value.value)}")
     if not quantity.least <= value.value <= quantity.most:
         raise InputError(
             f"{what} is in {quantity.quantity}, from {quantity.least:g} to {quantity.most:g}; got "

@@ -42,7 +42,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import ClassVar, TypeAlias
 
-from tcusim.errors import InputError
+from tcusim.errors import InputError, told
 from tcusim.machine.shapes import MmaShape
 from tcusim.markup import listing
 from tcusim.program.index import BLOCK as BLOCK
@@ -797,7 +797,7 @@ def require_program(program: object) -> None:
     """Reject an object that is not a program, such as the name of an algorithm."""
     if not isinstance(program, Program):
         hint = f"; tcusim.build({program!r}) makes one" if isinstance(program, str) else ""
-        raise InputError(f"program must be a Program, got {program!r}{hint}")
+        raise InputError(f"program must be a Program, got {told(program)}{hint}")
 
 
 def numbered(steps: tuple[Step, ...], prefix: str = "", first: int = 1) -> Iterator[Numbered]:

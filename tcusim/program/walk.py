@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.errors import InputError, require_names
+from tcusim.errors import InputError, require_names, told
 from tcusim.program.grammar import (
     Accesses,
     Bound,
@@ -260,10 +260,10 @@ def require_order(block_order: str, seed: int) -> None:
     require_names(block_order=block_order)
     if block_order not in _ORDERS:
         raise InputError(
-            f"block_order must be 'ascending', 'descending' or 'shuffled', got {block_order!r}"
+            f"block_order must be 'ascending', 'descending' or 'shuffled', got {told(block_order)}"
         )
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"seed must be an integer of at least 0, got {seed!r}")
+        raise InputError(f"seed must be an integer of at least 0, got {told(seed)}")
 
 
 def order_of_blocks(blocks: int, block_order: str, seed: int) -> Ints:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tcusim.backends import Progress, register_built_in, require_options, require_out
-from tcusim.errors import InputError
+from tcusim.errors import InputError, told
 from tcusim.program.grammar import Program
 from tcusim.program.launches import Launch, LaunchPlan
 from tcusim.simulate.counts import steps_to_run
@@ -52,7 +52,8 @@ class NumpyBackend:
             if progress is not None:
                 if not callable(progress):
                     raise InputError(
-                        f"progress must be a function of (steps done, all steps), got {progress!r}"
+                        "progress must be a function of (steps done, all steps), got "
+                        f"{told(progress)}"
                     )
                 scalars = plan.scalars(launch)
                 watcher = _Watcher(launch.program, scalars, progress, watch)

@@ -71,7 +71,7 @@ class Axis:
             yield from self._between(name, one, one)
             return
         if not isinstance(one, str):
-            raise InputError(f"{name} must be {self._wanted()}, got {one!r}")
+            raise InputError(f"{name} must be {self._wanted()}, got {errors.told(one)}")
         for word in one.split(","):
             text = word.strip()
             if self.words:
@@ -84,7 +84,7 @@ class Axis:
             elif text.isdecimal():
                 yield from self._between(name, int(text), int(text))
             else:
-                raise InputError(f"{name} must be {self._wanted()}, got {text!r}")
+                raise InputError(f"{name} must be {self._wanted()}, got {errors.told(text)}")
 
     def _between(
         self, name: str, first: int, last: int, step: int | None = None
@@ -313,7 +313,7 @@ def _tiles(given: Given) -> tuple[tuple[int, int, int], ...]:
     """Return the sizes of tiles that are listed."""
     texts = given.split(",") if isinstance(given, str) else given
     if not isinstance(texts, list | tuple) or not texts:
-        raise InputError(f"tile must be tiles such as '16x16x16,8x32x16', got {given!r}")
+        raise InputError(f"tile must be tiles such as '16x16x16,8x32x16', got {errors.told(given)}")
     names: list[Any] = [one.strip() if isinstance(one, str) else one for one in texts]
     shapes = [shape_of(name) for name in names]
     return tuple(dict.fromkeys((shape.m, shape.n, shape.k) for shape in shapes))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import tcusim
-from tcusim.errors import InputError
+from tcusim.errors import InputError, told
 from tcusim.sweep.axes import Grid, Point
 from tcusim.sweep.journal import Journal
 from tcusim.sweep.metrics import Settings, evaluate
@@ -89,7 +89,7 @@ def explore(
     grid = grid if isinstance(grid, Grid) else Grid.of(**(grid or {}))
     settings = Settings.of(length, family, measure=measure, algorithms=algorithms)
     if jobs is not None and (not isinstance(jobs, int) or jobs < 1):
-        raise InputError(f"jobs must be a whole number from 1 on, got {jobs!r}")
+        raise InputError(f"jobs must be a whole number from 1 on, got {told(jobs)}")
     if scheduler is not None and jobs is not None:
         raise InputError(
             "jobs is of processes of this machine, and scheduler names a cluster, which has its "

@@ -10,7 +10,7 @@ from typing import Any, Final
 from tcusim.accuracy import FAMILIES, measured_errors, predicted_error
 from tcusim.accuracy.prediction import LONGEST
 from tcusim.algorithms import algorithm_of, segmented_algorithms
-from tcusim.errors import InputError, TcusimError, UnknownName, require_flags, unknown_name
+from tcusim.errors import InputError, TcusimError, UnknownName, require_flags, told, unknown_name
 from tcusim.machine import Rule, Unit, arch_of, fused_unit, rule_of
 from tcusim.machine.likeness import like
 from tcusim.machine.shapes import MmaShape
@@ -54,7 +54,7 @@ class Settings:
     def __post_init__(self) -> None:
         require_flags(measure=self.measure)
         if not isinstance(self.length, int) or self.length < 1:
-            raise InputError(f"length must be a whole number from 1 on, got {self.length!r}")
+            raise InputError(f"length must be a whole number from 1 on, got {told(self.length)}")
         if self.length > LONGEST:
             raise InputError(f"length must be at most {LONGEST:,}, got {self.length:,}")
         if self.measure and self.length > _LONGEST_MEASURED:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from tcusim.arrays.plan_functions import Plan, ProductPlan
-from tcusim.errors import InputError, require_flags
+from tcusim.errors import InputError, require_flags, told
 from tcusim.machine import Unit, unit_of
 from tcusim.machine.rules import Arch, require_int
 from tcusim.program.grammar import Program
@@ -176,7 +176,7 @@ def time_text(seconds: float) -> str:
 def _launches(target: Target, length: int | None, sizes: Mapping[str, int] | None) -> LaunchPlan:
     """Return the launches of a target; a program needs the sizes of its inputs."""
     if not isinstance(target, Program | Plan | ProductPlan | LaunchPlan):
-        raise InputError(f"target must be a plan or a program, got {target!r}")
+        raise InputError(f"target must be a plan or a program, got {told(target)}")
     if not isinstance(target, Program):
         if length is not None or sizes is not None:
             raise InputError(
@@ -185,7 +185,7 @@ def _launches(target: Target, length: int | None, sizes: Mapping[str, int] | Non
         return target if isinstance(target, LaunchPlan) else target.launch_plan
     names = [buffer.name for buffer in target.inputs]
     if sizes is not None and not isinstance(sizes, Mapping):
-        raise InputError(f"sizes must be a mapping of inputs to elements, got {sizes!r}")
+        raise InputError(f"sizes must be a mapping of inputs to elements, got {told(sizes)}")
     given = {} if length is None else {"length": length}
     for name, size in {**given, **(sizes or {})}.items():
         require_int(f"the size of {name!r}", size, 0)

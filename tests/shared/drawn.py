@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 import tcusim
 from asked import OPTIONS, asked
 from tcusim.algorithms.registry import algorithms
-from tcusim.errors import BackendUnavailable, InputError, VerifyError
+from tcusim.errors import BackendUnavailable, InputError, VerifyError, told
 from tcusim.machine import arch_of
 from tcusim.machine.shapes import MmaShape
 
@@ -71,7 +71,7 @@ ODD: tuple[Any, ...] = (
     None, -1, 0, 3.5, math.nan, 2**63, -(2**70), "", "hopper ", "no such name", b"x", (), (1, 2),
     [1], {}, object(), True, 1j, np.float16(3), np.zeros((2, 2)), np.array(["a"]), np.array([1j]),
     np.ma.masked_array([1.0, 2.0], [False, True]), np.array([None]), ...,
-    np.datetime64("2020"), slice(3),
+    np.datetime64("2020"), slice(3), 10**5000, (10**5000,) * 3,
 )
 # fmt: on
 
@@ -113,7 +113,7 @@ class DrawnCall(Drawn):
 def shown(value: Any) -> str:
     """Return a short text of an argument."""
     if not isinstance(value, np.ndarray) or value.size <= 8:
-        text = repr(value)
+        text = told(value)
         return text if len(text) <= 200 else f"<{type(value).__name__}: {text[:160]}...>"
     how = "" if value.flags.c_contiguous else f", strides {value.strides}"
     return f"<{value.dtype.str} {value.shape}{how}: {value.reshape(-1)[:4]}...>"

@@ -175,7 +175,7 @@ def test_malformed_spelling(spelling: Any) -> None:
         shape_of(spelling)
     assert str(caught.value) == (
         "a shape is written '16x16x16', 'm16n16k16' or (16, 16, 16), sizes in M, N, K order, "
-        "each at least 1; "
+        "each from 1 to 2**31 - 1; "
         f"got {spelling!r}."
     )
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tcusim.errors import InputError, names_of, require_flags, require_names, unknown_name
+from tcusim.errors import InputError, names_of, require_flags, require_names, told, unknown_name
 from tcusim.machine.accounts.account import Account
 from tcusim.machine.accounts.drawing import drawing_of
 from tcusim.machine.accounts.page import fragment_of, page_of
@@ -221,7 +221,7 @@ def _vectors(
         raise InputError(f"{shapes}: with a cell, a must be (m, k) and b (k, n)")
     m, n = a.shape[0], b.shape[1]
     if not isinstance(cell, Sequence) or len(cell) != 2:
-        raise InputError(f"cell must be (row, column), got {cell!r}")
+        raise InputError(f"cell must be (row, column), got {told(cell)}")
     require_int("the row of cell", cell[0], 0, m - 1)
     require_int("the column of cell", cell[1], 0, n - 1)
     if c.size != 1 and c.shape != (m, n):
