@@ -284,9 +284,9 @@ def _from_objects(given: Values, name: str) -> Values:
         except OverflowError:
             held = math.inf
         if not isinstance(item, float) and not (math.isfinite(held) and Fraction(held) == item):
+            shown = told(item) if isinstance(item, int) else item
             raise InputError(
-                f"{name} holds {told(item) if isinstance(item, int) else item} at {list(index)}, which no float64 equals; round it "
-                "first"
+                f"{name} holds {shown} at {list(index)}, which no float64 equals; round it first"
             )
     return result
 
