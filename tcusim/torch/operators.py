@@ -31,6 +31,7 @@ __all__ = [
     "divided",
     "divisor",
     "in_forward_mode",
+    "no_batch_of",
     "operator",
     "placed",
     "placements",
@@ -727,13 +728,18 @@ def _before_batch(info: Any, place: int | None, initial: Any, rank: int) -> Any:
     return whole.reshape(info.batch_size, *[1] * (rank + 1 - whole.dim()), *whole.shape[1:])
 
 
+def no_batch_of(name: str) -> InputError:
+    """Return the error of offsets, lengths or ids that vmap maps."""
+    return InputError(
+        f"vmap over {name}: the examples would have segments of different lengths. Put them end to "
+        f"end, with {name} of all, and call the function once"
+    )
+
+
 def _segments_vmap(call: Any, info: Any, places: Any, arguments: Any) -> Any:
     input, offsets, size, dim, *more = arguments
     if places[1] is not None:
-        raise NotImplementedError(
-            "vmap over offsets: the examples would have segments of different lengths. Put them "
-            "end to end, with offsets of all, and call the function once"
-        )
+        raise no_batch_of("offsets")
     whole = _in_front(input, places[0], info.batch_size)
     (axis,) = axes_of(dim, max(1, whole.dim() - 1))
     return call(whole, offsets, size, axis + 1, *more), 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
+from torch.compiler import is_compiling
 
 from tcusim.arrays.segments import Segments, given_segments, require_number
 from tcusim.arrays.spec import size_of
@@ -30,6 +31,7 @@ from tcusim.torch.operators import (
     LIBRARY,
     axis_of,
     is_integer,
+    no_batch_of,
     operator,
     require_summable,
     result_type,
@@ -424,8 +426,9 @@ def _by_ids(
         ids, order = torch.sort(ids, stable=True)
         order = order.to(input.device)
     if count is None:
-        if ids.is_meta:
-            raise InputError("ids on the device meta have no values: give count")
+        if ids.is_meta or is_compiling():
+            where = "on the device meta" if ids.is_meta else "that torch.compile traces"
+            raise InputError(f"ids {where} have no values: give count, the number of segments")
         count = int(ids[-1]) + 1 if ids.shape[0] else 0
     elif not is_integer(count) or count < 0:
         raise InputError(f"count must be an integer from 0 on, got {count!r}")
@@ -443,6 +446,8 @@ def _integers(name: str, given: Any, input: Tensor) -> Any:
         if not given.numel():
             given = given.to(torch.int64)
     require_memory(name, given)
+    if not is_compiling() and torch._C._functorch.is_batchedtensor(given):
+        raise no_batch_of(name)
     if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         raise InputError(f"{name} must be integers, got a tensor of {given.dtype}")
     if given.dim() != 1:

@@ -488,3 +488,25 @@ def test_what_extremes_refuse() -> None:
         segment_min(torch.ones(3) * 1j, 2)
     with pytest.raises(InputError, match="input has no axes, and no segments"):
         tct.segment_sum(torch.tensor(2.0), 1)
+
+
+@pytest.mark.parametrize("name", ["offsets", "lengths", "ids"])
+@pytest.mark.parametrize("function", ["segment_sum", "segment_max", "segment_cumsum"])
+def test_segments_are_not_mapped(name: str, function: str) -> None:
+    x, numbers = torch.ones(2, 4), torch.tensor([[0, 4], [0, 4]])
+    call = torch.vmap(
+        lambda x, one: getattr(tct, function)(x, tcusim.Segments(**dict[str, Any]({name: one})))
+    )
+    with pytest.raises(InputError, match=f"^vmap over {name}: .* Put them end to end"):
+        call(x, numbers)
+
+
+def test_compiled_ids_need_the_number_of_segments() -> None:
+    x, ids = torch.ones(4), torch.tensor([0, 0, 1, 1])
+    call = torch.compile(
+        lambda x, ids: tct.segment_sum(x, tcusim.Segments(ids=ids)),
+        backend="aot_eager",
+        fullgraph=True,
+    )
+    with pytest.raises(Exception, match=r"that torch\.compile traces have no values: give count"):
+        call(x, ids)
