@@ -19,7 +19,6 @@ from tcusim.machine import (
     register_arch,
     rule_for,
 )
-from tcusim.machine.arches import BUILT_IN
 
 RULE = Rule("f16", "f32", Fused(2, 24), source="a data sheet", evidence="none")
 
@@ -159,29 +158,6 @@ def test_entry_point(declare: Callable[..., None]) -> None:
 def test_an_entry_point_may_register_its_unit_itself(declare: Callable[..., None]) -> None:
     declare(ENTRY, TOY + "import tcusim\ntcusim.register_arch(UNIT)\n")
     assert arch_of("toy").title == "A toy"
-
-
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        ("import no_such_package", "cannot be loaded: No module named 'no_such_package'. Install"),
-        ("UNIT = 3.14", "cannot be used: an architecture must be an Arch, got 3.14"),
-        (TOY.replace('"toy1"', '"h200"'), "there is already an architecture 'h200', from tcusim"),
-    ],
-)
-def test_a_broken_entry_point_takes_no_other_name_down(
-    declare: Callable[..., None], code: str, reason: str
-) -> None:
-    declare(ENTRY, code)
-    assert {unit.name for unit in arches()} == {unit.name for unit in BUILT_IN}
-    assert arch_of("h200").name == "hopper"
-    with pytest.raises(InputError) as caught:
-        arch_of("toy")
-    assert reason in str(caught.value)
-    with pytest.raises(
-        UnknownName, match=r"unknown architecture 'hoper'.* Not usable: entry point"
-    ):
-        arch_of("hoper")
 
 
 @pytest.mark.parametrize(

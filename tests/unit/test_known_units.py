@@ -82,25 +82,6 @@ def test_an_entry_point(declare: Callable[..., None]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        ("import no_such_package", "cannot be loaded: No module named 'no_such_package'. Install"),
-        ("UNIT = 3.14", "cannot be used: a unit must be a Unit, got 3.14"),
-        (TOY.replace('"toy"', '"hopper"'), "'hopper' names the architecture NVIDIA Hopper, which"),
-    ],
-)
-def test_a_broken_entry_point_takes_no_other_name_down(
-    declare: Callable[..., None], code: str, reason: str
-) -> None:
-    declare(ENTRY, code)
-    assert unit_of("hopper").arch is arch_of("hopper")
-    for look in (unit_of, arch_of):
-        with pytest.raises(InputError) as caught:
-            look("toy")
-        assert reason in str(caught.value)
-
-
-@pytest.mark.parametrize(
     ("unit", "message"),
     [
         (replace(UNIT, name="hopper"), "'hopper' names the architecture NVIDIA Hopper"),

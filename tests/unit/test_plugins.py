@@ -13,8 +13,8 @@ from tcusim import plugins
 from tcusim.algorithms import algorithm_of, algorithms
 from tcusim.backends import backends
 from tcusim.cli import main as cli
-from tcusim.errors import InputError
-from tcusim.machine import arch_of, arches
+from tcusim.errors import InputError, UnknownName
+from tcusim.machine import arch_of, arches, unit_of
 from tcusim.machine.shapes import shape_of, shapes
 
 GROUPS = ("tcusim.shapes", "tcusim.arches", "tcusim.units", "tcusim.algorithms", "tcusim.backends")
@@ -56,6 +56,55 @@ def test_a_broken_module(declare: Callable[..., None], code: str, reason: str) -
         with pytest.raises(InputError) as caught:
             ask("toy")
         assert reason in str(caught.value)
+
+
+ARCH = (
+    "from tcusim.machine import Arch, Fused, Rule, Unit\n"
+    "from tcusim.machine.shapes import shape_of\n"
+    "ROW = Rule('f16', 'f32', Fused(2, 10), source='s', evidence='none')\n"
+    "ARCH = Arch('toy', 'a toy', (), ({alias!r},), (ROW,), source='s')\n"
+)
+UNUSABLE = (
+    ("shapes", "THING = [(64, 8, 16)]", "a shape must be an MmaShape, got (64, 8, 16)"),
+    (
+        "shapes",
+        "from tcusim import MmaShape\nTHING = MmaShape(16, 16, 16)",
+        "there is already a shape '16x16x16', from tcusim itself",
+    ),
+    ("arches", "THING = 3.14", "cannot be used: an architecture must be an Arch, got 3.14"),
+    (
+        "arches",
+        ARCH.format(alias="h200") + "THING = ARCH",
+        "there is already an architecture 'h200', from tcusim",
+    ),
+    ("units", "THING = 3.14", "cannot be used: a unit must be a Unit, got 3.14"),
+    (
+        "units",
+        ARCH.format(alias="t1") + "THING = Unit('hopper', 'mine', ARCH, (shape_of('5x7x3'),))",
+        "'hopper' names the architecture NVIDIA Hopper, which",
+    ),
+)
+
+
+@pytest.mark.parametrize(("group", "code", "reason"), UNUSABLE)
+def test_an_unusable_item_takes_no_other_name_down(
+    declare: Callable[..., None], group: str, code: str, reason: str
+) -> None:
+    before = names_of_everything()
+    declare(f"[tcusim.{group}]\ntoy = toy_package:THING\n", code)
+    (found,) = plugins.broken()
+    assert "entry point 'toy' = 'toy_package:THING'" in found.reason
+    assert reason in found.reason
+    assert names_of_everything() == before
+    assert shape_of("16x16x16").supports("f16", "f32")
+    assert unit_of("hopper").arch is arch_of("h200") is arch_of("hopper")
+    if group != "shapes":
+        for ask in (arch_of, unit_of) if group == "units" else (arch_of,):
+            with pytest.raises(InputError) as caught:
+                ask("toy")
+            assert reason in str(caught.value)
+    with pytest.raises(UnknownName, match=r"unknown architecture 'hoper'.*Did you mean 'hopper'"):
+        arch_of("hoper")
 
 
 def test_the_list_prints_and_warns(declare: Callable[..., None]) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim import plugins
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine import shapes
 from tcusim.machine.shapes import (
@@ -209,29 +208,6 @@ def test_only_shapes_can_be_registered() -> None:
 def test_a_package_may_offer_one_shape_without_a_list(declare: Callable[..., None]) -> None:
     declare(ENTRY, IMPORT + "SHAPES = MmaShape(64, 8, 16, title='a toy')")
     assert shape_of("64x8x16").title == "a toy"
-
-
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        ("SHAPES = [(64, 8, 16)]", "cannot be used: a shape must be an MmaShape, got (64, 8, 16)"),
-        ("import no_such_package", "cannot be loaded: No module named 'no_such_package'"),
-        (
-            "SHAPES = MmaShape(16, 16, 16)",
-            "there is already a shape '16x16x16', from tcusim itself",
-        ),
-    ],
-)
-def test_a_broken_package_takes_no_other_shape_down(
-    declare: Callable[..., None], code: str, reason: str
-) -> None:
-    declare(ENTRY, IMPORT + code)
-    (broken,) = plugins.broken()
-    assert "entry point 'toy' = 'toy_package:SHAPES'" in broken.reason
-    assert reason in broken.reason
-    assert shape_of("64x8x16").virtual
-    assert shape_of("16x16x16").supports("f16", "f32")
-    assert "16x16x16" in [shape.name for shape in shapes.shapes()]
 
 
 def test_an_alignment_of_its_own() -> None:
