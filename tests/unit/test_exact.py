@@ -6,8 +6,6 @@ import itertools
 import os
 import tracemalloc
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import ml_dtypes
@@ -20,7 +18,7 @@ from numpy.typing import NDArray
 import tcusim
 from asked import asked
 from numbers_of_types import same_bits
-from tcusim.arrays import exact
+from pieces import small_pieces
 from tcusim.errors import InputError, Unsupported
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -427,16 +425,6 @@ INTEGERS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int6
 LENGTHS = st.integers(1, 700) | st.sampled_from([64, 127, 128, 129, 511, 512])
 
 
-@contextmanager
-def small_pieces() -> Iterator[None]:
-    """Have pieces of some tens of elements, so that short arrays have many."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact, "_PIECE", {"reduction": 2**8, "scan": 2**7})
-        patch.setattr(exact, "_LEAST_PIECE", 2**4)
-        patch.setattr(exact, "_PART", 2**4)
-        yield
-
-
 def scanned(x: NDArray[Any], initial: Any, wanted: Any, order: dict[str, bool]) -> NDArray[Any]:
     """Return NumPy's scan of a row in this order, behind an initial value."""
     turned = x[::-1] if order.get("reverse") else x
@@ -469,7 +457,7 @@ def cut_integers(draw: Any) -> tuple[NDArray[Any], list[int] | int, dict[str, bo
 
 @examples
 @given(cut_integers(), st.sampled_from(["hopper", "volta"]), st.integers(-(2**63), 2**64 - 1))
-@small_pieces()
+@small_pieces(reduction=2**8, scan=2**7, least=2**4, part=2**4)
 def test_integers_in_pieces_are_numpy_s(
     case: tuple[NDArray[Any], Any, dict[str, bool], Any], arch: str, initial: int
 ) -> None:
@@ -505,7 +493,7 @@ def test_integers_in_pieces_are_numpy_s(
 
 @examples
 @given(cut_integers(), st.sampled_from(["C", "F", "strided"]), st.booleans())
-@small_pieces()
+@small_pieces(reduction=2**8, scan=2**7, least=2**4, part=2**4)
 def test_integers_in_every_order_of_memory_and_into_out(
     case: tuple[NDArray[Any], Any, dict[str, bool], Any], memory: str, first: bool
 ) -> None:

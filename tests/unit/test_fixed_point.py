@@ -6,8 +6,6 @@ import itertools
 import math
 import os
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
 
@@ -20,8 +18,8 @@ from numpy.typing import NDArray
 
 import tcusim
 from asked import asked
+from pieces import small_pieces
 from some import marked
-from tcusim.arrays import exact
 from tcusim.arrays.fixed_point import FixedPoint, Integers, places_of
 from tcusim.errors import InputError, UnknownName, Unsupported
 
@@ -341,16 +339,6 @@ def test_what_rounds_on_the_way_is_refused() -> None:
 # --- In pieces ------------------------------------------------------------------------------------
 
 
-@contextmanager
-def small_pieces() -> Iterator[None]:
-    """Have pieces of a few elements, so that short arrays have many."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact, "_PIECE", {"reduction": 2**7, "scan": 2**7})
-        patch.setattr(exact, "_LEAST_PIECE", 2**3)
-        patch.setattr(exact, "_PART", 2**2)
-        yield
-
-
 @st.composite
 def cut_floats(draw: Any) -> tuple[NDArray[Any], list[int]]:
     """Return numbers, some of them infinite or NaN, and the edges of their segments."""
@@ -386,7 +374,7 @@ def exactly(values: list[float | int], name: str) -> float:
     st.booleans(), st.booleans(),
     st.sampled_from([None, 0.1, -(2.0**-1074), 2.0**600, math.inf, -0.0]),
 )  # fmt: skip
-@small_pieces()
+@small_pieces(reduction=2**7, scan=2**7, least=2**3, part=2**2)
 def test_pieces_are_rounded_once(
     case: tuple[NDArray[Any], list[int]],
     result: str,

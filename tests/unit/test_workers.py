@@ -45,11 +45,13 @@ def test_a_process_that_dies_is_told() -> None:
 class Cluster:
     """Stands in for a client of Dask: it works at once, in this process."""
 
-    versions: dict[str, str]
-
     def __init__(self, address: str, timeout: str) -> None:
         if address == "tcp://nobody:1":
             raise OSError("timed out")
+        self.versions = {
+            "tcp://empty:1": {},
+            "tcp://old:1": {"tcp://w:2": "0.0"},
+        }.get(address, {"one": tcusim.__version__})
 
     def __enter__(self) -> Cluster:
         return self
@@ -77,29 +79,29 @@ class Pending(list[Any]):
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> type[Cluster]:
+def dask(monkeypatch: pytest.MonkeyPatch) -> None:
     library: Any = SimpleNamespace(Client=Cluster, as_completed=Pending)
     monkeypatch.setitem(sys.modules, "distributed", library)
-    monkeypatch.setattr(Cluster, "versions", {"one": tcusim.__version__}, raising=False)
-    return Cluster
 
 
-def test_a_cluster_does_every_part_once(cluster: type[Cluster]) -> None:
+@pytest.mark.usefixtures("dask")
+def test_a_cluster_does_every_part_once() -> None:
     found = list(in_dask(work, PARTS, "tcp://here:1"))
     assert sorted(found, key=lambda one: one[0][0][0]) == [(part, work(part)) for part in PARTS]
 
 
-def test_clusters_that_cannot_serve(
-    cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(BackendUnavailable, match="no Dask scheduler answers at 'tcp://nobody:1'"):
-        list(in_dask(work, PARTS, "tcp://nobody:1"))
-    monkeypatch.setattr(cluster, "versions", {})
-    with pytest.raises(InputError, match=r"has no workers\. Start some: dask worker"):
-        list(in_dask(work, PARTS, "tcp://here:1"))
-    monkeypatch.setattr(cluster, "versions", {"tcp://w:2": "0.0"})
-    with pytest.raises(InputError, match=r"the worker tcp://w:2 has tcusim 0.0, and here is"):
-        list(in_dask(work, PARTS, "tcp://here:1"))
+@pytest.mark.usefixtures("dask")
+@pytest.mark.parametrize(
+    ("address", "error", "text"),
+    [
+        ("tcp://nobody:1", BackendUnavailable, "no Dask scheduler answers at 'tcp://nobody:1'"),
+        ("tcp://empty:1", InputError, r"has no workers\. Start some: dask worker"),
+        ("tcp://old:1", InputError, "the worker tcp://w:2 has tcusim 0.0, and here is"),
+    ],
+)
+def test_clusters_that_cannot_serve(address: str, error: type[TcusimError], text: str) -> None:
+    with pytest.raises(error, match=text):
+        list(in_dask(work, PARTS, address))
 
 
 def test_a_cluster_of_processes_gives_the_same() -> None:
