@@ -10,8 +10,9 @@ from typing import Final
 import numpy as np
 
 import tcusim
-from tcusim.stepper.screen.app import Opening, StepApp
-from tcusim.stepper.steps import Warps
+from tcusim.stepper.breakpoints import breakpoint_of
+from tcusim.stepper.screen.app import StepApp
+from tcusim.stepper.steps import Viewing, Warps
 
 __all__ = ["PICTURE", "picture", "step"]
 
@@ -42,7 +43,7 @@ def picture() -> str:
 async def _screen(warps: Warps) -> str:
     """Go to a product of the first iteration, and put the cursor on a cell."""
     steps = warps.steps(0)
-    app = StepApp(warps, steps, opening=Opening(6))
+    app = StepApp(warps, steps, Viewing(start=breakpoint_of("#6", steps.names)))
     async with app.run_test(size=_SIZE) as pilot:
         while app.frame is None or steps.last is None:
             await pilot.pause(0.01)

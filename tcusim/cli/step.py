@@ -13,18 +13,17 @@ import tcusim
 from tcusim.cli import files
 from tcusim.cli.options import MEMBER, OneOf, OutputFile, ProgramCommand, arithmetic, build
 from tcusim.cli.output import examples
-from tcusim.stepper.breakpoints import Breakpoint, breakpoint_of, kinds
+from tcusim.stepper.breakpoints import breakpoint_of, kinds
 from tcusim.stepper.comparison import Comparison
 from tcusim.stepper.frames import default_inputs
 from tcusim.stepper.panes import LEGEND
-from tcusim.stepper.plain import Layout, Plain
-from tcusim.stepper.steps import Warps, place_of
+from tcusim.stepper.plain import WIDTH, Plain
+from tcusim.stepper.steps import Viewing, Warps
 from tcusim.stepper.trace import Trace
 
 __all__ = ["step_command"]
 
 _SIMULATOR: Final = "numpy"
-_WIDTH: Final = Layout().width
 # Options without a use when a file is written.
 _FOR_VIEWING: Final = ("start", "only", "breaks", "cell", "hexadecimal", "width", "plain")
 # Options that a saved trace has settled.
@@ -108,7 +107,7 @@ class _Cell(click.ParamType):  # type: ignore[type-arg]
 @click.option("--cell", type=_Cell(), help="Element to tell of: in products, how it is summed.")
 @click.option("--hex", "hexadecimal", is_flag=True, help="Show the bits of numbers.")
 @click.option("--plain", is_flag=True, help="Plain text, as in a pipe: no colours, no keys.")
-@click.option("--width", type=click.IntRange(min=40), help=f"Columns of plain text: {_WIDTH}.")
+@click.option("--width", type=click.IntRange(min=40), help=f"Columns of plain text: {WIDTH}.")
 @click.option(
     "--html", type=OutputFile(), help="Write a page to step through, in one file; - prints it."
 )
@@ -128,34 +127,21 @@ def step_command(**options: Any) -> None:
     warps, other = _warps(options)
     chosen = _chosen(warps, options)
     first = warps.steps(chosen[0])
-    start = None if options["start"] is None else place_of(options["start"], first.names)
-    stops = tuple(breakpoint_of(text, first.names) for text in options["breaks"])
+    viewing = Viewing(
+        start=None if options["start"] is None else breakpoint_of(options["start"], first.names),
+        only=options["only"],
+        breakpoints=tuple(breakpoint_of(text, first.names) for text in options["breaks"]),
+        cell=options["cell"],
+        hexadecimal=options["hexadecimal"],
+        beside=other,
+    )
     if options["plain"] or options["width"] is not None or not _somebody_sits_here():
-        # A place given by its number applies to each warp.
-        at = _numbered(start) if isinstance(start, int) else start
-        layout = Layout(options["width"] or _WIDTH, hexadecimal=options["hexadecimal"])
-        plain = Plain(
-            write=click.echo,
-            layout=layout,
-            start=at,
-            only=options["only"],
-            breakpoints=stops,
-            cell=options["cell"],
-            beside=other,
-        )
-        _print(warps, chosen, plain)
+        _print(warps, chosen, Plain(click.echo, viewing, options["width"] or WIDTH))
     else:
         # A screen takes long to import.
-        from tcusim.stepper.screen.app import Opening, StepApp
+        from tcusim.stepper.screen.app import StepApp
 
-        StepApp(
-            warps,
-            first,
-            opening=Opening(start, options["cell"], options["hexadecimal"]),
-            breakpoints=stops,
-            only=options["only"],
-            beside=other,
-        ).run(mouse=False)
+        StepApp(warps, first, viewing).run(mouse=False)
     if other is not None:
         click.echo(str(other))
 
@@ -255,10 +241,6 @@ def _chosen(warps: Warps, options: dict[str, Any]) -> tuple[int, ...]:
         return warps.of_block(options["block"])
     default = warps.numbers[0] if warps.numbers else 0
     return (warps.require(default if options["warp"] is None else options["warp"]),)
-
-
-def _numbered(number: int) -> Breakpoint:
-    return Breakpoint(f"#{number}", lambda frame: frame.number == number)
 
 
 def _print(warps: Warps, chosen: tuple[int, ...], plain: Plain) -> None:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from tcusim.errors import InputError
-from tcusim.stepper.breakpoints import Breakpoint
-from tcusim.stepper.comparison import Comparison
 from tcusim.stepper.frames import Frame
 from tcusim.stepper.panes import (
     Pane,
@@ -19,67 +17,56 @@ from tcusim.stepper.panes import (
     place_text,
     product_cell,
 )
-from tcusim.stepper.steps import Steps
+from tcusim.stepper.steps import Steps, Viewing
 
-__all__ = ["Layout", "Plain", "frame_text"]
+__all__ = ["WIDTH", "Plain", "frame_text"]
 
 # Columns before the tiles of a step, and between two of them.
 _INDENT: Final = 2
 _GAP: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How much room there is. width: columns. rows: the most of a tile that are shown.
-
-    hexadecimal: numbers are shown as the bits of their type.
-    """
-
-    width: int = 120
-    rows: int = 32
-    hexadecimal: bool = False
-
-
-def frame_text(frame: Frame, layout: Layout | None = None) -> str:
-    """Return a frame as plain text."""
-    return "\n".join(line.rstrip() for line in _frame_lines(frame, layout or Layout()))
+# Default columns of text, and default maximum of rows of a tile.
+WIDTH: Final = 120
+_ROWS: Final = 32
 
 
 # --- One frame --------------------------------------------------------------------------------
 
 
-def _frame_lines(frame: Frame, layout: Layout) -> Iterator[str]:
+def frame_text(
+    frame: Frame, *, width: int = WIDTH, rows: int = _ROWS, hexadecimal: bool = False
+) -> str:
+    """Return a frame as plain text. rows: maximum of rows of a tile."""
     place = place_text(frame)
     # The path of a step outside loops is its index.
     place = place[len(frame.path) :] if frame.path == str(frame.number) else f": {place}"
-    yield f"step {frame.number}{place}"
-    yield f"  {frame.line}"
-    blocks = [_block(pane, layout) for pane in panes_of(frame, hexadecimal=layout.hexadecimal)]
-    yield from _side_by_side(blocks, layout.width)
-    yield ""
+    blocks = [
+        [*_head(pane), *([] if pane.tile.note else _table(pane.texts, width, rows))]
+        for pane in panes_of(frame, hexadecimal=hexadecimal)
+    ]
+    lines = [f"step {frame.number}{place}", f"  {frame.line}", *_side_by_side(blocks, width), ""]
+    return "\n".join(map(str.rstrip, lines))
 
 
-def _block(pane: Pane, layout: Layout) -> list[str]:
-    """Return a tile as a head of two lines and one line for each row."""
+def _head(pane: Pane) -> list[str]:
+    """Return the lines above the elements of a tile."""
     head = [f"{pane.verb} {pane.name}", f"{pane.size}, {pane.place}"]
     if pane.tile.note:
         return [*head, pane.tile.note]
-    if pane.change:
-        head[1] += f", {pane.change}"
-    return [*head, *_table(pane.texts, layout)]
+    return [head[0], f"{head[1]}, {pane.change}" if pane.change else head[1]]
 
 
-def _table(cells: Sequence[Sequence[str]], layout: Layout) -> list[str]:
+def _table(cells: Sequence[Sequence[str]], width: int, rows: int) -> list[str]:
     """Return rows of aligned cells, as many rows and columns as there is room for."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    columns = _columns_that_fit(widths, layout.width)
+    columns = _columns_that_fit(widths, width)
     lines = []
-    for row in _chosen(len(cells), layout.rows):
+    for row in _chosen(len(cells), rows):
         line = ""
         for column in columns:
             text = "…" if row is None or column is None else cells[row][column]
-            width = 1 if column is None else widths[column]
-            line += f"{text:>{width}} "
+            line += f"{text:>{1 if column is None else widths[column]}} "
         lines.append(line)
     return lines
 
@@ -115,79 +102,75 @@ def _side_by_side(blocks: Sequence[Sequence[str]], width: int) -> Iterator[str]:
 # --- Stepping ---------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Plain:
     """Writes the steps of one warp, one after the other.
 
-    write: takes each piece of text. start: where the first step to show is, such as its path; None
-    is the first of all. only: kinds of steps to show; empty is all. breakpoints: show only the
-    steps at which one of them stops; empty is all. cell: an element, row and column, to tell of at
-    every step, and of products how it was summed. beside: a backend's trace and the simulator's.
+    write: takes each piece of text. viewing: with breakpoints, only the steps at which one of them
+    stops are written; of the cell of a product, how it was summed.
     """
 
     write: Callable[[str], object]
-    layout: Layout = Layout()
-    start: Callable[[Frame], bool] | None = None
-    only: tuple[str, ...] = ()
-    breakpoints: tuple[Breakpoint, ...] = ()
-    cell: tuple[int, int] | None = None
-    beside: Comparison | None = None
+    viewing: Viewing
+    width: int = WIDTH
 
     def run(self, steps: Steps) -> None:
         """Write the steps of a warp.
 
-        Raises InputError if no tile that was shown has the cell.
+        Raises InputError if no tile that was written has the cell.
         """
-        shown = 0
-        started = self.start is None
-        told = self.cell is None
+        viewing = self.viewing
+        shown, started, told = 0, viewing.start is None, viewing.cell is None
         for frame in steps:
-            started = started or (self.start is not None and self.start(frame))
-            stopping = [one for one in self.breakpoints if one(frame)]
-            if not started or (self.only and frame.kind not in self.only):
-                continue
-            if self.breakpoints and not stopping:
+            started = started or (viewing.start is not None and viewing.start(frame))
+            stopping = viewing.stopping(frame)
+            if not (started and viewing.shows(frame) and (stopping or not viewing.breakpoints)):
                 continue
             shown += 1
             if stopping:
                 self.write(f"break: {', '.join(map(str, stopping))}")
-            self.write(frame_text(frame, self.layout))
-            if self.beside is not None and (remark := self._remark(self.beside, frame)):
-                self.write(remark)
+            for text in (self._text(frame), self._remark(frame)):
+                if text:
+                    self.write(text)
             for line in self._cell_lines(steps, frame):
                 told = True
                 self.write(line)
         if not shown:
             self.write(self._nothing())
-        elif not told and self.cell is not None:
-            row, column = self.cell
+        elif not told and viewing.cell is not None:
+            row, column = viewing.cell
             raise InputError(
                 f"no tile of the steps that were shown has a cell {row},{column}; rows and columns "
                 "count from 0"
             )
 
-    def _remark(self, beside: Comparison, frame: Frame) -> str:
+    def _text(self, frame: Frame) -> str:
+        return frame_text(frame, width=self.width, hexadecimal=self.viewing.hexadecimal)
+
+    def _remark(self, frame: Frame) -> str:
         """Return the differences at a step and the simulator's tiles; "" if there are none."""
+        beside = self.viewing.beside
+        other = None if beside is None else beside.other(frame)
+        if beside is None or other is None or not beside.at(frame):
+            return ""
         lines = [
             f"  {'FIRST DIFFERENCE' if one is beside.differences[0] else 'difference'}: {one.what}"
             for one in beside.at(frame)
         ]
-        other = beside.other(frame)
-        if not lines or other is None:
-            return ""
-        return "\n".join([*lines, "", "  the simulator:", frame_text(other, self.layout)])
+        return "\n".join([*lines, "", "  the simulator:", self._text(other)])
 
     def _nothing(self) -> str:
-        which = f"{' or '.join(self.only)} step" if self.only else "step"
-        place = "" if self.start is None else f" at {self.start}"
-        met = f" and meets {' or '.join(map(str, self.breakpoints))}" if self.breakpoints else ""
-        return f"no {which}{place} runs in this warp{met}"
+        viewing = self.viewing
+        which = f"{' or '.join(viewing.only)} step" if viewing.only else "step"
+        place = "" if viewing.start is None else f" at {viewing.start}"
+        stops = " or ".join(map(str, viewing.breakpoints))
+        return f"no {which}{place} runs in this warp{f' and meets {stops}' * bool(stops)}"
 
     def _cell_lines(self, steps: Steps, frame: Frame) -> Iterator[str]:
         """Yield the lines about the cell; none if no tile of the step has it."""
-        if self.cell is None:
+        if self.viewing.cell is None:
             return
-        row, column = self.cell
+        row, column = self.viewing.cell
         found = [cell_of(tile, row, column) for tile in (*frame.reads, *frame.writes)]
         lines = [f"  {cell}" for cell in found if cell is not None]
         if not lines:

@@ -7,7 +7,6 @@ either kind.
 
 from __future__ import annotations
 
-import re
 import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
@@ -23,12 +22,13 @@ from tcusim.program.bind import bind_scalars
 from tcusim.program.grammar import Program, accesses, walk
 from tcusim.simulate.counts import Counts
 from tcusim.simulate.interpreter import Event, interpret
-from tcusim.stepper.breakpoints import Breakpoint, Names, breakpoint_of
+from tcusim.stepper.breakpoints import Breakpoint, Names
+from tcusim.stepper.comparison import Comparison
 from tcusim.stepper.frames import Frame, chosen_warps
 from tcusim.stepper.store import About, FrameStore
 from tcusim.stepper.trace import Recorder, Trace, about_of
 
-__all__ = ["KeptSteps", "RunningSteps", "Steps", "Test", "Warps", "place_of"]
+__all__ = ["KeptSteps", "RunningSteps", "Steps", "Test", "Viewing", "Warps"]
 
 Test = Callable[[Frame], bool]
 
@@ -42,24 +42,30 @@ _BYTES: Final = 2**26
 _PATIENCE: Final = 0.03
 _LOOKS: Final = 64
 
-_NUMBER: Final = re.compile(r"#\s*(\d+)|step\s+(\d+)")
 
+@dataclass(frozen=True, slots=True)
+class Viewing:
+    """The choices of somebody who steps through a program, on a screen or in text.
 
-def place_of(text: str, names: Names) -> int | Breakpoint:
-    """Return the target of a text: a step's index for ``#56``, else a breakpoint, as ``5.2 i=3``.
-
-    Raises InputError as `breakpoint_of` does.
+    start: the first step to show; None is the first of all. only: kinds of steps to show; empty is
+    all. breakpoints: the steps at which to stop. cell: row and column of an element to describe.
+    hexadecimal: whether numbers are bits. beside: a backend's trace and the simulator's.
     """
-    number = _NUMBER.fullmatch(text.strip().lower())
-    if number is not None:
-        return int(number[1] or number[2])
-    try:
-        return breakpoint_of(text, names)
-    except InputError as error:
-        if text.strip().isdecimal():
-            numbered = f"the step that runs as number {text.strip()} is #{text.strip()}"
-            raise InputError(f"{error}; {numbered}") from error
-        raise
+
+    start: Breakpoint | None = None
+    only: tuple[str, ...] = ()
+    breakpoints: tuple[Breakpoint, ...] = ()
+    cell: tuple[int, int] | None = None
+    hexadecimal: bool = False
+    beside: Comparison | None = None
+
+    def shows(self, frame: Frame) -> bool:
+        """Return whether a step is of a kind to show."""
+        return not self.only or frame.kind in self.only
+
+    def stopping(self, frame: Frame) -> list[Breakpoint]:
+        """Return the breakpoints that stop after a step."""
+        return [one for one in self.breakpoints if one(frame)]
 
 
 class _Window(NamedTuple):

@@ -13,7 +13,7 @@ import tcusim
 from tcusim.program.grammar import Program
 from tcusim.stepper.frames import Frame, default_inputs
 from tcusim.stepper.screen.app import StepApp
-from tcusim.stepper.steps import Warps
+from tcusim.stepper.steps import Viewing, Warps
 
 
 def warps_of(program: Program, length: int | None = None, arch: str = "hopper") -> Warps:
@@ -75,7 +75,7 @@ def drive(
     """Open the screen, and let a function play with it."""
 
     async def run() -> None:
-        app = StepApp(warps, warps.steps(warp), **options)
+        app = StepApp(warps, warps.steps(warp), Viewing(**options))
         async with app.run_test(size=size) as pilot:
             driver = Driver(app, pilot)
             while app.frame is None and not driver.text("#said"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -123,7 +125,7 @@ def test_a_nan_and_kinds_from_the_command_line() -> None:
         await driver.press("end")
         assert driver.frame.path == "5.11"
 
-    drive(warps, play, breakpoints=[breakpoint_of("nan", names)], only=["mma"])
+    drive(warps, play, breakpoints=(breakpoint_of("nan", names),), only=("mma",))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)])
@@ -269,6 +271,11 @@ def test_a_backend_beside_the_simulator() -> None:
     drive(Warps.of_trace(kept), play, beside=beside)
 
 
+def stop_at(driver: Driver, text: str) -> None:
+    stops = (breakpoint_of(text, driver.app.steps.names),)
+    driver.app.viewing = replace(driver.app.viewing, breakpoints=stops)
+
+
 def test_a_long_search_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     program = tcusim.build("scan_256n", segment_size=256 * 400)
     # As if every step took long.
@@ -276,7 +283,7 @@ def test_a_long_search_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stepping, "_PATIENCE", 0.0)
 
     async def play(driver: Driver) -> None:
-        driver.app.breakpoints = (breakpoint_of("nan", driver.app.steps.names),)
+        stop_at(driver, "nan")
         await driver.pilot.press("c")
         while "looking, at step" not in driver.text("#said"):
             await driver.pilot.pause(0.01)
@@ -289,7 +296,7 @@ def test_a_long_search_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
         assert driver.frame.number == 2
         assert driver.app.steps.last is None
         # Whoever waits is led there.
-        driver.app.breakpoints = (breakpoint_of("5.5", driver.app.steps.names),)
+        stop_at(driver, "5.5")
         await driver.press("c")
         assert driver.place == (9, "5.5")
 

@@ -85,7 +85,7 @@ def test_what_is_typed_ahead_is_not_lost() -> None:
         await driver.press("g", "q", "x", "n")
         assert driver.app.screen.query_one(Input).value == "qxn"
         await driver.press("escape")
-        assert (driver.frame.path, driver.app.hexadecimal) == ("5.2", False)
+        assert (driver.frame.path, driver.app.viewing.hexadecimal) == ("5.2", False)
 
     drive(warps_of(scan()), play)
 
@@ -95,7 +95,7 @@ def test_keys_of_a_text_stay_there() -> None:
         await driver.press("question_mark", "x", "n", "c", "q")
         assert not isinstance(driver.app.screen, Reading)
         assert driver.app.is_running
-        assert (driver.place, driver.app.hexadecimal) == ((1, "1"), False)
+        assert (driver.place, driver.app.viewing.hexadecimal) == ((1, "1"), False)
         await driver.press("n")
         assert driver.frame.number == 2
 

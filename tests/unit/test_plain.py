@@ -13,8 +13,8 @@ from tcusim.machine import format_of
 from tcusim.program.grammar import Program, walk
 from tcusim.stepper.breakpoints import breakpoint_of
 from tcusim.stepper.frames import Frame, default_inputs
-from tcusim.stepper.plain import Layout, Plain, frame_text
-from tcusim.stepper.steps import RunningSteps, place_of
+from tcusim.stepper.plain import Plain, frame_text
+from tcusim.stepper.steps import RunningSteps, Viewing
 
 
 def all_frames(program: Program, warp: int = 0) -> list[Frame]:
@@ -52,7 +52,7 @@ def test_integer_memory_has_a_poison_too() -> None:
 def test_plain_text_of_a_product() -> None:
     program = tcusim.build("reduction_16", tile="8x32x16", masked=True)
     (frame,) = (f for f in all_frames(program) if f.kind == "mma")
-    lines = frame_text(frame, Layout(width=110)).splitlines()
+    lines = frame_text(frame, width=110).splitlines()
     assert (lines[0], frame.path) == ("step 4", "4")
     assert lines[1] == "  V ← P·A + V"
     assert lines[2].split() == ["reads", "a:", "P", "reads", "b:", "A"]
@@ -64,11 +64,11 @@ def test_plain_text_of_a_product() -> None:
 def test_wide_and_high_tiles_are_cut() -> None:
     program = tcusim.build("scan_simt", segment_size=256)
     frame = all_frames(program)[0]
-    text = frame_text(frame, Layout(width=60))
+    text = frame_text(frame, width=60)
     assert max(map(len, text.splitlines())) <= 60
     assert "…" in text.splitlines()[4]
     tall = all_frames(tcusim.build("scan_256", tile="32x8x16"))[1]
-    rows = frame_text(tall, Layout(rows=6)).splitlines()[4:]
+    rows = frame_text(tall, rows=6).splitlines()[4:]
     assert len(rows) == 7
     assert set(rows[5].split()) == {"…"}
 
@@ -80,7 +80,7 @@ def test_equal_elements_are_said_in_words() -> None:
 
 def test_sixteen_columns_fit_a_common_terminal() -> None:
     for frame in all_frames(tcusim.build("scan_256")):
-        assert "…" not in frame_text(frame, Layout(width=120)).replace("[0 … +256]", "").replace(
+        assert "…" not in frame_text(frame, width=120).replace("[0 … +256]", "").replace(
             "block … +256", ""
         )
 
@@ -100,15 +100,13 @@ def stepped(
     program = tcusim.build(name)
     steps = RunningSteps(program, default_inputs(program))
     output: list[str] = []
-    place = None if start is None else place_of(start, steps.names)
-    assert not isinstance(place, int)
-    Plain(
-        write=output.append,
-        start=place,
+    viewing = Viewing(
+        start=None if start is None else breakpoint_of(start, steps.names),
         only=only,
         breakpoints=tuple(breakpoint_of(text, steps.names) for text in stops),
         cell=cell,
-    ).run(steps)
+    )
+    Plain(output.append, viewing).run(steps)
     text = "\n".join(output)
     heads = [line for line in text.splitlines() if line.startswith("step ")]
     # The path is the number of the step where it is not said.
@@ -160,7 +158,7 @@ def test_a_cell_is_told_of_and_explained() -> None:
 def test_numbers_as_bits() -> None:
     program = tcusim.build("reduction_16")
     frame = next(f for f in all_frames(program) if f.kind == "mma")
-    lines = frame_text(frame, Layout(width=200, hexadecimal=True)).splitlines()
+    lines = frame_text(frame, width=200, hexadecimal=True).splitlines()
     assert lines[4].split()[:17] == [*("3c00",) * 16, "3c00"]
     assert "all 00000000" in lines[4]
     assert f"{int(np.float32(85).view(np.uint32)):08x}" in "".join(lines)

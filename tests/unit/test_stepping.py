@@ -15,9 +15,9 @@ from tcusim.errors import InputError
 from tcusim.program.grammar import Program
 from tcusim.simulate.counts import Counts
 from tcusim.stepper import steps as stepping
-from tcusim.stepper.breakpoints import Breakpoint
+from tcusim.stepper.breakpoints import breakpoint_of
 from tcusim.stepper.frames import Frame, default_inputs
-from tcusim.stepper.steps import KeptSteps, RunningSteps, Steps, place_of
+from tcusim.stepper.steps import KeptSteps, RunningSteps, Steps
 from tcusim.stepper.trace import trace
 
 
@@ -185,14 +185,13 @@ def test_a_warp_of_a_later_block() -> None:
 def test_places() -> None:
     program = tcusim.build("scan_256n")
     steps = RunningSteps(program, default_inputs(program))
-    assert place_of("#56", steps.names) == 56
-    assert place_of(" step 7 ", steps.names) == 7
-    there = place_of("5.2 i=3", steps.names)
-    assert isinstance(there, Breakpoint)
+    assert breakpoint_of("#56", steps.names).number == 56
+    assert str(breakpoint_of(" step 7 ", steps.names)) == "#7"
+    there = breakpoint_of("5.2 i=3", steps.names)
     found = steps.find(there, 1)
     assert found is not None
     assert found.number == 57
     with pytest.raises(
         InputError, match=r"no step '57'; .*; the step that runs as number 57 is #57"
     ):
-        place_of("57", steps.names)
+        breakpoint_of("57", steps.names)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import ClassVar, Final
 
 from rich.text import Text
@@ -21,14 +21,14 @@ from tcusim.stepper.comparison import Comparison
 from tcusim.stepper.frames import Frame
 from tcusim.stepper.panes import cell_of, explanation_of, place_text
 from tcusim.stepper.screen.cursor import Cursor
-from tcusim.stepper.screen.dialogs import Asking, Breakpoints, Prompt, Reading
+from tcusim.stepper.screen.dialogs import Breakpoints, Prompt, Reading
 from tcusim.stepper.screen.grids import picture_of
 from tcusim.stepper.screen.panes import ListingPane, MemoryPane, TilesPane
 from tcusim.stepper.screen.words import HELP, KEYS, LEGEND_LINE, STYLE, explained
-from tcusim.stepper.steps import Steps, Warps, place_of
+from tcusim.stepper.steps import Steps, Viewing, Warps
 from tcusim.stepper.store import SIMULATOR
 
-__all__ = ["Opening", "StepApp"]
+__all__ = ["StepApp"]
 
 # Seconds that a key may take before the screen goes on beside the work.
 _AT_ONCE: Final = 0.15
@@ -37,18 +37,6 @@ _AHEAD: Final = 0.1
 _FAR: Final = 4000
 # More than any step's number.
 _END: Final = 2**62
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """The first view of the screen.
-
-    start: the step. cell: row and column of the cursor. hexadecimal: whether numbers are bits.
-    """
-
-    start: int | Breakpoint | None = None
-    cell: tuple[int, int] | None = None
-    hexadecimal: bool = False
 
 
 class StepApp(App[None]):
@@ -60,14 +48,8 @@ class StepApp(App[None]):
         The warps that can be traced.
     steps : Steps
         Those of the warp to begin with.
-    opening : Opening
-        The first view.
-    breakpoints : sequence of Breakpoint
-        Where to stop.
-    only : sequence of str
-        The kinds of steps to show; empty is all.
-    beside : Comparison, optional
-        The backend's steps and the simulator's, if a backend ran the program.
+    viewing : Viewing
+        What to show, and where to begin and to stop.
     """
 
     CSS = STYLE
@@ -80,29 +62,17 @@ class StepApp(App[None]):
         ),
     ]
 
-    def __init__(
-        self,
-        warps: Warps,
-        steps: Steps,
-        *,
-        opening: Opening = Opening(),
-        breakpoints: Sequence[Breakpoint] = (),
-        only: Sequence[str] = (),
-        beside: Comparison | None = None,
-    ) -> None:
+    def __init__(self, warps: Warps, steps: Steps, viewing: Viewing) -> None:
         super().__init__()
         self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (116, "-wide")]
         self.VERTICAL_BREAKPOINTS = [(0, "-tiny"), (18, "-short"), (30, "-tall")]
         self.warps, self.steps = warps, steps
-        self.breakpoints, self.only = tuple(breakpoints), tuple(only)
-        self.hexadecimal = opening.hexadecimal
-        self.beside, self.shows_simulator = beside, False
-        self.cursor = Cursor(opening.cell)
+        self.viewing, self.shows_simulator = viewing, False
+        self.cursor = Cursor(viewing.cell)
         self.frame: Frame | None = None
         # The target of a search in the background, and the message if it is not found.
         self.search: Iterator[Frame | None] | None = None
         self._missing = ""
-        self._start = opening.start
         self._said = ""
 
     def compose(self) -> ComposeResult:
@@ -122,10 +92,10 @@ class StepApp(App[None]):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
-        if self._start is None:
+        if self.viewing.start is None:
             self.action_first()
         else:
-            self._go(self._start)
+            self._go(self.viewing.start)
         self._ahead = self.set_interval(_AHEAD, self._look_ahead)
 
     def _look_ahead(self) -> None:
@@ -147,7 +117,7 @@ class StepApp(App[None]):
 
     def on_key(self, event: Key) -> None:
         """Give keys that were typed ahead to the line that asks for them."""
-        if isinstance(self.screen, Asking) and self.screen.take(event):
+        if isinstance(self.screen, Prompt) and self.screen.take(event):
             event.prevent_default()
             event.stop()
 
@@ -205,18 +175,15 @@ class StepApp(App[None]):
         """The number of the step that is shown; one before the first if none is."""
         return self.steps.first - 1 if self.frame is None else self.frame.number
 
-    def _is_shown(self, frame: Frame) -> bool:
-        return not self.only or frame.kind in self.only
-
     def action_step(self, count: int) -> None:
         """Go some steps forwards or backwards, as far as there are any."""
-        if not self.only and abs(count) > 1:
+        if not self.viewing.only and abs(count) > 1:
             target = max(self.steps.first, self.number + count)
             self._look(self._upto(target), "there are no steps")
             return
         backwards = count < 0
         start = self.number + (-1 if backwards else 1)
-        found = self.steps.search(self._is_shown, start, backwards=backwards)
+        found = self.steps.search(self.viewing.shows, start, backwards=backwards)
         end = "this is the first step that there is" if backwards else "the program ends here"
         if not backwards and self.warps.kind == "trace":
             end = "the trace ends here"
@@ -224,14 +191,14 @@ class StepApp(App[None]):
 
     def action_first(self) -> None:
         """Go to the first step."""
-        self._look(self.steps.search(self._is_shown, self.steps.first), self._nothing())
+        self._look(self.steps.search(self.viewing.shows, self.steps.first), self._nothing())
 
     def action_last(self) -> None:
         """Go to the last step."""
         self._look(self._upto(_END), self._nothing())
 
     def _nothing(self) -> str:
-        kinds = f"{' or '.join(self.only)} " if self.only else ""
+        kinds = f"{' or '.join(self.viewing.only)} " if self.viewing.only else ""
         return f"no {kinds}step runs in warp {self.steps.warp}"
 
     def _upto(self, number: int) -> Iterator[Frame | None]:
@@ -241,7 +208,7 @@ class StepApp(App[None]):
             steps.work(number)
             yield None
         last = number if steps.last is None else min(number, steps.last)
-        yield from steps.search(self._is_shown, last, backwards=True)
+        yield from steps.search(self.viewing.shows, last, backwards=True)
 
     def action_turn(self, count: int) -> None:
         """Go to the next or the previous turn of the line that is shown."""
@@ -255,20 +222,22 @@ class StepApp(App[None]):
 
     def action_continue(self, count: int) -> None:
         """Go on, or back, to the next step at which a breakpoint stops."""
-        if not self.breakpoints:
+        if not self.viewing.breakpoints:
             self._say("there are no breakpoints; b sets one")
             return
-        found = self.steps.search(self._stops, self.number + count, backwards=count < 0)
-        where = "before this" if count < 0 else "from here on"
-        self._look(found, f"no breakpoint stops {where}")
+        self._onwards(
+            lambda frame: bool(self.viewing.stopping(frame)), count, "no breakpoint stops"
+        )
 
-    def _stops(self, frame: Frame) -> bool:
-        return any(one(frame) for one in self.breakpoints)
+    def _onwards(self, test: Callable[[Frame], bool], count: int, missing: str) -> None:
+        """Look for a step after the one that is shown, or before it."""
+        found = self.steps.search(test, self.number + count, backwards=count < 0)
+        self._look(found, f"{missing} {'before this' if count < 0 else 'from here on'}")
 
-    def _go(self, place: int | Breakpoint) -> None:
-        if isinstance(place, int):
-            found = self.steps.search(lambda _: True, place)
-            self._look(found, f"there is no step #{place}")
+    def _go(self, place: Breakpoint) -> None:
+        if place.number is not None:
+            found = self.steps.search(place, place.number)
+            self._look(found, f"there is no step {place}")
         else:
             self._look(self.steps.seek(place, self.number), f"{place} never comes in this warp")
 
@@ -278,24 +247,25 @@ class StepApp(App[None]):
 
         def done(text: str | None) -> None:
             if text is not None:
-                self._go(place_of(text, self.steps.names))
+                self._go(self._breakpoint(text))
 
-        self.push_screen(Prompt("Go to", hint, lambda text: place_of(text, self.steps.names)), done)
+        self.push_screen(Prompt("Go to", hint, self._breakpoint), done)
+
+    def _breakpoint(self, text: str) -> Breakpoint:
+        return breakpoint_of(text, self.steps.names)
 
     def action_breakpoints(self) -> None:
         """Show the breakpoints, and let them be changed."""
+        here = "mma" if self.frame is None else self.frame.path
+        dialog = Breakpoints(self.viewing.breakpoints, self._breakpoint, here)
 
-        def done(chosen: tuple[Breakpoint, ...] | None) -> None:
-            self.breakpoints = chosen or ()
-            listed = ", ".join(map(str, self.breakpoints))
+        def done(_: str | None) -> None:
+            self.viewing = replace(self.viewing, breakpoints=tuple(dialog.chosen))
+            listed = ", ".join(map(str, dialog.chosen))
             self._draw()
             self._say(f"c goes on to: {listed}" if listed else "no breakpoints")
 
-        here = "mma" if self.frame is None else self.frame.path
-        self.push_screen(
-            Breakpoints(self.breakpoints, lambda text: breakpoint_of(text, self.steps.names), here),
-            done,
-        )
+        self.push_screen(dialog, done)
 
     # --- Warps and blocks ---------------------------------------------------------------------
 
@@ -335,7 +305,7 @@ class StepApp(App[None]):
         self._look(self._same_or_first(same), self._nothing())
 
     def _same_or_first(self, same: Callable[[Frame], bool]) -> Iterator[Frame | None]:
-        for test in (same, self._is_shown):
+        for test in (same, self.viewing.shows):
             for found in self.steps.search(test, self.steps.first):
                 yield found
                 if found is not None:
@@ -384,37 +354,40 @@ class StepApp(App[None]):
 
     def action_differing(self, count: int) -> None:
         """Go to the next, or the last, step whose bits are not the simulator's."""
-        if self.beside is None:
-            self._say("the simulator ran this; --backend shows another beside it")
+        beside = self._beside()
+        if beside is None:
             return
-        differs = self.beside.at
-        found = self.steps.search(
-            lambda frame: bool(differs(frame)), self.number + count, backwards=count < 0
-        )
-        self._look(found, f"no step differs {'before this' if count < 0 else 'from here on'}")
+        differences = beside.at
+        self._onwards(lambda frame: bool(differences(frame)), count, "no step differs")
 
     def action_simulator(self) -> None:
         """Show the simulator's tiles at this step, or the backend's."""
-        if self.beside is None:
-            self._say("the simulator ran this; --backend shows another beside it")
+        if self._beside() is None:
             return
         self.shows_simulator = not self.shows_simulator
         self._draw()
 
+    def _beside(self) -> Comparison | None:
+        if self.viewing.beside is None:
+            self._say("the simulator ran this; --backend shows another beside it")
+        return self.viewing.beside
+
     @property
     def tiles_of(self) -> Frame | None:
         """The step whose tiles are shown: the simulator's if that was asked for."""
-        if self.frame is not None and self.beside is not None and self.shows_simulator:
-            return self.beside.other(self.frame)
+        beside = self.viewing.beside
+        if self.frame is not None and beside is not None and self.shows_simulator:
+            return beside.other(self.frame)
         return self.frame
 
     # --- Drawing ------------------------------------------------------------------------------
 
     def action_hex(self) -> None:
         """Show numbers as bits, or as decimals."""
-        self.hexadecimal = not self.hexadecimal
+        hexadecimal = not self.viewing.hexadecimal
+        self.viewing = replace(self.viewing, hexadecimal=hexadecimal)
         self._draw()
-        self._say("numbers are shown as bits" if self.hexadecimal else "numbers are decimals")
+        self._say("numbers are shown as bits" if hexadecimal else "numbers are decimals")
 
     def action_dark(self) -> None:
         """Change between dark and light."""
@@ -434,9 +407,10 @@ class StepApp(App[None]):
 
     def _show(self, frame: Frame) -> None:
         self.frame = frame
-        stopping = ", ".join(one.text for one in self.breakpoints if one(frame))
+        stopping = ", ".join(map(str, self.viewing.stopping(frame)))
         self._said = f"stopped: {stopping}" if stopping else ""
-        if self.beside is not None and (found := self.beside.at(frame)):
+        beside = self.viewing.beside
+        if beside is not None and (found := beside.at(frame)):
             self._said = f"differs from the simulator: {found[0].what}"
         self._draw()
 
@@ -448,14 +422,14 @@ class StepApp(App[None]):
         if frame is None:
             return
         self._set("line", f"{place_text(frame)}   {frame.line}")
-        stops = {one.path for one in self.breakpoints if one.path}
+        stops = {one.path for one in self.viewing.breakpoints if one.path}
         self.query_one(ListingPane).show(frame.path, frame.loops, stops)
         tiles = self.query_one(TilesPane)
         tiles.show(
             picture_of(
                 self.tiles_of or frame,
                 max(8, tiles.scrollable_content_region.width),
-                hexadecimal=self.hexadecimal,
+                hexadecimal=self.viewing.hexadecimal,
                 constants=about.constants,
             )
         )

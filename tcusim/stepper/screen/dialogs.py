@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -15,21 +15,39 @@ from textual.widgets import Input, Static
 
 from tcusim.errors import InputError
 from tcusim.stepper.breakpoints import Breakpoint
+from tcusim.stepper.screen.words import forms_text
 
-__all__ = ["Asking", "Breakpoints", "Prompt", "Reading"]
-
-
-Result = TypeVar("Result")
+__all__ = ["Breakpoints", "Prompt", "Reading"]
 
 
-class Asking(ModalScreen[Result]):
-    """Has a line to fill in; keys typed before it is mounted are not lost."""
+class Prompt(ModalScreen[str | None]):
+    """Asks for a line of text, until it is good or the user leaves; it loses no early keys.
+
+    check: raises InputError for a text that is not good; its sentence is shown.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave")]
 
-    def __init__(self) -> None:
+    def __init__(
+        self, question: str, hint: str, check: Callable[[str], object], example: str = ""
+    ) -> None:
         super().__init__()
         self._early: list[Key] | None = []
+        self._question, self._hint, self._check, self._example = question, hint, check, example
+
+    @property
+    def listed(self) -> str:
+        """Lines between the question and the answer."""
+        return ""
+
+    def compose(self) -> ComposeResult:
+        """Make its parts."""
+        with Vertical(classes="dialog"):
+            yield Static(self._question, classes="question", markup=False)
+            if self.listed:
+                yield Static(self.listed, id="listed", markup=False)
+            yield Input(id="answer", placeholder=self._example)
+            yield Static(self._hint, id="remark", markup=False)
 
     def take(self, event: Key) -> bool:
         """Take a key that went past the line; return whether it was for it."""
@@ -60,91 +78,55 @@ class Asking(ModalScreen[Result]):
         """Leave without an answer."""
         self.dismiss(None)
 
-
-class Prompt(Asking[str | None]):
-    """Asks for a line of text, until it is good or the user leaves.
-
-    check: raises InputError for a text that is not good; its sentence is shown.
-    """
-
-    def __init__(self, question: str, hint: str, check: Callable[[str], object]) -> None:
-        super().__init__()
-        self._question, self._hint, self._check = question, hint, check
-
-    def compose(self) -> ComposeResult:
-        """Make its parts."""
-        with Vertical(classes="dialog"):
-            yield Static(self._question, classes="question", markup=False)
-            yield Input(id="answer")
-            yield Static(self._hint, id="remark", markup=False)
+    def say(self, text: str, *, error: bool = False) -> None:
+        """Show a remark below the line."""
+        said = self.query_one("#remark", Static)
+        said.set_class(error, "error")
+        said.update(text)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Leave with a good answer; explain the error of a bad one."""
+        """Take a good answer; explain the error of a bad one; leave if there is none."""
         text = event.value.strip()
         if not text:
-            self.dismiss(None)
+            self.action_leave()
             return
         try:
             self._check(text)
         except InputError as error:
-            said = self.query_one("#remark", Static)
-            said.add_class("error")
-            said.update(str(error))
-            return
+            self.say(str(error), error=True)
+        else:
+            self.answer(text)
+
+    def answer(self, text: str) -> None:
+        """Leave with a good answer."""
         self.dismiss(text)
 
 
-class Breakpoints(Asking[tuple[Breakpoint, ...]]):
+class Breakpoints(Prompt):
     """Shows the breakpoints, and takes others; one that is there already goes."""
 
     def __init__(
         self, breakpoints: Sequence[Breakpoint], make: Callable[[str], Breakpoint], here: str
     ) -> None:
-        super().__init__()
-        self._breakpoints, self._make, self._here = list(breakpoints), make, here
+        hint = "Enter adds one, or takes it away if it is there; with nothing, or Escape: back."
+        super().__init__("Breakpoints", f"{hint}\n{forms_text()}", make, f"such as {here}")
+        self.chosen, self._make = list(breakpoints), make
 
-    def compose(self) -> ComposeResult:
-        """Make its parts."""
-        with Vertical(classes="dialog"):
-            yield Static("Breakpoints", classes="question")
-            yield Static(self._listed(), id="listed", markup=False)
-            yield Input(id="answer", placeholder=f"such as {self._here}")
-            yield Static(
-                "Enter adds one, or takes it away if it is there; with nothing, or Escape: back.\n"
-                "mma   a kind of step         nan    a NaN appears\n"
-                "5.2   a step, or 5.2 i=3     value  a value changes\n"
-                "V     a value of V changes, or V[3,5], or out[17] in memory",
-                id="remark",
-                markup=False,
-            )
-
-    def _listed(self) -> str:
-        lines = (f"{number}  {one}" for number, one in enumerate(self._breakpoints, start=1))
+    @property
+    def listed(self) -> str:
+        """The breakpoints, one a line."""
+        lines = (f"{number}  {one}" for number, one in enumerate(self.chosen, start=1))
         return "\n".join(lines) or "none yet"
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Add or remove the named breakpoint; leave if none was named."""
-        if not event.value.strip():
-            self.action_leave()
-            return
-        said = self.query_one("#remark", Static)
-        try:
-            one = self._make(event.value)
-        except InputError as error:
-            said.add_class("error")
-            said.update(str(error))
-            return
-        others = [each for each in self._breakpoints if each.text != one.text]
-        is_new = len(others) == len(self._breakpoints)
-        self._breakpoints = [*others, one] if is_new else others
-        said.remove_class("error")
-        said.update(f"{'added' if is_new else 'taken away'}: {one}")
-        self.query_one("#listed", Static).update(self._listed())
-        event.input.value = ""
-
-    def action_leave(self) -> None:
-        """Leave with the current breakpoints."""
-        self.dismiss(tuple(self._breakpoints))
+    def answer(self, text: str) -> None:
+        """Add or remove the named breakpoint."""
+        one = self._make(text)
+        others = [each for each in self.chosen if each.text != one.text]
+        is_new = len(others) == len(self.chosen)
+        self.chosen = [*others, one] if is_new else others
+        self.say(f"{'added' if is_new else 'taken away'}: {one}")
+        self.query_one("#listed", Static).update(self.listed)
+        self.query_one(Input).value = ""
 
 
 class Reading(Screen[None]):

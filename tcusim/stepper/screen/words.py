@@ -8,8 +8,9 @@ from rich.text import Text
 
 from tcusim.machine.accounts.explanation import Explanation
 from tcusim.machine.accounts.text import rows_of
+from tcusim.stepper.breakpoints import FORMS
 
-__all__ = ["HELP", "KEYS", "LEGEND_LINE", "STYLE", "explained"]
+__all__ = ["HELP", "KEYS", "LEGEND_LINE", "STYLE", "explained", "forms_text"]
 
 # The keys, their actions in words, and whether nothing else may take them.
 KEYS: Final[tuple[tuple[str, str, str, bool], ...]] = (
@@ -70,14 +71,12 @@ _MARKS: Final = (
     ("12", "underline", "what the output under the cursor is made of"),
 )
 
-_PLACES: Final = """\
-A place to go to, and a breakpoint, is one of
-  mma         a kind of step              5.2       at a path, or below it
-  #56         the 56th that runs     5.2 i=3   in one iteration
-  nan         a NaN appears               nan V     in fragment or buffer V
-  value       any value changes           V         a value of V changes
-  V[3,5]      at row 3, column 5          out[17]   element 17 of it
-"""
+
+def forms_text() -> str:
+    """Return the forms of a breakpoint and their meanings, two on a line."""
+    cells = [f"{form:<11}{what}" for form, what in FORMS]
+    pairs = zip(cells[::2], cells[1::2], strict=True)
+    return "\n".join(f"{one:<39}{two}" for one, two in pairs)
 
 
 def _help() -> Text:
@@ -92,7 +91,7 @@ def _help() -> Text:
     for sign, style, what in _MARKS:
         text.append(f"{sign:>5}", style)
         text.append(f"   {what}\n")
-    text.append(f"\n{_PLACES}")
+    text.append(f"\nA place to go to, and a breakpoint, is one of\n{forms_text()}\n")
     return text
 
 
