@@ -187,6 +187,8 @@ def test_it_concerns_all_threads() -> None:
 def test_devices_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="devices must be 'cuda', 'cpu' or both, got 'tpu'"):
         batch_invariant("tpu").__enter__()  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="devices must be 'cuda', 'cpu' or both, got none"):
+        batch_invariant([]).__enter__()
     with pytest.raises(InputError, match="devices must be a name, or several, got 3"):
         batch_invariant(3).__enter__()  # type: ignore[arg-type]
     with pytest.raises(InputError, match="strict must be True or False, got 'no'"):

@@ -240,7 +240,7 @@ def test_axes_and_counts_are_integers() -> None:
     for wrong in ("foo", 3):
         with pytest.raises(InputError, match=f"mode must be None or 'drop', got {wrong!r}"):
             tj.segment_sum(x, IDS[:2], 3, mode=wrong)
-    for wrong in ("0", {}, [0.5], jnp.float32(0)):
+    for wrong in ("0", {}, [0.5], jnp.float32(0), True, (0, True)):
         with pytest.raises(InputError, match="axis must be an integer, a tuple of integers, or No"):
             tj.sum(x, wrong)
     wrong = "no"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import click.testing
@@ -34,6 +36,24 @@ def test_emit_standalone(tmp_path: Path) -> None:
     assert "namespace tcu {" in text
     assert "#pragma once" not in text
     assert text.count('extern "C" __global__ void') == 1
+
+
+def test_a_compiled_kernel_has_no_text() -> None:
+    result = command("emit", "scan_k", "--standalone", "--compile")
+    assert result.exit_code == 2
+    assert "--standalone is of the text; --compile prints none" in result.stderr
+
+
+@pytest.mark.full
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
+def test_a_standalone_text_compiles_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    result = command("emit", "scan_kn", "--tile", "16x8x16", "--standalone", "-o", str(path))
+    assert result.exit_code == 0, result.output
+    compiled = tmp_path / "k.ptx"
+    flags = ("-std=c++17", "-arch=sm_80", "--ptx", "-o", str(compiled))
+    subprocess.run(["nvcc", *flags, str(path)], check=True, cwd=tmp_path)
+    assert ".visible .entry" in compiled.read_text()
 
 
 def test_emit_compiles(tmp_path: Path) -> None:
