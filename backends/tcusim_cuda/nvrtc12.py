@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+# Numbers that a call writes, to addresses behind its other arguments.
+_WRITTEN: Final[dict[str, tuple[Any, ...]]] = {
+    "nvrtcVersion": (ctypes.c_int, ctypes.c_int),
+    "nvrtcGetProgramLogSize": (ctypes.c_size_t,),
+    "nvrtcGetCUBINSize": (ctypes.c_size_t,),
+}
 
 
 class Nvrtc12:
@@ -17,20 +24,20 @@ class Nvrtc12:
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
 
-    def _numbers(
-        self, function: str, *arguments: Any, count: int = 1, kind: Any = ctypes.c_int
-    ) -> tuple[int, ...]:
-        """Call a function that writes integers to addresses behind its other arguments."""
-        found = [kind() for _ in range(count)]
-        status = getattr(self._library, function)(*arguments, *map(ctypes.byref, found))
-        return (int(status), *(number.value for number in found))
+    def __getattr__(self, name: str) -> Callable[..., tuple[int, ...]]:
+        function = getattr(self._library, name)
 
-    def nvrtcVersion(self) -> tuple[int, ...]:  # noqa: D102, N802
-        return self._numbers("nvrtcVersion", count=2)
+        def call(*given: Any) -> tuple[int, ...]:
+            written = [kind() for kind in _WRITTEN.get(name, ())]
+            status = function(*given, *map(ctypes.byref, written))
+            return (int(status), *(number.value for number in written))
+
+        return call
 
     def nvrtcGetSupportedArchs(self) -> tuple[int, list[int]]:  # noqa: D102, N802
-        status, count = self._numbers("nvrtcGetNumSupportedArchs")
-        found = (ctypes.c_int * count)()
+        count = ctypes.c_int()
+        status = int(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+        found = (ctypes.c_int * count.value)()
         return status or int(self._library.nvrtcGetSupportedArchs(found)), list(found)
 
     def nvrtcCreateProgram(  # noqa: D102, N802
@@ -48,15 +55,3 @@ class Nvrtc12:
 
     def nvrtcDestroyProgram(self, program: Any) -> tuple[int]:  # noqa: D102, N802
         return (int(self._library.nvrtcDestroyProgram(ctypes.byref(program))),)
-
-    def nvrtcGetProgramLogSize(self, program: Any) -> tuple[int, ...]:  # noqa: D102, N802
-        return self._numbers("nvrtcGetProgramLogSize", program, kind=ctypes.c_size_t)
-
-    def nvrtcGetProgramLog(self, program: Any, log: bytes) -> tuple[int]:  # noqa: D102, N802
-        return (int(self._library.nvrtcGetProgramLog(program, log)),)
-
-    def nvrtcGetCUBINSize(self, program: Any) -> tuple[int, ...]:  # noqa: D102, N802
-        return self._numbers("nvrtcGetCUBINSize", program, kind=ctypes.c_size_t)
-
-    def nvrtcGetCUBIN(self, program: Any, code: bytes) -> tuple[int]:  # noqa: D102, N802
-        return (int(self._library.nvrtcGetCUBIN(program, code)),)

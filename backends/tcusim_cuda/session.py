@@ -167,19 +167,18 @@ class DeviceSession:
             )
         given = {name: device_array(inputs[name], f"input {name!r}") for name in self.plan.inputs}
         wanted = {name: device_array(array, f"out {name!r}") for name, array in out.items()}
-        there = {name: array for name, array in given.items() if array is not None}
-        outs = {name: array for name, array in wanted.items() if array is not None}
-        first = next(iter((*there.values(), *outs.values())), None)
-        if first is None:
+        there = {name: one for name, one in (given | wanted).items() if one is not None}
+        if not there:
             return self._on_host(inputs, out, stream, poison)
-        for name, array in (*given.items(), *wanted.items()):
-            if array is None:
+        for name in (*given, *wanted):
+            if name not in there:
                 raise InputError(
-                    f"{self.plan.title}: {name!r} is not in GPU memory, but {first.name} is. "
+                    f"{self.plan.title}: {name!r} is not in GPU memory, but "
+                    f"{next(iter(there.values())).name} is. "
                     f"Copy it there first, or give NumPy arrays only."
                 )
-        for name, array in (*there.items(), *outs.items()):
-            self.prepared.require_fit(array, name, flat=True)
+            self.prepared.require_fit(there[name], name, flat=True)
+        outs = {name: there.pop(name) for name in wanted}
         for array in outs.values():
             require_writable(array)
         shapes = {name: (self.plan.memory[name].size,) for name in self.plan.outputs}
