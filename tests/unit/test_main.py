@@ -16,7 +16,6 @@ import pytest
 
 import tcusim
 from command_line import fails, succeeds, tcusim_command
-from tcusim.algorithms import algorithms
 from tcusim.cli import main as cli
 from tcusim.cli.lazy import LazyCommand
 from tcusim.program.grammar import Loop, Step, When
@@ -69,14 +68,6 @@ def test_what_is_not_proven_of_a_program_is_said_beside_it(command: list[str]) -
         "16 elements\n"
     )
     assert "not proven" not in result.stdout
-
-
-NAMES = [row.name for row in algorithms()]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_algorithm_is_listed_by_default(name: str) -> None:
-    assert succeeds("listing", name) == tcusim.listing(tcusim.build(name))
 
 
 @pytest.mark.parametrize("command", list(_COMMANDS))
@@ -164,17 +155,6 @@ def fails_after(*arguments: str) -> str:
     return str(result.stderr)
 
 
-def test_step_errors() -> None:
-    assert "unknown kind of step 'mam'. Did you mean 'mma'?" in fails(
-        2, "step", "scan_16", "--only", "mam"
-    )
-    assert "there is no warp 9; the grid has warps 0 to 0" in fails_after(
-        "step", "scan_16", "--warp", "9"
-    )
-    assert "scan_16 has no step '9.9'" in fails(1, "step", "scan_16", "--from", "9.9")
-    assert "--member needs --input" in fails(2, "step", "scan_16", "--member", "x")
-
-
 @pytest.mark.usefixtures("folder")
 def test_step_writes_a_page_and_a_trace() -> None:
     program = tcusim.build("scan_16")
@@ -251,21 +231,6 @@ BROKEN = {
     "lacks it": ("", "has no attribute 'THING'"),
     "is another thing": ("THING = 7", "cannot be used"),
 }
-
-
-@pytest.mark.parametrize("group", ["shapes", "arches", "algorithms", "backends"])
-@pytest.mark.parametrize("fault", BROKEN)
-def test_a_broken_package_is_named_and_the_list_is_printed(
-    group: str, fault: str, declare: Callable[..., None]
-) -> None:
-    code, reason = BROKEN[fault]
-    declare(f"[tcusim.{group}]\nthing = toy_package:THING\n", code)
-    result = tcusim_command("list")
-    assert result.exit_code == 0, result.output
-    for word in ("reduction_256n", "32x8x16", "blackwell", "the simulator, on NumPy"):
-        assert word in result.stdout
-    assert "toy-package 1.0" in result.stderr
-    assert reason in result.stderr
 
 
 @pytest.mark.parametrize("fault", BROKEN)

@@ -8,11 +8,10 @@ from collections.abc import Callable
 import pytest
 
 import tcusim
-from command_line import runner
+from command_line import tcusim_command
 from tcusim import plugins
 from tcusim.algorithms import algorithm_of, algorithms
 from tcusim.backends import backends
-from tcusim.cli import main as cli
 from tcusim.errors import InputError, UnknownName
 from tcusim.machine import arch_of, arches, unit_of
 from tcusim.machine.shapes import shape_of, shapes
@@ -108,14 +107,16 @@ def test_an_unusable_item_takes_no_other_name_down(
 
 
 def test_the_list_prints_and_warns(declare: Callable[..., None]) -> None:
-    declare(UNIT, "raise RuntimeError('no luck')")
-    result = runner().invoke(cli.main, ["list", "architectures"])
+    declare(EVERY_GROUP, "raise RuntimeError('no luck')")
+    result = tcusim_command("list")
     assert result.exit_code == 0
-    assert "hopper" in result.stdout
-    assert result.stderr == (
-        "warning: entry point 'toy' = 'toy_package:UNIT' (tcusim.arches) of toy-package 1.0 "
-        "cannot be loaded: RuntimeError: no luck\n"
-    )
+    for word in ("reduction_256n", "32x8x16", "blackwell", "the simulator, on NumPy"):
+        assert word in result.stdout
+    assert sorted(result.stderr.splitlines()) == [
+        f"warning: entry point 'toy' = 'toy_package:THING' ({group}) of toy-package 1.0 "
+        "cannot be loaded: RuntimeError: no luck"
+        for group in sorted(GROUPS)
+    ]
 
 
 def test_each_is_imported_once(declare: Callable[..., None]) -> None:

@@ -71,6 +71,8 @@ def test_a_cell_that_no_tile_has() -> None:
         (2, (), "name an ALGORITHM, or a trace with --load FILE"),
         (1, ("scan_16", "--break", "mam"), "unknown breakpoint 'mam'. Did you mean 'mma'?"),
         (1, ("scan_16", "--from", "9.9"), "scan_16 has no step '9.9'"),
+        (2, ("scan_16", "--only", "mam"), "unknown kind of step 'mam'. Did you mean 'mma'?"),
+        (2, ("scan_16", "--member", "x"), "--member needs --input"),
         (1, ("scan_16", "--warp", "9"), "scan_16: there is no warp 9; the grid has warps 0 to 0"),
         (1, ("scan_16", "--block", "3"), "there is no block 3; the grid has blocks 0 to 0"),
         (2, ("scan_16", "--cell", "3"), "'3' is not a row and a column from 0 on, such as 3,5"),
