@@ -38,6 +38,11 @@ LONGEST: Final = 2**24
 _SUMS: Final = 1536
 _FEWER_SUMS: Final = 768
 _FIRST_STEPS: Final = 64
+# Where few sums err, their root mean square is a matter of chance: more sums then take the first
+# steps, in batches of a number of steps in all, until at least this many have an error.
+_MORE_STEPS: Final = 2 * _FIRST_STEPS
+_MOST_BATCHES: Final = 12
+_ERRING: Final = 24
 # A stride is this part of the steps so far.
 _STRIDE: Final = 16
 # Strides in which what holds a sum near zero is followed, where it does so within a stride.
@@ -494,25 +499,58 @@ def _follow(step: Step, family: Family, ab: str) -> _Walk:
     rows = _steps(drawn, rng, step.length)
     magnitude = float(np.abs(drawn).mean())
     walk = _Record(magnitude)
-    exact, computed = np.zeros(sums), np.zeros(sums)
-    sizes = np.zeros(sums)
     with np.errstate(all="ignore"):
         moments = _Moments(step, rows, drawn.ravel())
-        for number in range(first_steps):
-            part = terms[:, number * step.length : (number + 1) * step.length]
-            # Shorter sums than a step are a step with zeros.
-            if number == 0:
-                for length in (1 << power for power in range(16)):
-                    if length < step.length:
-                        some = np.where(np.arange(step.length) < length, part, 0.0)
-                        got = step.take(computed, some)
-                        walk.add(length, got - some.sum(axis=1), np.abs(some).sum(axis=1))
-            computed = step.take(computed, part)
-            exact = exact + part.sum(axis=1)
-            sizes = sizes + np.abs(part).sum(axis=1)
-            walk.add((number + 1) * step.length, computed - exact, sizes)
-        _stride(step, family, moments, walk, first_steps, (exact, computed), rng)
+        found, ends = _one_by_one(step, terms)
+        left = _MORE_STEPS // fewer
+        for batch in range(1, _MOST_BATCHES):
+            count = math.ceil(_longest_rare(found, 2.0 ** -(step.sum_bits + 2)) / step.length)
+            left -= count
+            if not count or left < 0:
+                break
+            more = np.random.default_rng((_SEED, batch))
+            terms = terms_of(family, more, sums, count * step.length, ab).astype(np.float64)
+            others, _ = _one_by_one(step, terms)
+            for length, pair in others.items():
+                found[length] = np.concatenate([found[length], pair], axis=1)
+        for length, (errors, sizes) in found.items():
+            walk.add(length, errors, sizes)
+        _stride(step, family, moments, walk, first_steps, ends, rng)
     return walk.walk()
+
+
+def _one_by_one(step: Step, terms: Float64) -> tuple[dict[int, Float64], tuple[Float64, Float64]]:
+    """Return the errors and magnitudes of sums by length, and the last exact and computed sums."""
+    exact, computed, sizes = np.zeros((3, len(terms)))
+    found = {}
+    for length in (1 << power for power in range(16)):
+        # Shorter sums than a step are a step with zeros.
+        if length < step.length:
+            some = np.where(np.arange(step.length) < length, terms[:, : step.length], 0.0)
+            errors = step.take(computed, some) - some.sum(axis=1)
+            found[length] = np.stack([errors, np.abs(some).sum(axis=1)])
+    for end in range(step.length, terms.shape[1] + 1, step.length):
+        part = terms[:, end - step.length : end]
+        computed = step.take(computed, part)
+        exact = exact + part.sum(axis=1)
+        sizes = sizes + np.abs(part).sum(axis=1)
+        found[end] = np.stack([computed - exact, sizes])
+    return found, (exact, computed)
+
+
+def _longest_rare(found: dict[int, Float64], least: float) -> int:
+    """Return the longest sums, in terms, whose error few of them have; 0 without any.
+
+    least: the least error that matters.
+    """
+    longest = 0
+    for length, (errors, sizes) in found.items():
+        squares = np.square(errors / np.where(sizes == 0.0, 1.0, sizes))
+        total = float(squares.sum())
+        matters = errors.size * least**2 < total < math.inf
+        if matters and total**2 < _ERRING * float(np.square(squares).sum()):
+            longest = length
+    return longest
 
 
 def _strata(family: Family, rng: np.random.Generator, ab: str, samples: int = _SAMPLES) -> Float64:
