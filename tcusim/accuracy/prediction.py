@@ -53,6 +53,11 @@ _IN_SHARE: Final = 64
 # So many times as many where c is added afterwards: what the alignment cuts off is the same beside
 # any c then, so that a bias by chance is one of the whole sum.
 _MORE_AFTER: Final = 16
+# Steps of a rare error are counted in batches of so many terms, at most this many.
+_RARE_TERMS: Final = 2**18
+_RARE_BATCHES: Final = 8
+# Steps that `_steps` makes of one.
+_COPIES: Final = 4
 _SEED: Final = 3
 # c is beside its terms where it is 2^this times as large as their sum, or larger.
 _BESIDE: Final = 2
@@ -276,8 +281,12 @@ def _chain(step: Step, family: str, ab: str) -> _Walk:
 class _Moments:
     """The moments of one step's error, by the exponent of c; made when they are asked for."""
 
-    def __init__(self, step: Step, terms: Float64, drawn: Float64) -> None:
+    def __init__(
+        self, step: Step, terms: Float64, drawn: Float64, rare: tuple[float, float] | None = None
+    ) -> None:
+        # rare: what `_rare_errors` returns.
         self.step = step
+        self.rare = rare
         self.terms = terms
         self.sums = terms.sum(axis=1)
         self.mean = step.length * float(drawn.mean()) if drawn.size else float(self.sums.mean())
@@ -359,7 +368,16 @@ class _Moments:
         if bias is None:
             bias = float((errors - slope * self.sums).mean()) + slope * self.mean
         joining = errors - self.before
-        return bias, slope, float((joining - self._slope(joining) * self.sums).std())
+        spread = float((joining - self._slope(joining) * self.sums).std())
+        if self.rare is not None and self._partial is not None:
+            # The rounding of c + partial, beside errors that so few steps tell too little of.
+            joining = errors + self.sums - self._partial
+            mean, deviation = self.rare
+            slope = self._slope(joining)
+            bias = float((joining - slope * self.sums).mean()) + slope * self.mean + mean
+            rest = float((joining - slope * self.sums).std())
+            spread = math.hypot(rest, (1.0 + max(-1.0, slope)) * deviation)
+        return bias, slope, spread
 
     def _slope(self, errors: Float64) -> float:
         """Return the regression of errors on the sums of the steps' terms."""
@@ -500,7 +518,8 @@ def _follow(step: Step, family: Family, ab: str) -> _Walk:
     magnitude = float(np.abs(drawn).mean())
     walk = _Record(magnitude)
     with np.errstate(all="ignore"):
-        moments = _Moments(step, rows, drawn.ravel())
+        rare = _rare_errors(step, family, ab, rows, terms)
+        moments = _Moments(step, rows, drawn.ravel(), rare)
         found, ends = _one_by_one(step, terms)
         left = _MORE_STEPS // fewer
         for batch in range(1, _MOST_BATCHES):
@@ -543,14 +562,48 @@ def _longest_rare(found: dict[int, Float64], least: float) -> int:
 
     least: the least error that matters.
     """
-    longest = 0
-    for length, (errors, sizes) in found.items():
-        squares = np.square(errors / np.where(sizes == 0.0, 1.0, sizes))
-        total = float(squares.sum())
-        matters = errors.size * least**2 < total < math.inf
-        if matters and total**2 < _ERRING * float(np.square(squares).sum()):
-            longest = length
-    return longest
+    rare = [
+        length
+        for length, (errors, sizes) in found.items()
+        if _is_rare(errors / np.where(sizes == 0.0, 1.0, sizes), least=least)
+    ]
+    return max(rare, default=0)
+
+
+def _is_rare(errors: Float64, *, copies: int = 1, least: float = 0.0) -> bool:
+    """Return whether the root mean square exceeds `least` and too few errors have most of it.
+
+    copies: the number of times that each error is there.
+    """
+    squares = np.square(errors)
+    total = float(squares.sum())
+    matters = errors.size * least**2 < total < math.inf
+    return matters and total**2 < copies * _ERRING * float(np.square(squares).sum())
+
+
+def _rare_errors(
+    step: Step, family: Family, ab: str, rows: Float64, terms: Float64
+) -> tuple[float, float] | None:
+    """Return the mean and the deviation of errors before c joins, if few of the rows err.
+
+    terms: those of the sums that are followed first.
+    """
+    if not step.c_after or _keeps_negatives(step):
+        return None
+    few = step.partial(rows) - rows.sum(axis=1)
+    least = 2.0 ** -(step.sum_bits + 2) * float(np.abs(rows).sum(axis=1).mean())
+    if few.any() and not _is_rare(few, copies=_COPIES, least=least):
+        return None
+    errors, rng = np.zeros(0), np.random.default_rng(_SEED)
+    for _ in range(_RARE_BATCHES):
+        parts = terms.reshape(-1, step.length)
+        errors = np.concatenate([errors, step.partial(parts) - parts.sum(axis=1)])
+        if not _is_rare(errors, least=least):
+            break
+        count = _RARE_TERMS // step.length
+        terms = in_type(family.draw(rng, (count, step.length)), ab).astype(np.float64)
+    mean = float(errors.mean()) if family.one_sign else 0.0
+    return mean, math.sqrt(float(np.mean(np.square(errors - mean))))
 
 
 def _strata(family: Family, rng: np.random.Generator, ab: str, samples: int = _SAMPLES) -> Float64:

@@ -235,6 +235,28 @@ def test_predictions_of_recorded_sums(name: str, row: Any) -> None:
             assert pair[1] <= 2.0 * pair[0], (name, power, error, predicted)
 
 
+@pytest.mark.parametrize(
+    ("ab", "how", "k", "family", "lengths"),
+    [
+        ("e5m2", Fused(16, 10, output="rne", c_joins="after"), 8, "cancelling", (32, 64)),
+        pytest.param(
+            *("e4m3", Fused(2, 14, output="rne", c_joins="after"), 8, "heavy_tailed"),
+            (256, 512, 1024, 2048),
+            marks=pytest.mark.full,
+        ),
+    ],
+    ids=str,
+)
+def test_errors_that_few_sums_have_are_predicted(
+    ab: str, how: Fused, k: int, family: str, lengths: tuple[int, ...]
+) -> None:
+    """One sum in hundreds errs: the prediction is the mean over all, and no matter of chance."""
+    one = Rule(ab, "f32", how, "invented", "assumed")
+    (errors,) = errors_of_sums(one, lengths, k=k, rows=MANY, families=[family]).values()
+    for length, found in zip(lengths, errors, strict=True):
+        assert 0.5 <= predicted_error(one, family, length, k=k) / _root(found) <= 2.0, length
+
+
 @pytest.mark.parametrize("blocked", [None, 16])
 @pytest.mark.parametrize(
     "how",
