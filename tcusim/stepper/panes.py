@@ -160,17 +160,15 @@ def distinct(values: Values, dtype: str) -> tuple[list[tuple[str, str]], NDArray
     return known, which.reshape(values.shape)
 
 
-def flowed(
-    sizes: Sequence[tuple[int, int]], width: int, gap: int, below: int = 0
-) -> Iterator[tuple[int, int]]:
+def flowed(sizes: Sequence[tuple[int, int]], width: int, gap: int) -> Iterator[tuple[int, int]]:
     """Yield places of blocks beside each other, as many as a width allows, the others below.
 
-    sizes: columns and lines of each. gap: columns between two. below: lines between two rows.
+    sizes: columns and lines of each. gap: columns between two.
     """
     x = y = tallest = 0
     for columns, lines in sizes:
         if x and x + columns > width:
-            x, y, tallest = 0, y + tallest + below, 0
+            x, y, tallest = 0, y + tallest, 0
         yield x, y
         x += columns + gap
         tallest = max(tallest, lines)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import tcusim
 from tcusim.errors import InputError
 from tcusim.stepper.store import About, FrameStore, PackedTile
+from tcusim.stepper.trace import Trace
 from tcusim.stepper.trace_file import dumped, loaded
+
+RECORDED = Path(__file__).resolve().parents[1] / "recorded" / "version_2.trace"
 
 REST = {"warps": [], "first": 1, "last": None, "ran": [], "counts": [0, 0, 0, 0]}
 ABOUT = About("p", "hopper", "f16", "f32", "", 1, "program p\n", {"1": "A ← 1"}, ())
@@ -54,3 +59,19 @@ def test_a_tile_of_another_type_is_refused() -> None:
     wrong.arrays[0] = wrong.arrays[0].astype(np.float32)
     with pytest.raises(InputError, match=r"x is a damaged trace .*a tile's type does not fit"):
         loaded(dumped(ABOUT, REST, wrong), "x")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_files_of_earlier_versions_are_read(tmp_path: Path, version: int) -> None:
+    """The recorded file has masks, strides and shared memory; version 1 lacks the runner."""
+    content = json.loads(gzip.decompress(RECORDED.read_bytes()))
+    if version == 1:
+        content["version"] = 1
+        del content["about"]["place"]
+    path = tmp_path / "earlier.trace"
+    path.write_bytes(gzip.compress(json.dumps(content).encode()))
+    read = Trace.load(path)
+    program = tcusim.build("reduction_k", tile="4x4x4", masked=True)
+    now = tcusim.trace(program, {"in": np.arange(1, 14, dtype=np.float16)}, arch="volta")
+    assert read.compare(now).differences == ()
+    assert gzip.decompress(read.to_bytes()) == gzip.decompress(now.to_bytes())

@@ -309,6 +309,18 @@ def test_it_fits_a_phone(browser: Browser, page: str, tmp_path: Path) -> None:
     assert browser.value("document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_small_tiles_fit_a_phone(browser: Browser, tmp_path: Path) -> None:
+    program = tcusim.build("reduction_k", tile="4x4x4")
+    opened(browser, trace(program, default_inputs(program)).to_html(), tmp_path, width=390)
+    browser.click("[data-path='4']")
+    wide = (
+        "[...document.querySelectorAll('#tiles .scroll')].map((e) => e.scrollWidth > e.clientWidth)"
+    )
+    for _ in range(2):
+        assert browser.value(wide) == [False] * 4
+        browser.press("h")
+
+
 def test_everything_that_takes_keys_has_a_name(browser: Browser, page: str, tmp_path: Path) -> None:
     opened(browser, page, tmp_path)
     browser.click("[data-path='5.2']")

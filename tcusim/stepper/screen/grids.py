@@ -17,10 +17,9 @@ __all__ = ["MARKS", "Block", "Picture", "Spot", "picture_of"]
 # Marks to the right of a cell, so that colours are not needed; of NaN where its bits are shown.
 MARKS: Final[dict[Look, str]] = {"changed": "*", "nan": "?"}
 
-# Columns between two tiles, lines of a tile's head, and lines between two rows of tiles.
+# Columns between two tiles, and lines of a tile's head, which is bold: no line is between two rows.
 _GAP: Final = 2
 _HEAD: Final = 2
-_BELOW: Final = 1
 # A row or a column is folded into lines of a multiple of this many cells.
 _FOLD: Final = 8
 
@@ -128,7 +127,7 @@ def picture_of(
     """
     panes = panes_of(frame, hexadecimal=hexadecimal, constants=constants)
     blocks = [_block(pane, width) for pane in panes]
-    places = flowed([(one.width, one.height) for one in blocks], width, _GAP, _BELOW)
+    places = flowed([(one.width, one.height) for one in blocks], width, _GAP)
     placed = [replace(one, x=x, y=y) for one, (x, y) in zip(blocks, places, strict=True)]
     return Picture(
         tuple(placed),
