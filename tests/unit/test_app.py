@@ -124,6 +124,11 @@ def test_a_nan_and_kinds_from_the_command_line() -> None:
         assert driver.frame.path == "5.5"
         await driver.press("end")
         assert driver.frame.path == "5.11"
+        # Of 12 products, ten on from the first, and the last on the way.
+        await driver.press("home", "pagedown")
+        assert (driver.frame.path, driver.frame.loops["i"]) == ("5.5", 3)
+        await driver.press("pagedown")
+        assert (driver.frame.path, driver.frame.loops["i"]) == ("5.11", 3)
 
     drive(warps, play, breakpoints=(breakpoint_of("nan", names),), only=("mma",))
 

@@ -90,9 +90,12 @@ def test_rows_and_columns_are_folded(name: str, shape: tuple[int, int]) -> None:
 def test_small_tiles_fit_a_common_terminal(name: str, hexadecimal: bool) -> None:
     """The tiles' pane of 80 x 24 has 12 lines of 76 columns."""
     program = tcusim.build(name, tile="4x4x4")
+    products = 0
     for frame in frames(program, default_inputs(program)):
         tiles = (*frame.reads, *frame.writes)
         if len(tiles) > 4 or any(max(tile.values.shape) > 4 for tile in tiles):
             continue
         picture = picture_of(frame, 76, hexadecimal=hexadecimal, constants=("P", "U", "Z", "L"))
         assert (picture.width <= 76, picture.height <= 12) == (True, True), frame.line
+        products += frame.kind == "mma"
+    assert products

@@ -177,17 +177,29 @@ class StepApp(App[None]):
 
     def action_step(self, count: int) -> None:
         """Go some steps forwards or backwards, as far as there are any."""
-        if not self.viewing.only and abs(count) > 1:
-            target = max(self.steps.first, self.number + count)
-            self._look(self._upto(target), "there are no steps")
-            return
-        backwards = count < 0
-        start = self.number + (-1 if backwards else 1)
-        found = self.steps.search(self.viewing.shows, start, backwards=backwards)
-        end = "this is the first step that there is" if backwards else "the program ends here"
-        if not backwards and self.warps.kind == "trace":
-            end = "the trace ends here"
-        self._look(found, end)
+        end = (
+            "this is the first step that there is" if count < 0 else f"the {self._whole} ends here"
+        )
+        self._look(self._away(count), end)
+
+    @property
+    def _whole(self) -> str:
+        return "trace" if self.warps.kind == "trace" else "program"
+
+    def _away(self, count: int) -> Iterator[Frame | None]:
+        """Look for a step of the kinds to show, so many of them away, or the last on the way."""
+        one = -1 if count < 0 else 1
+        number, last = self.number, None
+        for _ in range(abs(count)):
+            found = None
+            for found in self.steps.search(self.viewing.shows, number + one, backwards=count < 0):
+                if found is None:
+                    yield None
+            if found is None:
+                break
+            number, last = found.number, found
+        if last is not None:
+            yield last
 
     def action_first(self) -> None:
         """Go to the first step."""
