@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -52,6 +52,8 @@ _PLACES: Final = {
     str(Space.SHARED): "shared memory",
     str(Space.WARP): "shared memory of the warp",
 }
+# Numbers with known texts: to make a text takes long, and most tiles come again.
+_KNOWN: Final = 2**15
 # A tile with equal elements is reduced to one text from this size on.
 _SMALL: Final = 8
 
@@ -147,17 +149,19 @@ def panes_of(
 
 def distinct(values: Values, dtype: str) -> tuple[list[tuple[str, str]], NDArray[Any]]:
     """Return bits and text of each distinct element, and the index of each element's."""
-    fmt, flat = format_of(dtype), np.ascontiguousarray(values).ravel()
-    # Equal bits are equal texts, and to make a text takes long.
-    _, first, which = np.unique(
-        flat.view(f"u{flat.itemsize}"), return_index=True, return_inverse=True
-    )
-    known = []
-    for value in flat[first]:
-        is_nan = fmt.is_float and np.isnan(value)
-        text = "NaN" if is_nan else number_text(float(value))
-        known.append((hex_bits(to_bits(value, fmt), fmt), text))
-    return known, which.reshape(values.shape)
+    flat = np.ascontiguousarray(values).ravel()
+    patterns, which = np.unique(flat.view(f"u{flat.itemsize}"), return_inverse=True)
+    return [_words(one, dtype) for one in patterns.tolist()], which.reshape(values.shape)
+
+
+@lru_cache(_KNOWN)
+def _words(pattern: int, dtype: str) -> tuple[str, str]:
+    """Return the bits and the text of a value, given as the integer that NumPy stores."""
+    fmt = format_of(dtype)
+    value = np.array(pattern, f"u{fmt.dtype.itemsize}").view(fmt.dtype)
+    is_nan = fmt.is_float and bool(np.isnan(value))
+    text = "NaN" if is_nan else number_text(float(value))
+    return hex_bits(to_bits(value, fmt), fmt), text
 
 
 def flowed(sizes: Sequence[tuple[int, int]], width: int, gap: int) -> Iterator[tuple[int, int]]:
