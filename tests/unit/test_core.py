@@ -66,7 +66,6 @@ def test_bits_are_numpys(data: st.DataObject) -> None:
             np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 0, -1)), -1, 0) for x in (a, b, c)
         )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_STATE", module._State())
         assert same(*both(patch, a, b, c, rule))
 
 

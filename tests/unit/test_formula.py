@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from math import ceil
+from typing import Any
 
 import pytest
 
-from tcusim.algorithms import algorithm_of
+from tcusim.algorithms import algorithm_of, build
 from tcusim.algorithms.formula import evaluate
-from tcusim.algorithms.rows import SUMMED, scan_share, share_of
 from tcusim.errors import InputError
+from tcusim.machine.shapes import MmaShape
+from tcusim.simulate.counts import counts_of_text
 
 
 def test_formulas_of_rows_of_tiles_follow_their_options() -> None:
-    for m, n, k, count in itertools.product((3, 8, 16), (4, 16), (4, 16), (1, 5, 100)):
-        for groups in (None, 12):
-            sizes = {} if groups is None else {"groups": groups}
-            size = count * m * k
-            total = share_of(m, k, size, SUMMED, groups)
-            a_pass = 2 ** ((total.groups * m).bit_length() - 1)
-            passes = 1 if total.lines else ceil(total.rows / a_pass)
-            row = algorithm_of("reduction_panel")
-            assert row.mma_steps(m, n, k, N=count, **sizes) == passes * total.tiles
-            scan = scan_share(m, k, size, groups)
-            passes = 1 if scan.lines else ceil(scan.rows / 32)
-            products = scan.tiles * (ceil(k / n) + 1) - scan.groups
-            row = algorithm_of("scan_panel")
-            assert row.mma_steps(m, n, k, N=count, **sizes) == passes * products
+    every = itertools.product((3, 16), (4, 16), (4, 16), (1, 5, 100), (None, 12))
+    names = ("reduction_panel", "scan_panel")
+    for (m, n, k, count, groups), name in itertools.product(every, names):
+        given: dict[str, Any] = {} if groups is None else {"groups": groups}
+        size = count * m * k
+        program = build(name, tile=MmaShape(m, n, k), side="a", segment_size=size, **given)
+        steps = counts_of_text(program, {"length": program.blocks.per}).mma
+        assert algorithm_of(name).mma_steps(m, n, k, N=count, **given) == steps, (m, n, k, count)
 
 
 @pytest.mark.parametrize(
