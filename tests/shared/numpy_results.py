@@ -50,6 +50,18 @@ def by_segments(x: Array, size: int, reduce: Callable[[Array], Array]) -> Array:
     )
 
 
+def of_rows(
+    kind: str, x: Array, size: int, *, exclusive: bool = False, reverse: bool = False
+) -> NDArray[np.float64]:
+    """Return the sums (kind "reduction") or scans of all segments; the last one may be shorter."""
+    missing = np.zeros(-x.size % size)
+    rows = np.concatenate([x.astype(np.float64), missing]).reshape(-1, size)
+    if kind.startswith("reduction"):
+        return np.asarray(rows.sum(1))
+    scans = rows[:, ::-1].cumsum(1)[:, ::-1] if reverse else rows.cumsum(1)
+    return np.asarray((scans - rows if exclusive else scans).ravel()[: x.size])
+
+
 def sums(x: Array) -> Array:
     return np.asarray(x.sum(dtype=np.float64))
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 import tcusim
-from stepped import frames
+from stepped import frames, small_program
 from tcusim.algorithms import algorithms
 from tcusim.errors import InputError
 from tcusim.program.grammar import Program
@@ -18,15 +16,6 @@ from tcusim.stepper.plain import frame_text
 
 def all_frames(program: Program, warp: int = 0) -> list[Frame]:
     return list(frames(program, default_inputs(program), warp=warp))
-
-
-def small_program(name: str, **options: Any) -> Program:
-    """Build a program of few steps; where blocks share a segment, of three blocks."""
-    share: dict[str, dict[str, Any]] = {
-        "reduction_single_pass": {"groups": 1, "panels": 1, "segment_size": 1200},
-        "scan_single_pass": {"warps": 8, "segment_size": 20_000},
-    }
-    return tcusim.build(name, **options, **share.get(name, {}))
 
 
 @pytest.mark.parametrize("name", [row.name for row in algorithms()])

@@ -11,9 +11,9 @@ from typing import Any
 import ml_dtypes  # noqa: F401 - NumPy then knows bfloat16
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import tcusim
+from numpy_results import of_rows
 from some import Some
 from tcusim.algorithms import algorithm_of, build
 from tcusim.backends import run
@@ -68,23 +68,6 @@ SHARES: tuple[tuple[str, dict[str, Any]], ...] = (
 CHUNK = 8192
 
 
-def expected(
-    name: str,
-    x: NDArray[Any],
-    segment_size: int,
-    *,
-    exclusive: bool = False,
-    reverse: bool = False,
-) -> NDArray[Any]:
-    """Return exact sums or prefix sums of every segment."""
-    missing = np.zeros(-x.size % segment_size)
-    rows = np.concatenate([x.astype(np.float64), missing]).reshape(-1, segment_size)
-    if name == "reduction_single_pass":
-        return np.asarray(rows.sum(1))
-    sums = rows[:, ::-1].cumsum(1)[:, ::-1] if reverse else rows.cumsum(1)
-    return np.asarray(sums - (rows if exclusive else 0)).ravel()[: x.size]
-
-
 def assert_exact(
     name: str, length: int, segment_size: int | None, *, arch: str = "hopper", **options: Any
 ) -> None:
@@ -92,7 +75,7 @@ def assert_exact(
     x = np.random.default_rng(length).integers(-3, 4, length).astype(np.float16)
     result = run(program, {"in": x}, arch=arch)["out"]
     order = {key: options[key] for key in ("exclusive", "reverse") if key in options}
-    wanted = expected(name, x, segment_size or length, **order)
+    wanted = of_rows(name, x, segment_size or length, **order)
     np.testing.assert_array_equal(result.astype(np.float64), wanted)
 
 
@@ -208,7 +191,7 @@ def test_whole_chunks_need_no_masks() -> None:
     for (name, _), share in zip(SHARES, shares, strict=True):
         program = build(name, warps=2, columns=2, **share)
         result = run(program, {"in": x})["out"].astype(np.float64)
-        np.testing.assert_array_equal(result, expected(name, x, x.size))
+        np.testing.assert_array_equal(result, of_rows(name, x, x.size))
         with pytest.raises(tcusim.InputError, match=f"not a multiple of {2 * CHUNK}"):
             run(program, {"in": x[1:]})
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from stepped import frames
+from stepped import frames, small_program
 from tcusim.algorithms import algorithms
 from tcusim.errors import InputError
 from tcusim.program.grammar import Program
@@ -32,14 +32,6 @@ def told(frame: Frame | None) -> Any:
         for tile in (*frame.reads, *frame.writes)
     ]
     return frame.number, frame.path, frame.kind, frame.line, dict(frame.loops), frame.warp, tiles
-
-
-def small_program(name: str) -> Program:
-    options: dict[str, dict[str, Any]] = {
-        "reduction_single_pass": {"groups": 1, "panels": 1, "segment_size": 1200},
-        "scan_single_pass": {"warps": 8, "segment_size": 20_000},
-    }
-    return tcusim.build(name, **options.get(name, {}))
 
 
 @pytest.mark.parametrize("name", [row.name for row in algorithms()])

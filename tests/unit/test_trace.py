@@ -9,21 +9,13 @@ import numpy as np
 import pytest
 
 import tcusim
-from stepped import frames
+from stepped import frames, small_program
 from tcusim.algorithms import algorithms
 from tcusim.errors import InputError
-from tcusim.program.grammar import Program, accesses
+from tcusim.program.grammar import accesses
 from tcusim.simulate.counts import Counts
 from tcusim.stepper.frames import Frame, default_inputs
 from tcusim.stepper.trace import Trace, trace
-
-
-def small_program(name: str) -> Program:
-    options: dict[str, dict[str, Any]] = {
-        "reduction_single_pass": {"groups": 1, "panels": 1, "segment_size": 1200},
-        "scan_single_pass": {"warps": 8, "segment_size": 20_000},
-    }
-    return tcusim.build(name, **options.get(name, {}))
 
 
 def same(one: Frame, two: Frame) -> bool:
