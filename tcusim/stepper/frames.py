@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +21,8 @@ __all__ = [
     "Tile",
     "chosen_warps",
     "default_inputs",
+    "known_text",
+    "no_such",
     "number_text",
 ]
 
@@ -140,9 +142,23 @@ def _numbers(program: Program, what: str, numbers: Iterable[int], count: int) ->
         if isinstance(number, bool) or not isinstance(number, int | np.integer):
             raise InputError(f"{what}s must be whole numbers, such as 0; got {number!r}")
         if not 0 <= number < count:
-            there = f"{what}s 0 to {count - 1}" if count else f"no {what}s: the input is empty"
-            raise InputError(f"{program.name}: there is no {what} {number}; the grid has {there}")
+            raise no_such(program.name, what, number, "grid", range(count))
         yield int(number)
+
+
+def no_such(name: str, what: str, number: int, owner: str, there: Sequence[int]) -> InputError:
+    """Return the error for a warp or block (`what`) that a grid or a trace (`owner`) lacks."""
+    shown = known_text(what, there)
+    return InputError(f"{name}: there is no {what} {number}; the {owner} has {shown}")
+
+
+def known_text(what: str, numbers: Sequence[int]) -> str:
+    """Return the available warps or blocks (`what`), in words."""
+    if not numbers:
+        return f"no {what}s: the input is empty"
+    if isinstance(numbers, range):
+        return f"{what}s {numbers[0]} to {numbers[-1]}"
+    return f"{what}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
 def number_text(number: float) -> str:

@@ -13,18 +13,17 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tcusim.errors import InputError
 from tcusim.program.bind import bind_scalars
 from tcusim.program.grammar import Program, accesses, walk
 from tcusim.simulate.counts import Counts
 from tcusim.simulate.interpreter import Event, interpret
 from tcusim.stepper.breakpoints import Breakpoint, Names
 from tcusim.stepper.comparison import Comparison
-from tcusim.stepper.frames import Frame, chosen_warps
+from tcusim.stepper.frames import Frame, chosen_warps, no_such
 from tcusim.stepper.store import About, FrameStore
 from tcusim.stepper.trace import Recorder, Trace, about_of
 
@@ -370,32 +369,27 @@ class Warps:
         """Return the warps of a trace."""
         return Warps(trace.about, trace.warps, lambda warp: KeptSteps(trace, warp), "trace")
 
+    @property
+    def blocks(self) -> Sequence[int]:
+        """The blocks of the available warps, ascending."""
+        size = self.about.warps
+        if isinstance(self.numbers, range):
+            return range(-(-len(self.numbers) // size))
+        return sorted({number // size for number in self.numbers})
+
     def of_block(self, block: int) -> tuple[int, ...]:
         """Return the available warps of a block. InputError if there are none."""
+        if block not in self.blocks:
+            raise no_such(self.about.name, "block", block, self.kind, self.blocks)
         size = self.about.warps
         every = range(block * size, (block + 1) * size)
-        return tuple(warp for warp in every if warp in self.numbers) or self._refuse("block", block)
+        return tuple(warp for warp in every if warp in self.numbers)
 
     def require(self, warp: int) -> int:
         """Return a warp's index. InputError if it is not available."""
-        return warp if warp in self.numbers else self._refuse("warp", warp)
-
-    def known(self, what: str) -> str:
-        """Return the available warps or blocks (`what`), in words."""
-        size = self.about.warps if what == "block" else 1
-        numbers = self.numbers
-        if not numbers:
-            return f"no {what}s"
-        if isinstance(numbers, range):
-            return f"{what}s {numbers[0] // size} to {numbers[-1] // size}"
-        each = sorted({number // size for number in numbers})
-        return f"{what}{'s' * (len(each) > 1)} {', '.join(map(str, each))}"
-
-    def _refuse(self, what: str, number: int) -> NoReturn:
-        raise InputError(
-            f"{self.about.name}: there is no {what} {number}; the {self.kind} has "
-            f"{self.known(what)}"
-        )
+        if warp not in self.numbers:
+            raise no_such(self.about.name, "warp", warp, self.kind, self.numbers)
+        return warp
 
 
 def _names_of(program: Program) -> Names:

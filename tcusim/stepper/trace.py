@@ -25,7 +25,7 @@ from tcusim.simulate.counts import Counts
 from tcusim.simulate.interpreter import Event, interpret
 from tcusim.stepper.breakpoints import Names, breakpoint_of
 from tcusim.stepper.comparison import Comparison, Difference, differences_of
-from tcusim.stepper.frames import Frame, chosen_warps
+from tcusim.stepper.frames import Frame, chosen_warps, no_such
 from tcusim.stepper.page import CELLS, MOST_CELLS, Side, frame_of, page_of
 from tcusim.stepper.replay import Replay
 from tcusim.stepper.store import SIMULATOR, About, FrameStore, PackedFrame
@@ -132,9 +132,7 @@ class Trace:
     def require_warp(self, warp: int) -> None:
         """Raise InputError if this warp was not traced."""
         if warp not in self.warps:
-            raise InputError(
-                f"the trace has no warp {warp}; it has {', '.join(map(str, self.warps))}"
-            )
+            raise no_such(self.about.name, "warp", warp, "trace", self.warps)
 
     def find(
         self,
@@ -400,8 +398,7 @@ def _several(name: str, numbers: int | Iterable[int]) -> tuple[int, ...]:
 def _require_window(first: int, last: int | None, limit: int) -> None:
     given = {"first": first, "limit": limit} | ({} if last is None else {"last": last})
     for name, number in given.items():
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise InputError(f"{name} must be a whole number from 1 on, got {number!r}")
+        require_int(name, number, 1)
     if last is not None and last < first:
         raise InputError(f"last={last} is before first={first}; no step is between them")
 

@@ -155,7 +155,7 @@ def test_a_trace_with_a_window_begins_where_that_does() -> None:
 def test_warps_that_are_not_there() -> None:
     program = tcusim.build("scan_256n")
     inputs = default_inputs(program)
-    with pytest.raises(InputError, match="the trace has no warp 3; it has 0"):
+    with pytest.raises(InputError, match="there is no warp 3; the trace has warp 0"):
         KeptSteps(trace(program, inputs), 3)
     with pytest.raises(InputError, match="there is no warp 3; the grid has warps 0 to 0"):
         RunningSteps(program, inputs, warp=3)

@@ -193,7 +193,7 @@ def test_find_goes_both_ways() -> None:
     found = kept.find(lambda frame: frame.warp == 1 and frame.number == 5)
     assert found is not None
     assert (kept[found].warp, kept[found].number) == (1, 5)
-    with pytest.raises(InputError, match="the trace has no warp 7; it has 0, 1"):
+    with pytest.raises(InputError, match="there is no warp 7; the trace has warps 0, 1"):
         kept.find("mma", warp=7)
     with pytest.raises(InputError, match="unknown breakpoint 'mam'"):
         kept.find("mam")
@@ -302,9 +302,9 @@ def test_content_that_does_not_fit_is_refused(
         ({"warps": -1}, "there is no warp -1"),
         ({"warps": "all"}, "warps must be a number or several"),
         ({"warps": [0.5]}, "warps must be whole numbers"),
-        ({"first": 0}, "first must be a whole number from 1 on, got 0"),
+        ({"first": 0}, "first must be an integer of at least 1, got 0"),
         ({"first": 5, "last": 4}, "last=4 is before first=5"),
-        ({"limit": 0}, "limit must be a whole number"),
+        ({"limit": 0}, "limit must be an integer of at least 1"),
     ],
 )
 def test_what_cannot_be_traced_is_refused(options: dict[str, Any], message: str) -> None:
@@ -314,7 +314,7 @@ def test_what_cannot_be_traced_is_refused(options: dict[str, Any], message: str)
 
 
 def test_a_warp_that_was_not_watched_is_refused(kept: Trace) -> None:
-    with pytest.raises(InputError, match="the trace has no warp 3; it has 0"):
+    with pytest.raises(InputError, match="there is no warp 3; the trace has warp 0"):
         kept.of(3)
     with pytest.raises(IndexError):
         kept[len(kept)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar, Final
 
@@ -18,7 +18,7 @@ from tcusim.errors import InputError, TcusimError
 from tcusim.machine import arch_of
 from tcusim.stepper.breakpoints import Breakpoint, breakpoint_of
 from tcusim.stepper.comparison import Comparison
-from tcusim.stepper.frames import Frame
+from tcusim.stepper.frames import Frame, known_text
 from tcusim.stepper.panes import cell_of, explanation_of, place_text
 from tcusim.stepper.screen.cursor import Cursor
 from tcusim.stepper.screen.dialogs import Breakpoints, Prompt, Reading
@@ -283,15 +283,15 @@ class StepApp(App[None]):
 
     def action_warp(self) -> None:
         """Ask for a warp, and show its steps."""
-        self._ask_number("Warp", self.warps.require, self.warps.known("warp"))
+        self._ask_number("warp", self.warps.require, self.warps.numbers)
 
     def action_block(self) -> None:
         """Ask for a block, and show the steps of its first warp."""
-        self._ask_number(
-            "Block", lambda block: self.warps.of_block(block)[0], self.warps.known("block")
-        )
+        self._ask_number("block", lambda block: self.warps.of_block(block)[0], self.warps.blocks)
 
-    def _ask_number(self, what: str, warp_of: Callable[[int], int], known: str) -> None:
+    def _ask_number(self, what: str, warp_of: Callable[[int], int], there: Sequence[int]) -> None:
+        known = known_text(what, there)
+
         def warp(text: str) -> int:
             if not text.isdecimal():
                 raise InputError(f"{text!r} is no number; the {self.warps.kind} has {known}")
@@ -301,7 +301,7 @@ class StepApp(App[None]):
             if text is not None:
                 self._watch(warp(text))
 
-        self.push_screen(Prompt(what, f"the {self.warps.kind} has {known}", warp), done)
+        self.push_screen(Prompt(what.title(), f"the {self.warps.kind} has {known}", warp), done)
 
     def _watch(self, warp: int) -> None:
         """Show another warp, at the same place of the program if it comes there."""
