@@ -473,7 +473,8 @@ def _runner(backend: object) -> Any:
         return get_backend(backend)
     if not (hasattr(backend, "run") and hasattr(backend, "name")):
         raise errors.InputError(
-            f"backend must be a backend or its name, got {errors.told(backend)}"
+            errors.Given("backend"),
+            f" must be a backend or its name, got {errors.told(backend)}",
         )
     return backend
 

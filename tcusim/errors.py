@@ -5,12 +5,13 @@ A message states the place, the expectation, the actual value, and the remedy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 __all__ = [
     "AgreementError",
     "BackendUnavailable",
+    "Given",
     "InputError",
     "TcusimError",
     "UnknownName",
@@ -20,8 +21,58 @@ __all__ = [
 ]
 
 
+class Given(NamedTuple):
+    """A parameter within a message, with a value where the message is about one.
+
+    Python spells it ``acc 'f16'`` or ``masked=True``, however a call gives it: as a keyword, or
+    among the options. The command spells it as its option.
+    """
+
+    parameter: str
+    value: Any = None
+
+    def __str__(self) -> str:
+        """Return the spelling for messages in Python."""
+        if self.value is None:
+            return self.parameter
+        joint = " " if isinstance(self.value, str) else "="
+        return f"{self.parameter}{joint}{told(self.value)}"
+
+
 class TcusimError(Exception):
-    """Base of every error that tcusim raises on purpose."""
+    """Base of every error that tcusim raises on purpose.
+
+    Attributes
+    ----------
+    pieces : tuple
+        The message in pieces: texts, and each parameter as a `Given`.
+    parameter : str
+        The first parameter of the message; "" if it names none that way.
+    value : object
+        The value of that parameter in the message; None if it has none.
+    """
+
+    def __init__(self, *pieces: object) -> None:
+        self.pieces = pieces
+        super().__init__(self.spelled(str))
+
+    def spelled(self, spell: Callable[[Given], str]) -> str:
+        """Return the message with each parameter as `spell` spells it."""
+        return "".join(spell(one) if isinstance(one, Given) else str(one) for one in self.pieces)
+
+    @property
+    def parameter(self) -> str:
+        """The first parameter of the message."""
+        return self._first.parameter
+
+    @property
+    def value(self) -> Any:
+        """The value of the first parameter."""
+        return self._first.value
+
+    @property
+    def _first(self) -> Given:
+        return next((one for one in self.pieces if isinstance(one, Given)), Given(""))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the error with its text, for worker processes that pass their errors on."""
@@ -77,14 +128,14 @@ def require_names(**given: object) -> None:
     """Raise InputError unless each of some parameters is a string or None."""
     for parameter, value in given.items():
         if value is not None and not isinstance(value, str):
-            raise InputError(f"{parameter} must be a name, got {told(value)}")
+            raise InputError(Given(parameter), f" must be a name, got {told(value)}")
 
 
 def names_of(parameter: str, given: object) -> list[str]:
     """Return the names that a parameter gives: one, or several; InputError of anything else."""
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
-        raise InputError(f"{parameter} must be a name, or several, got {told(given)}")
+        raise InputError(Given(parameter), f" must be a name, or several, got {told(given)}")
     return list(names)
 
 
@@ -96,7 +147,7 @@ def require_flags(**given: object) -> None:
     for parameter, value in given.items():
         # NumPy's booleans have no base in common with Python's.
         if not isinstance(value, int) and type(value).__name__ not in ("bool", "bool_"):
-            raise InputError(f"{parameter} must be True or False, got {told(value)}")
+            raise InputError(Given(parameter), f" must be True or False, got {told(value)}")
 
 
 def told(value: object) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from tcusim.errors import BackendUnavailable, InputError, TcusimError
+from tcusim.errors import BackendUnavailable, Given, InputError, TcusimError
 from tcusim.machine import Format, arches
 
 # Numbers of cuda.h: CUresult, CUdevice_attribute, CUpointer_attribute, CUfunction_attribute,
@@ -69,7 +69,8 @@ class _Forked:
         raise BackendUnavailable(
             "CUDA was in use when this process was forked, and does not survive that. Start "
             "processes with 'spawn': multiprocessing.get_context('spawn'), or of torch "
-            "DataLoader(multiprocessing_context='spawn'). The simulator works: backend='numpy'"
+            "DataLoader(multiprocessing_context='spawn'). The simulator works: ",
+            Given("backend", "numpy"),
         )
 
     def no_pointer(self, target: Any, attribute: int, address: int) -> int:
@@ -85,7 +86,8 @@ class Driver:
         if status == _NO_DEVICE:
             raise BackendUnavailable(
                 "there is no NVIDIA GPU here, or CUDA_VISIBLE_DEVICES hides it. "
-                "The simulator needs none: backend='numpy'"
+                "The simulator needs none: ",
+                Given("backend", "numpy"),
             )
         if status:
             raise BackendUnavailable(f"NVIDIA's driver does not start: {self._reason(status)}")
@@ -118,8 +120,8 @@ class Driver:
         except (RuntimeError, OSError) as error:
             # How the bindings say that they found no driver.
             raise BackendUnavailable(
-                "there is no NVIDIA driver here (libcuda.so.1). "
-                "The simulator needs none: backend='numpy'"
+                "there is no NVIDIA driver here (libcuda.so.1). The simulator needs none: ",
+                Given("backend", "numpy"),
             ) from error
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=driver._forget)

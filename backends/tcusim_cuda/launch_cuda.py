@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tcusim.errors import BackendUnavailable, InputError
+from tcusim.errors import BackendUnavailable, Given, InputError
 from tcusim.machine import format_of
 from tcusim_cuda.arrays import DeviceArray
 from tcusim_cuda.driver import Driver, DriverMemory
@@ -86,7 +86,8 @@ class CudaLauncher(Launcher):
         if place.context not in (0, driver.primary_context(place.device)):
             raise InputError(
                 f"the arrays belong to a CUDA context of GPU {place.device} that is not its "
-                f"primary one, the one that backend={self.name!r} uses. {advice_on_contexts()}"
+                "primary one, the one that ",
+                *(Given("backend", self.name), f" uses. {advice_on_contexts()}"),
             )
         return driver.in_primary_context(place.device)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tcusim.errors import BackendUnavailable, InputError
+from tcusim.errors import BackendUnavailable, Given, InputError
 from tcusim.machine import arch_of, format_of
 from tcusim.machine.shapes import TILE_BYTES
 from tcusim.program.launches import Launch, LaunchPlan, Memory
@@ -77,14 +77,16 @@ class PreparedPlan:
         title = f"{driver.title(device)} (sm_{sm}, {arch_name(sm) or 'no architecture known'})"
         if self.arch is not None and sm not in arch_of(self.arch).sm:
             raise InputError(
-                f"{runtime}: arch={self.arch!r}, but GPU {device} is an {title}, and "
-                f"computes as it does. Leave arch out, or simulate it: backend='numpy'."
+                *(f"{runtime}: ", Given("arch", self.arch), f", but GPU {device} is an {title}, "),
+                *("and computes as it does. Leave ", Given("arch"), " out, or simulate it: "),
+                *(Given("backend", "numpy"), "."),
             )
         for step in self.steps:
             if sm < step.kernel.min_sm:
                 raise BackendUnavailable(
                     f"{runtime}: {step.kernel.program.name} needs a GPU of sm_{step.kernel.min_sm} "
-                    f"or newer, GPU {device} is an {title}. Simulate it: backend='numpy'."
+                    f"or newer, GPU {device} is an {title}. Simulate it: ",
+                    *(Given("backend", "numpy"), "."),
                 )
         self._able.add(device)
 

@@ -220,7 +220,7 @@ def _explained_by_versions(compiler: str) -> Iterator[None]:
 def advice_on_contexts() -> str:
     """Return advice for arrays in contexts that do not go together."""
     if "pycuda" in sys.modules:
-        return "Import pycuda.autoprimaryctx, not pycuda.autoinit; or use backend='pycuda'."
+        return "Import pycuda.autoprimaryctx, not pycuda.autoinit; or use backend 'pycuda'."
     return "Allocate all of them in the GPU's primary context, as the CUDA runtime does."
 
 

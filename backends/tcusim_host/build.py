@@ -132,7 +132,7 @@ def source_folder(kernel: Kernel) -> Path:
 def why_no_compiler() -> str | None:
     """Return None if kernels can be compiled here, else the reason and a remedy."""
     reason = native.why_no_compiler()
-    return None if reason is None else f"{reason}; or use backend='numpy'"
+    return None if reason is None else f"{reason}; or use backend 'numpy'"
 
 
 # --- The compiler -----------------------------------------------------------------------------

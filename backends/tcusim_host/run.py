@@ -12,7 +12,7 @@ from typing import Any, Final, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.errors import InputError, TcusimError, Unsupported
+from tcusim.errors import Given, InputError, TcusimError, Unsupported
 from tcusim.machine import (
     Exact,
     Fused,
@@ -218,7 +218,7 @@ def numerics_row(rule: Rule) -> NumericsRow:
     """Return a rule for the runtime, or raise Unsupported if it cannot follow it."""
     where = f"the host backend, {rule.ab} -> {rule.acc}"
     if rule.ab not in _TYPES or rule.acc not in _TYPES:
-        raise Unsupported(f"{where}: WMMA has no such types; use backend='numpy'")
+        raise Unsupported(f"{where}: WMMA has no such types; use ", Given("backend", "numpy"))
     types = {"ab": _TYPES.index(rule.ab), "acc": _TYPES.index(rule.acc)}
     match rule.how:
         case Fused() as how:
@@ -242,7 +242,7 @@ def numerics_row(rule: Rule) -> NumericsRow:
         case Integer():
             return NumericsRow(kind=_INTEGER, **types)
         case Exact():
-            raise Unsupported(f"{where}: it has no exact sums; use backend='numpy'")
+            raise Unsupported(f"{where}: it has no exact sums; use ", Given("backend", "numpy"))
         case _:
             assert_never(rule.how)
 

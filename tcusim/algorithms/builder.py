@@ -23,7 +23,7 @@ from enum import StrEnum
 from typing import Literal
 
 from tcusim.algorithms.hazards import StepList
-from tcusim.errors import Unsupported
+from tcusim.errors import Given, Unsupported
 from tcusim.machine.formats import format_of
 from tcusim.machine.shapes import TILE_BYTES, MmaShape
 from tcusim.program.checks.verifier import tile_is_aligned
@@ -422,7 +422,8 @@ class Builder:
             require(
                 held in ("f32", "f64"),
                 f"sums of {held} are not split into parts of {self.options.ab}: parts are made of "
-                f"f32 and f64; take acc='f32'",
+                "f32 and f64; take ",
+                Given("acc", "f32"),
             )
             self._steps.add(Split(tuple(dsts), src, self._origin(line)))
 
@@ -816,10 +817,10 @@ def numbered(name: str, count: int, apart: str = "") -> list[str]:
     return [f"{name}{apart}{number}" for number in range(count)] if count > 1 else [name]
 
 
-def require(condition: bool, message: str) -> None:
-    """Raise `Unsupported` unless the condition holds."""
+def require(condition: bool, *message: str | Given) -> None:
+    """Raise `Unsupported` unless the condition holds; message: its pieces."""
     if not condition:
-        raise Unsupported(message)
+        raise Unsupported(*message)
 
 
 def require_float_operands(b: Builder) -> None:
@@ -827,5 +828,6 @@ def require_float_operands(b: Builder) -> None:
     ab = b.options.ab
     require(
         format_of(ab).is_float,
-        f"partial sums do not fit operands of type {ab}; build with combine='add'",
+        f"partial sums do not fit operands of type {ab}; build with ",
+        Given("combine", "add"),
     )

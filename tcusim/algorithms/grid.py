@@ -41,7 +41,7 @@ from tcusim.algorithms.rows import (
     rows_of_a_pass,
 )
 from tcusim.algorithms.tree import Vectors, add_in_turn, pairwise, preceding, scan_vectors
-from tcusim.errors import Unsupported
+from tcusim.errors import Given, Unsupported
 from tcusim.machine import format_of
 from tcusim.program.grammar import (
     BLOCK,
@@ -89,7 +89,8 @@ class _Blocks:
     ) -> None:
         require(
             b.options.items_per_warp == 1,
-            "a block of one launch for a whole array takes one chunk: items_per_warp=1",
+            "a block of one launch for a whole array takes one chunk: ",
+            Given("items_per_warp", 1),
         )
         self.chunk = chunk
         self.columns = columns = columns if size is None else min(columns, -(-size // chunk))

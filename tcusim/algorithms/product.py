@@ -29,6 +29,7 @@ from tcusim.algorithms.staging import (
     rows_of_warp,
 )
 from tcusim.algorithms.tree import fold
+from tcusim.errors import Given
 from tcusim.program.grammar import (
     BLOCK_COL,
     COL,
@@ -191,8 +192,9 @@ class _BlockTiles:
         self.warps_down = size.warps_down or square
         require(
             warps % self.warps_down == 0,
-            f"{warps} warps do not stand {self.warps_down} high; warps_down must divide the number "
-            "of warps",
+            f"{warps} warps do not stand {self.warps_down} high; ",
+            Given("warps_down"),
+            " must divide the number of warps",
         )
         self.warps_across = warps // self.warps_down
         self.height, self.width = size.down * b.m, size.across * b.n
@@ -370,7 +372,8 @@ class _Work:
             size.staged or self._loadable(),
             f"rows of {inner} {b.options.source} elements are no operands where they lie: that "
             f"needs whole steps of {self.step}, of the operands' type, at addresses that WMMA "
-            "takes. Use staged=True",
+            "takes. Use ",
+            Given("staged", True),
         )
 
     def _loadable(self) -> bool:

@@ -18,7 +18,7 @@ from tcusim.algorithms.builder import (
 )
 from tcusim.algorithms.formula import evaluate
 from tcusim.algorithms.options import Option, arguments_of, as_size, options_of
-from tcusim.errors import InputError, Unsupported, require_flags, require_names, told
+from tcusim.errors import Given, InputError, Unsupported, require_flags, require_names, told
 from tcusim.machine import FORMATS, format_of
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.plugins import OWN, Registry
@@ -368,7 +368,9 @@ def _combine(row: Algorithm, combine: str | None) -> str:
         return row.combines[0]
     _check_choice("combine", combine, ("mma", "add"))
     if combine not in row.combines:
-        raise Unsupported(f"{row.name} has no combine={combine!r}, only {row.combines[0]!r}")
+        raise Unsupported(
+            f"{row.name} has no ", Given("combine", combine), f", only {row.combines[0]!r}"
+        )
     return combine
 
 
@@ -376,7 +378,7 @@ def _sizes(row: Algorithm, b: Builder, segment_size: int | None) -> tuple[int | 
     """Return the segment size (None: the whole array), or nothing if there are no segments."""
     if row.kind == "product":
         if segment_size is not None:
-            raise InputError(f"{row.name} has no segments; leave segment_size out")
+            raise InputError(f"{row.name} has no segments; leave ", Given("segment_size"), " out")
         return ()
     one = b.m * b.k if row.tiles else b.k
     if segment_size is None:
@@ -424,7 +426,8 @@ def _check_options(row: Algorithm, options: dict[str, Any]) -> None:
 
 def _check_choice(name: str, value: object, valid: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in valid:
-        raise InputError(f"{name} must be one of {', '.join(map(repr, valid))}, got {told(value)}")
+        words = ", ".join(map(repr, valid))
+        raise InputError(Given(name), f" must be one of {words}, got {told(value)}")
 
 
 def _part(part: str | None, row: Algorithm, types: tuple[str, str, str]) -> Only | None:
@@ -440,9 +443,10 @@ def _part(part: str | None, row: Algorithm, types: tuple[str, str, str]) -> Only
     converted = (source, ab, acc) == ("f16", "f64", "f64")
     if not converted and not (added and acc == "f64" and source in ("f16", "f64")):
         raise Unsupported(
-            f"part={part!r} is of f16 elements that become f64 operands, or of f16 and f64 elements"
-            f" whose rows are added in f64 without products (ab='f16', acc='f64'); {row.name!r} has"
-            f" {source} elements, {ab} operands and {acc} sums"
+            *(Given("part", part), " is of f16 elements that become f64 operands, or of f16 and "),
+            *("f64 elements whose rows are added in f64 without products (", Given("ab", "f16")),
+            *(", ", Given("acc", "f64"), f"); {row.name!r} has {source} elements, {ab} operands "),
+            f"and {acc} sums",
         )
     return Only(part)
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, TypeAlias
 
 from tcusim.algorithms.builder import LENGTH, Builder, Work, numbered, require
+from tcusim.errors import Given
 from tcusim.program.grammar import (
     COL,
     ROW,
@@ -407,7 +408,9 @@ def scan_share(m: int, k: int, segment_size: int, groups: int | None = None) -> 
     require(
         share.groups >= fewest,
         f"a warp takes the {min(share.rows, PANEL_ROWS)} rows of a segment or a panel at once, "
-        f"{m} to a group; got groups={groups}, use {fewest} or more",
+        f"{m} to a group; got ",
+        Given("groups", groups),
+        f", use {fewest} or more",
     )
     if share.rows <= PANEL_ROWS:
         return share
@@ -429,7 +432,9 @@ def summed_share(m: int, k: int, cut: int, groups: int | None = None) -> Share:
         require(
             groups in (None, 1),
             f"chunks of {cut} elements have more than {ROW_TILES} tiles to a row, and m of them "
-            f"are summed at once; got groups={groups}, leave it out",
+            "are summed at once; got ",
+            Given("groups", groups),
+            ", leave it out",
         )
         groups = 1
     share = share_of(m, k, cut, SUMMED_BY_OFFSETS, groups)

@@ -66,6 +66,7 @@ from tcusim.algorithms.tree import (
     preceding,
     scan_vectors,
 )
+from tcusim.errors import Given
 from tcusim.program.grammar import (
     COL,
     ROW,
@@ -207,7 +208,10 @@ def scan_ragged_simt(
     rows_per_warp: RowsPerWarp = SIMT_ROWS,
 ) -> int | Work:
     """Scan chunks of ragged segments by rounded additions alone."""
-    require(rounds is None or by == "tree", f"only a tree has rounds: by='tree'; got by={by!r}")
+    require(
+        rounds is None or by == "tree",
+        *("only a tree has rounds: ", Given("by", "tree"), "; got ", Given("by", by)),
+    )
     rows = RaggedRows(b, cut, rows_per_warp, chunks)
     apart = cut if by == "tree" else odd(cut)
     vectors = Vectors(cut, rows.count, apart, across=True)
@@ -238,7 +242,8 @@ def _add_up_rows(
         if by == "running":
             require(
                 order.exclusive and given is not None,
-                "a running sum begins with the carry: carry=True, exclusive=True",
+                *("a running sum begins with the carry: ", Given("carry", True)),
+                *(", ", Given("exclusive", True)),
             )
             assert given is not None
             first = Bound(Index.of(size - 2), COL) if order.reverse else Bound(COL, Index.of(1))
@@ -247,7 +252,11 @@ def _add_up_rows(
             add_in_turn(b, y, own, order)
             return lying.view(b, y)
         if by == "tree":
-            require(order.exclusive, "a tree gives what precedes each value: exclusive=True")
+            require(
+                order.exclusive,
+                "a tree gives what precedes each value: ",
+                Given("exclusive", True),
+            )
             found = lying.view(b, y)
             precede(b, x, y, own, order)
             for sums, one in zip(later, added, strict=True):
@@ -474,7 +483,8 @@ def scan_panel(
         added = b.options.adds_rows and b.options.acc == "f64"
         require(
             added and work.passes == 1 and work.rows > 1 and not carry,
-            f"behind_parts is for sums in f64 without products and without a carry, of segments of "
+            Given("behind_parts"),
+            " is for sums in f64 without products and without a carry, of segments of "
             f"a panel that have several rows; got {segment_size} elements of {b.options.ab} to "
             f"{b.options.acc}{', with carry=True' if carry else ''}",
         )

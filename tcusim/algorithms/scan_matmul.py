@@ -27,6 +27,7 @@ from tcusim.algorithms.order import FORWARD, Carry, Order
 from tcusim.algorithms.registry import algorithm, listing
 from tcusim.algorithms.rows import data, share_of_block, tile_of
 from tcusim.algorithms.tile_scan import row_scan, upper
+from tcusim.errors import Given
 from tcusim.program.grammar import (
     COL,
     ROW,
@@ -161,7 +162,8 @@ def _require_operands(b: Builder) -> None:
         require(
             options.parts == 1,
             f"a {options.source} tile is several {options.ab} parts, but sums are rounded to one "
-            "operand by combine='mma'; use combine='add'",
+            "operand by ",
+            *(Given("combine", "mma"), "; use ", Given("combine", "add")),
         )
 
 

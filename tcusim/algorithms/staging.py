@@ -15,6 +15,7 @@ from functools import partial
 from typing import Annotated, TypeAlias
 
 from tcusim.algorithms.builder import Builder, numbered, padded, require, stored_type
+from tcusim.errors import Given
 from tcusim.machine.formats import format_of
 from tcusim.machine.shapes import LDM_BYTES, TILE_BYTES
 from tcusim.program.grammar import COL, ROW, WARP, Bound, Buffer, Extent, Frag, Index, View
@@ -269,7 +270,11 @@ class Pipeline:
     def __init__(
         self, sums: Sums, count: int, depth: int, stages: int, chunk: int | None = None
     ) -> None:
-        require(stages > 1, "stages must be at least 2: while one is multiplied, another is copied")
+        require(
+            stages > 1,
+            Given("stages"),
+            " must be at least 2: while one is multiplied, another is copied",
+        )
         self.b, self.sums = sums.b, sums
         self.count, self.depth = count, depth
         self.chunk = min(chunk or count, count) if sums.apart else count

@@ -27,6 +27,7 @@ from tcusim.algorithms.builder import (
 )
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.tree import Vectors, scan_vectors
+from tcusim.errors import Given
 from tcusim.program.grammar import COL, ROW, Bound, Buffer, Frag, Index, PatternKind, View
 
 _FORM = Literal["(LA)1", "L(A1)", "[U|1]"]
@@ -117,7 +118,8 @@ def tile_scan(b: Builder, form: Form, order: Order) -> TileScan:
         form = "(LA)1" if by_mma else "[U|1]" if b.n > b.k else "L(A1)"
     require(
         by_mma or form != "(LA)1",
-        "form '(LA)1' rounds partial sums to the operand type; combine='add' takes 'L(A1)'",
+        *(Given("form", "(LA)1"), " rounds partial sums to the operand type; "),
+        *(Given("combine", "add"), " takes 'L(A1)'"),
     )
     require(
         form != "[U|1]" or b.n > b.k,
@@ -128,8 +130,8 @@ def tile_scan(b: Builder, form: Form, order: Order) -> TileScan:
         require_float_operands(b)
         require(
             b.options.parts == 1,
-            f"a {b.options.source} tile is several {b.options.ab} parts, which combine='mma' "
-            "cannot scan; use combine='add'",
+            f"a {b.options.source} tile is several {b.options.ab} parts, which ",
+            *(Given("combine", "mma"), " cannot scan; use ", Given("combine", "add")),
         )
     return (_PrintedScan if form == "(LA)1" else TileScan)(b, order, joint=form == "[U|1]")
 

@@ -390,7 +390,7 @@ def _segments(spec: Spec, a: Any, call: Call) -> Prepared:
     """Prepare a sum or a scan: without its plan if calls give offsets."""
     by_offsets = call.segments is not None
     if by_offsets or spec.carry:
-        require_unnamed(spec.algorithm, "initial=" if spec.carry else "")
+        require_unnamed(spec.algorithm, "initial" if spec.carry else "")
     home, given = gathered({"a": a}, spec.backend)
     a, spec = given["a"], _on(home, spec)
     facts, arch = home.describe(a), _arch_on(home, spec, a)

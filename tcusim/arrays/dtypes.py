@@ -32,7 +32,7 @@ import numpy as np
 
 from tcusim.algorithms.builder import adds_rows, parts_of
 from tcusim.arrays.problem import Shape, Types
-from tcusim.errors import InputError, Unsupported
+from tcusim.errors import Given, InputError, Unsupported
 from tcusim.machine import rule_for
 from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
 from tcusim.machine.shapes import shape_of
@@ -108,15 +108,16 @@ def types_of(work: str, result: str, acc: str, arch: str, *, multiplies: bool = 
     if work == "float64" and not _multiplies(arch, ab, own):
         if multiplies:
             raise Unsupported(
-                f"{arch} multiplies no float64. Give dtype='float32', or cast the array; for "
-                "float64, take an architecture that has it, such as arch='ampere' or 'exact'. "
-                "Sums and scans without algorithm= add float64 without products"
+                *(f"{arch} multiplies no float64. Give ", Given("dtype", "float32")),
+                ", or cast the array; for float64, take an architecture that has it, such as ",
+                *(Given("arch", "ampere"), " or 'exact'. Sums and scans without "),
+                *(Given("algorithm"), " add float64 without products"),
             )
         ab = "f16"
     if adds_rows(source, own) and not multiplies:
         ab = source
     if acc == "f16" and work != "float16":
-        raise Unsupported(f"acc='f16' is for float16 input, not {work}")
+        raise Unsupported(Given("acc", "f16"), f" is for float16 input, not {work}")
     return Types(ab, acc if acc == "f16" else own, source, BY_ARRAY_NAME[result].name)
 
 
@@ -149,7 +150,7 @@ def types_on_host(
     if kind in "biu" and (is_integer or not product):
         if acc == "f16":
             how = "exact" if product else "summed exactly"
-            raise Unsupported(f"acc='f16' is for float16 input; integers are {how}")
+            raise Unsupported(Given("acc", "f16"), f" is for float16 input; integers are {how}")
         # float64 holds the sums of digits of narrower integers, so that they are rounded once too.
         wide = algorithm is None and not product and np.dtype(given).itemsize == 8
         in_fixed_point = not is_integer and (is_exact or wide)
@@ -232,8 +233,9 @@ def _require_exact_on_device(given: str, acc: str, arch: str, *, multiplied: boo
     instead = "Copy the array to a NumPy array, or leave bits out"
     if given != "float16":
         raise Unsupported(
-            f"bits='exact' in GPU memory is for float16 and int8 arrays, not {given}, whose fixed "
-            f"point takes a look at the data. {instead}"
+            Given("bits", "exact"),
+            f" in GPU memory is for float16 and int8 arrays, not {given}, whose fixed point takes "
+            f"a look at the data. {instead}",
         )
     if multiplied and not _multiplies(arch, "f64", "f64"):
         raise Unsupported(
@@ -245,7 +247,10 @@ def _require_exact_on_device(given: str, acc: str, arch: str, *, multiplied: boo
 
 def _require_one_rounding(acc: str) -> None:
     if acc == "f16":
-        raise Unsupported("acc='f16' rounds after every product, bits='exact' once; choose one")
+        raise Unsupported(
+            *(Given("acc", "f16"), " rounds after every product, "),
+            *(Given("bits", "exact"), " once; choose one"),
+        )
 
 
 def real_type_of(dtype: Any) -> str:
@@ -254,7 +259,7 @@ def real_type_of(dtype: Any) -> str:
     # The name of a structured type is that of none.
     void = name.startswith(("void", "record"))
     if void or (name != "bfloat16" and np.dtype(name).kind not in "biuf"):
-        raise InputError(f"dtype must be a real number type, got {name}")
+        raise InputError(Given("dtype"), f" must be a real number type, got {name}")
     return name
 
 
@@ -267,9 +272,9 @@ def _result_type(given: str, kind: str, dtype: Any) -> str:
         return name
     wanted = np.dtype(dtype if name not in BY_ARRAY_NAME else name)
     if wanted.kind == "f":
-        raise InputError(f"dtype must be one of {', '.join(FLOATS)}, got {wanted}")
+        raise InputError(Given("dtype"), f" must be one of {', '.join(FLOATS)}, got {wanted}")
     if wanted.kind not in "iu":
-        raise InputError(f"dtype must be a real number type, got {wanted}")
+        raise InputError(Given("dtype"), f" must be a real number type, got {wanted}")
     return wanted.name
 
 

@@ -20,7 +20,7 @@ from tcusim.backends import (
     is_device_backend,
     require_no_gradient,
 )
-from tcusim.errors import BackendUnavailable, InputError
+from tcusim.errors import BackendUnavailable, Given, InputError
 from tcusim.machine.convert import (
     bits_of_tensor,
     is_tensor,
@@ -113,8 +113,9 @@ def chosen_backend(a: Any, name: str | None) -> DeviceBackend:
         backend = get_backend(name)
         if not is_device_backend(backend):
             raise InputError(
-                f"backend={name!r} computes on NumPy arrays, and this is a {name_of_kind(a)} in "
-                f"GPU memory. Leave backend out, or copy the array to a NumPy array first."
+                Given("backend", name),
+                f" computes on NumPy arrays, and this is a {name_of_kind(a)} in GPU memory. Leave ",
+                *(Given("backend"), " out, or copy the array to a NumPy array first."),
             )
         return backend
     reasons = []

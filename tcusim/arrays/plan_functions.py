@@ -250,7 +250,7 @@ def plan(
     rule = types_on_host(given, named_result, acc, used, bits=bits, algorithm=algorithm, tile=tile)
     layout = spec.layout((length,), by_offsets=by is not None)
     if initial:
-        require_unnamed(algorithm, "initial=")
+        require_unnamed(algorithm, "initial")
     is_cut = by is None and lies_by_offsets(spec, layout, rule)
     if is_cut:
         number, longest = layout.segments, layout.segment_size

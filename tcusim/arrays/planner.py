@@ -49,7 +49,7 @@ from tcusim.arrays.sizes import (
 )
 from tcusim.arrays.tuned import tuned
 from tcusim.arrays.tuning import Tuning, tuning_of
-from tcusim.errors import InputError, Unsupported, VerifyError, unknown_name
+from tcusim.errors import Given, InputError, Unsupported, VerifyError, unknown_name
 from tcusim.machine import arch_of, rule_for
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan, PlanBuilder
@@ -323,11 +323,14 @@ def _strategies_for(problem: AnyProblem, tuning: Tuning) -> Sequence[Strategy[An
         raise unknown_name("strategy", problem.strategy, named)
     strategy = named[problem.strategy]
     if problem.algorithm is not None:
-        raise InputError("give algorithm= or strategy=, not both: an algorithm is one launch")
+        raise InputError(
+            *("give ", Given("algorithm"), " or ", Given("strategy")),
+            ", not both: an algorithm is one launch",
+        )
     if not strategy.applies(problem, tuning):
         raise InputError(
-            f"strategy {strategy.name!r} does not apply to {problem.sizes}: it is for "
-            f"{strategy.suits}"
+            Given("strategy", strategy.name),
+            f" does not apply to {problem.sizes}: it is for {strategy.suits}",
         )
     return [strategy]
 
@@ -414,19 +417,21 @@ def _launch_named(draft: Draft[Problem]) -> None:
         )
     if p.as_printed and "mma" not in row.combines:
         raise Unsupported(
-            f"{p.algorithm!r} adds partial sums, and acc='f16' asks for the paper's, which are "
-            "operands of further products. Leave acc or algorithm out"
+            *(f"{p.algorithm!r} adds partial sums, and ", Given("acc", "f16"), " asks for the "),
+            *("paper's, which are operands of further products. Leave ", Given("acc"), " or "),
+            *(Given("algorithm"), " out"),
         )
     try:
-        _add_one(draft, p.algorithm, f"algorithm={p.algorithm!r} was asked for: one launch")
+        _add_one(draft, p.algorithm, f"{Given('algorithm', p.algorithm)} was asked for: one launch")
     except Unsupported as error:
-        if not p.as_printed or "combine='add'" not in str(error):
+        if not p.as_printed or Given("combine", "add") not in error.pieces:
             raise
-        adding = f"Take algorithm={row.name!r}, which adds them, or leave algorithm out"
+        instead: tuple[Any, ...] = ("Take ", Given("algorithm", row.name), ", which adds them, or ")
         raise Unsupported(
             f"{p.algorithm!r} is run as the paper prints it, and its partial sums cannot be "
-            f"operands of {p.types.ab} where the array is of {p.types.dtype}. "
-            f"{adding if 'add' in row.combines else 'Leave algorithm out'}"
+            f"operands of {p.types.ab} where the array is of {p.types.dtype}. ",
+            *(instead if "add" in row.combines else ()),
+            *("leave " if "add" in row.combines else "Leave ", Given("algorithm"), " out"),
         ) from error
 
 
@@ -746,7 +751,7 @@ def _is_by_a_vector(p: ProductProblem, tuning: Tuning) -> bool:
 def _add_product(draft: Draft[ProductProblem], name: str) -> None:
     """Add one launch of an algorithm, with blocks for which there is room, and why."""
     factor = "vector" if name.startswith("gemv") else "matrix"
-    asked = f"algorithm={draft.problem.algorithm!r} was asked for"
+    asked = f"{Given('algorithm', draft.problem.algorithm)} was asked for"
     draft.reasons.append(
         asked if draft.problem.algorithm else f"{name} suits a {factor} on the right"
     )

@@ -31,7 +31,7 @@ from tcusim.arrays.problem import (
 from tcusim.arrays.sizes import longest_scanned
 from tcusim.arrays.spec import Call, Layout, ProductLayout, Spec
 from tcusim.backends import DeviceBackend, Session, get_backend
-from tcusim.errors import Unsupported, VerifyError
+from tcusim.errors import Given, Unsupported, VerifyError
 from tcusim.markup import shown, table
 from tcusim.program.launches import Launch, LaunchPlan, Memory
 from tcusim.simulate.counts import Counts, counts_of_text
@@ -287,7 +287,7 @@ def launches_for(problem: AnyProblem) -> Choice:
     try:
         return choose(problem, str(problem))
     except VerifyError as error:
-        raise Unsupported(f"tiles of {problem.tile.name} do not do: {error}") from error
+        raise Unsupported(f"tiles of {problem.tile.name} do not do: ", *error.pieces) from error
 
 
 @functools.lru_cache(maxsize=256)
@@ -319,13 +319,15 @@ def _require_exact(problem: Problem, rule: TypeRule) -> None:
     """Refuse problems that stages cannot make exact, or not safe."""
     if rule.method == "fixed point" and problem.types.acc == "f64" and problem.most > MOST_BY_PARTS:
         raise Unsupported(
-            f"bits='exact' in GPU memory takes float16 segments of up to {MOST_BY_PARTS} elements, "
-            f"and there are some of up to {problem.most}. Cut them into shorter ones"
+            Given("bits", "exact"),
+            f" in GPU memory takes float16 segments of up to {MOST_BY_PARTS} elements, "
+            f"and there are some of up to {problem.most}. Cut them into shorter ones",
         )
     if rule.method == "fixed point" and problem.as_printed:
         raise Unsupported(
-            f"{problem.algorithm!r} is run as printed, and rounds partial sums; with bits='exact' "
-            "nothing is rounded on the way. Leave algorithm out, or bits"
+            f"{problem.algorithm!r} is run as printed, and rounds partial sums; with ",
+            *(Given("bits", "exact"), " nothing is rounded on the way. Leave "),
+            *(Given("algorithm"), " out, or ", Given("bits")),
         )
     most = problem.types.most_digits or problem.most
     if problem.types.ab == "s8" and rule.method == "as it is" and problem.most > most:
@@ -337,7 +339,8 @@ def _require_exact(problem: Problem, rule: TypeRule) -> None:
         if problem.algorithm and not problem.algorithm.endswith("_single_pass"):
             raise Unsupported(
                 f"{problem.algorithm!r} sums up to {most} integers in a segment, as many as int32 "
-                f"has room for; leave algorithm out, or take '{problem.kind}_single_pass'"
+                "has room for; leave ",
+                *(Given("algorithm"), f" out, or take '{problem.kind}_single_pass'"),
             )
     named = problem.algorithm or problem.strategy
     if named and rule.method in ("digits", "fixed point") and problem.most > most:
@@ -349,5 +352,6 @@ def _require_exact(problem: Problem, rule: TypeRule) -> None:
         raise Unsupported(
             f"{problem.algorithm!r} rounds partial sums to float16, and on {problem.arch}, which "
             "has no bf16, float32 is computed as parts that fill the range of float16: they would "
-            "overflow. Leave algorithm out, or cast the array to float16"
+            "overflow. Leave ",
+            *(Given("algorithm"), " out, or cast the array to float16"),
         )

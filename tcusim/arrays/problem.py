@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from tcusim.algorithms import algorithm_of
 from tcusim.algorithms.builder import adds_rows
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.errors import Unsupported
+from tcusim.errors import Given, Unsupported
 from tcusim.machine import arch_of, format_of, rule_for
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.launches import Memory
@@ -306,14 +306,15 @@ def rounded_up(size: int, least: int) -> int:
 
 
 def require_unnamed(algorithm: str | None, given: str = "") -> None:
-    """Refuse the name of an algorithm for segments by offsets, or with what was `given`."""
+    """Refuse the name of an algorithm for segments by offsets, or with the parameter `given`."""
     if algorithm is not None:
         if given:
             raise Unsupported(
-                f"{given} has launches of its own, and algorithm={algorithm!r} is another. Leave "
-                "algorithm out"
+                *(Given(given), " has launches of its own, and ", Given("algorithm", algorithm)),
+                *(" is another. Leave ", Given("algorithm"), " out"),
             )
         raise Unsupported(
-            f"algorithm={algorithm!r} goes with segments of one size; those by offsets have "
-            "launches of their own. Leave algorithm out"
+            Given("algorithm", algorithm),
+            " goes with segments of one size; those by offsets have launches of their own. Leave ",
+            *(Given("algorithm"), " out"),
         )

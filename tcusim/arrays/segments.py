@@ -22,7 +22,7 @@ from tcusim.arrays.libraries import (
 )
 from tcusim.arrays.spec import MOST_ELEMENTS, Layout, count_of, is_integer
 from tcusim.backends import DeviceBackend, IntegerFacts, OffsetsBackend, is_offsets_backend
-from tcusim.errors import InputError, Unsupported, require_flags, told
+from tcusim.errors import Given, InputError, Unsupported, require_flags, told
 from tcusim.machine.formats import format_of
 
 __all__ = [
@@ -246,8 +246,8 @@ class Segments:
         if given.ndim != 1 or not (empty or (given.size and given.dtype.kind in "iu")):
             number = "segments + 1 integers" if is_offsets else "integers"
             raise InputError(
-                f"{self.name} must be a flat array of {number}, got shape {given.shape}, dtype "
-                f"{given.dtype}"
+                Given(self.name),
+                f" must be a flat array of {number}, got shape {given.shape}, dtype {given.dtype}",
             )
         if is_offsets:
             return _edges_of_offsets(given)
@@ -357,7 +357,7 @@ def initial_of(home: Home, a: Any, initial: Any, layout: Layout, rule: TypeRule)
         dtype = rule.result if rule.method == "digits" else "float64"
     if rule.method == "fixed point" and not isinstance(home, Host):
         raise Unsupported(
-            "initial does not go with bits='exact' in GPU memory, where the sums would not be "
+            "initial does not go with bits 'exact' in GPU memory, where the sums would not be "
             "exact. Leave one of them out, or copy the array to a NumPy array"
         )
     axes = tuple(range(len(shape))) if layout.is_whole or not layout.lead else layout.order
@@ -398,19 +398,22 @@ def _require_length(name: str, facts: IntegerFacts, length: int) -> None:
         _require_ids(facts.last, length)
     elif name == "lengths" and facts.last != length:
         raise InputError(
-            f"lengths must add up to the axis' length, {length}; they come to {facts.last}"
+            Given("lengths"),
+            f" must add up to the axis' length, {length}; they come to {facts.last}",
         )
     elif (facts.first, facts.last) != (0, length):
         raise InputError(
-            f"offsets must begin with 0 and end with the axis' length, {length}; got "
-            f"{facts.first} and {facts.last}. (tcusim.Segments takes lengths= and ids=, too)"
+            Given("offsets"),
+            f" must begin with 0 and end with the axis' length, {length}; got "
+            f"{facts.first} and {facts.last}. (Segments may also be given by lengths or ids)",
         )
 
 
 def _require_ids(number: int, length: int) -> None:
     if number != length:
         raise InputError(
-            f"ids must be {length} integers, one for each element of the axis; there are {number}"
+            Given("ids"),
+            f" must be {length} integers, one for each element of the axis; there are {number}",
         )
 
 
@@ -421,7 +424,9 @@ def _segments_of(facts: IntegerFacts, count: Any, length: int) -> int:
     require_number(number, length, named=count is not None)
     for value in (facts.first, facts.last):
         if not 0 <= value < number:
-            raise InputError(f"ids must be from 0 to {number - 1}, a segment each; got {value}")
+            raise InputError(
+                Given("ids"), f" must be from 0 to {number - 1}, a segment each; got {value}"
+            )
     return number
 
 
@@ -441,8 +446,9 @@ def _require_sorted(name: str, facts: IntegerFacts, remedy: str = "") -> None:
     if facts.down is not None:
         at, value, following = facts.down
         raise InputError(
-            f"{name} must not decrease, but {name}[{at}] = {value} and "
-            f"{name}[{at + 1}] = {following}{remedy}"
+            Given(name),
+            f" must not decrease, but {name}[{at}] = {value} and "
+            f"{name}[{at + 1}] = {following}{remedy}",
         )
 
 

@@ -20,7 +20,7 @@ from tcusim.arrays.problem import Shape
 from tcusim.arrays.report import Report
 from tcusim.backends import Edge, Progress, get_backend, native_arch
 from tcusim.call_options import Bits
-from tcusim.errors import InputError, require_flags, require_names, told, unknown_name
+from tcusim.errors import Given, InputError, require_flags, require_names, told, unknown_name
 
 __all__ = [
     "MOST_ELEMENTS",
@@ -103,13 +103,15 @@ class Spec(NamedTuple):
             return None
         if self.exclusive:
             raise InputError(
-                "exclusive and include_initial both begin with 0: leave one of them out. "
-                "include_initial also gives the sum of all elements, in a result longer by one"
+                *(Given("exclusive"), " and ", Given("include_initial"), " both begin with 0: "),
+                *("leave one of them out. ", Given("include_initial"), " also gives the sum of "),
+                "all elements, in a result longer by one",
             )
         if self.carry:
             raise InputError(
-                "include_initial begins each segment with 0, and initial with another value: leave "
-                "one of them out. exclusive=True begins each segment with its initial value"
+                *(Given("include_initial"), " begins each segment with 0, and ", Given("initial")),
+                *(" with another value: leave one of them out. ", Given("exclusive", True)),
+                " begins each segment with its initial value",
             )
         return "last" if self.reverse else "first"
 
@@ -124,17 +126,20 @@ class Spec(NamedTuple):
         if not self.is_segmented and axis is None:
             return tuple(range(ndim))
         if self.operation != "sum" and not is_integer(axis):
-            raise InputError(f"axis must be one integer, got {told(axis)}")
+            raise InputError(Given("axis"), f" must be one integer, got {told(axis)}")
         several = axis if isinstance(axis, tuple) else (axis,)
         # As in NumPy, a scalar has an axis of one element, but not in a tuple.
         is_scalar = ndim == 0 and not self.is_segmented and not isinstance(axis, tuple)
         extent = 1 if is_scalar else ndim
         for one in several:
             if not is_integer(one):
-                raise InputError(f"axis must be an integer, or several for a sum, got {told(one)}")
+                raise InputError(
+                    Given("axis"), f" must be an integer, or several for a sum, got {told(one)}"
+                )
             if not -extent <= one < extent:
                 raise InputError(
-                    f"axis {told(one)} is out of range for an array of {ndim} dimensions"
+                    Given("axis"),
+                    f" {told(one)} is out of range for an array of {ndim} dimensions",
                 )
         found = tuple(int(one) % extent for one in several)
         if len(set(found)) != len(found):
@@ -377,7 +382,8 @@ def size_of(segment_size: Any, length: int) -> int:
     """Return the elements of a segment of an axis of this length."""
     if segment_size is None:
         raise InputError(
-            "give segments: the elements of each one, an array of their offsets, or tcusim.Segments"
+            *("give ", Given("segments"), ": the elements of each one, an array of their "),
+            "offsets, or tcusim.Segments",
         )
     size = count_of("segments", segment_size)
     if size > length > 0:
@@ -396,9 +402,9 @@ def is_integer(value: Any) -> bool:
 def count_of(name: str, value: Any) -> int:
     """Return a size as an integer; refuse other types, less than 1, and beyond any memory."""
     if not is_integer(value):
-        raise InputError(f"{name} must be an integer, got {told(value)}")
+        raise InputError(Given(name), f" must be an integer, got {told(value)}")
     if value < 1:
-        raise InputError(f"{name} must be at least 1, got {told(int(value))}")
+        raise InputError(Given(name), f" must be at least 1, got {told(int(value))}")
     if value > MOST_ELEMENTS:
-        raise InputError(f"{name} must be at most 2**48, got {told(int(value))}")
+        raise InputError(Given(name), f" must be at most 2**48, got {told(int(value))}")
     return int(value)

@@ -124,7 +124,7 @@ def _value(word: str, fmt: Format, option: str) -> Values:
         try:
             return from_bits(int(word, 16), fmt)
         except errors.InputError as error:
-            raise errors.InputError(f"{option}: {error}") from error
+            raise errors.InputError(f"{option}: ", *error.pieces) from error
     try:
         number = float.fromhex(word) if "0x" in word.lower() else float(word)
     except (ValueError, OverflowError):

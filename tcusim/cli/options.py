@@ -6,7 +6,6 @@ The last are read from its signature.
 from __future__ import annotations
 
 import functools
-import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -184,7 +183,7 @@ def arithmetic(
                 except errors.InputError as error:
                     own = unit.arch.name == unit.name
                     hint = "" if own else f" For its arithmetic alone: --arch {unit.arch.name}."
-                    raise errors.InputError(f"{error}{hint}") from error
+                    raise errors.InputError(*error.pieces, hint) from error
             return function(*args, **given)
 
         for option in reversed(options):
@@ -388,47 +387,36 @@ def build(algorithm: str, options: Mapping[str, Any]) -> tcusim.Program:
 
 
 @contextmanager
-def in_words_of_the_command() -> Iterator[None]:
-    """Let errors from inside name options as the command spells them, not as Python does."""
+def in_words_of_the_command(**others: str) -> Iterator[None]:
+    """Let errors from inside name options as the command spells them, not as Python does.
+
+    others: options that have another name than the parameter, by that.
+    """
     try:
         yield
     except errors.TcusimError as error:
-        text = _spoken(str(error))
+        context = click.get_current_context()
+        options = {
+            (parameter.name or "").removeprefix(_PREFIX): parameter
+            for parameter in context.command.get_params(context)
+            if isinstance(parameter, click.Option)
+        }
+        options |= {name: options[option] for name, option in others.items()}
+        text = error.spelled(lambda given: _spelled(given, options))
         if text == str(error):
             raise
         raise errors.TcusimError(text) from error
 
 
-def _spoken(text: str) -> str:
-    """Return a message with `masked=True` as `--masked`, `combine='add'` as `--combine add`."""
-    names = _takers().keys() | _SPOKEN_BY_FUNCTIONS
-
-    def said(match: re.Match[str]) -> str:
-        name, value = match[1], match[2]
-        if name not in names:
-            return match[0]
-        if value in ("True", "False"):
-            return f"--{'' if value == 'True' else 'no-'}{_spelling(name)}"
-        return f"--{_spelling(name)} {value if ' ' in value else value.strip(chr(39))}"
-
-    text = re.sub(r"\b(\w+)=('[^']*'|\"[^\"]*\"|[\w.|]*\w)", said, text)
-    first, must, rest = text.partition(" must be ")
-    if first in names:
-        text = f"--{_spelling(first)}{must}{rest}"
-    # A name of two words can only be the parameter.
-    for name in sorted((name for name in names if "_" in name), key=len, reverse=True):
-        text = re.sub(rf"(?<![\w-]){name}\b(?!\()", f"--{_spelling(name)}", text)
-    return text
-
-
-# Keywords of the functions on arrays that `tcusim run` has as options.
-_SPOKEN_BY_FUNCTIONS: Final = frozenset(
-    name
-    for function in (tcusim.sum, tcusim.cumsum, tcusim.segmented_sum, tcusim.segmented_cumsum)
-    for name in (*inspect.signature(function).parameters, *tcusim.Options.__dataclass_fields__)
-    if name
-    not in (
-        *("a", "out", "check_offsets", "keepdims"),
-        *("options", "report", "progress", "stream", "strategy"),
-    )
-)
+def _spelled(given: errors.Given, options: Mapping[str, click.Option]) -> str:
+    """Return a parameter as the command's option with its value, or as Python spells it."""
+    option = options.get(given.parameter) or options.get(f"{given.parameter}s")
+    if option is None:
+        return str(given)
+    flag, value = option.opts[0], given.value
+    if value is None or value is True:
+        return flag
+    if value is False:
+        return option.secondary_opts[0] if option.secondary_opts else f"no {flag}"
+    text = str(value)
+    return f"{flag} {text!r}" if " " in text else f"{flag} {text}"

@@ -269,7 +269,7 @@ def run_command(operation: str, input_file: str, **given: Any) -> None:
     report = Report()
     start = time.perf_counter()
     with (
-        in_words_of_the_command(),
+        in_words_of_the_command(segments="segment_size", ids="segment_ids", count="num_segments"),
         _hint(array),
         progress(
             lambda: f"launch {report.launches}", quiet=as_json, after=_PATIENCE_SECONDS
@@ -313,8 +313,8 @@ def _hint(array: Array) -> Iterator[None]:
     except (errors.Unsupported, errors.VerifyError) as error:
         if array.dtype != np.float64:
             raise
-        text = f"{error} (The numbers are float64; --input-type f16 or f32 casts them.)"
-        raise errors.Unsupported(text) from error
+        text = " (The numbers are float64; --input-type f16 or f32 casts them.)"
+        raise errors.Unsupported(*error.pieces, text) from error
 
 
 # --- The summary ------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from tcusim.arrays.partial import (
 from tcusim.arrays.segments import Segments, given_segments, require_side_by_side
 from tcusim.arrays.spec import Spec, size_of
 from tcusim.call_options import DEFAULTS, AnyOptions, Bits, Options, alone, options_of, others
-from tcusim.errors import InputError, Unsupported, require_flags, unknown_name
+from tcusim.errors import Given, InputError, Unsupported, require_flags, unknown_name
 from tcusim.machine.formats import array_name_of
 
 __all__ = ["cumsum", "segmented_cumsum", "segmented_sum", "sum"]
@@ -364,8 +364,10 @@ def _is_exact(a: DaskArray, result: np.dtype[Any], own: Options) -> bool:
         return False
     if not isinstance(a._meta, np.ndarray):
         raise Unsupported(
-            "exact sums of dask arrays are for NumPy chunks: those with bits='exact', and those of "
-            "64-bit integers in a float type. Leave bits and dtype out, or copy the chunks to NumPy"
+            "exact sums of dask arrays are for NumPy chunks: those with ",
+            Given("bits", "exact"),
+            ", and those of 64-bit integers in a float type. Leave bits and dtype out, or copy the "
+            "chunks to NumPy",
         )
     return True
 

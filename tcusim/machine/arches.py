@@ -37,11 +37,12 @@ __all__ = ["BUILT_IN"]
 _RECORDED: Final = "recorded bits"
 _PUBLISHED: Final = "published model, no recorded bits"
 
-# Types that not every generation has: the first compute capability that does, and how to refuse.
+# Types that not every generation has: the first compute capability that does,
+# the refusal, and an architecture in its place.
 _SINCE: Final = (
-    ("bf16 tf32 f64", 80, "{0} tensor cores have no {1} (sm_80 is the first); use arch='ampere'"),
-    ("e4m3 e5m2", 89, "{0} tensor cores have no 8-bit floats (sm_89 is the first); use arch='ada'"),
-    ("s8 u8", 72, "sm_70 tensor cores have no integers (sm_72 is the first); use 'turing'"),
+    ("bf16 tf32 f64", 80, "{0} tensor cores have no {1} (sm_80 is the first)", "ampere"),
+    ("e4m3 e5m2", 89, "{0} tensor cores have no 8-bit floats (sm_89 is the first)", "ada"),
+    ("s8 u8", 72, "sm_70 tensor cores have no integers (sm_72 is the first)", "turing"),
 )
 
 
@@ -59,8 +60,8 @@ def _generation(
 ) -> Arch:
     """Return a generation of NVIDIA's, with its GPUs by compute capability [GPUS]."""
     refusals = (
-        Refusal(ab, "", why.format(title, ab))
-        for types, first_sm, why in _SINCE
+        Refusal(ab, "", why.format(title, ab), instead)
+        for types, first_sm, why, instead in _SINCE
         for ab in types.split()
         if min(gpus) < first_sm
     )

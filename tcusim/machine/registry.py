@@ -12,7 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tcusim.errors import InputError, UnknownName, Unsupported, require_names, told, unknown_name
+from tcusim.errors import (
+    Given,
+    InputError,
+    UnknownName,
+    Unsupported,
+    require_names,
+    told,
+    unknown_name,
+)
 from tcusim.machine.arches import BUILT_IN
 from tcusim.machine.formats import format_of
 from tcusim.machine.rules import FAMILIES, Arch, Numerics, Rule
@@ -200,7 +208,8 @@ def rule_of(arch: Arch, ab: str, acc: str, family: str = "") -> Rule:
     if own or others:
         return (own + others)[0]
     why = _why(arch, ab, acc, family)
-    raise Unsupported(f"{arch.name} ({arch.title}), ab={ab!r}, acc={acc!r}: {why}")
+    named = f"{arch.name} ({arch.title}), ", Given("ab", ab), ", ", Given("acc", acc), ": "
+    raise Unsupported(*named, *why)
 
 
 def usual_types(arch: Arch, ab: str | None = None, acc: str | None = None) -> tuple[str, str]:
@@ -230,8 +239,8 @@ def _mixed(arch: Arch, ab: str, b: str, acc: str, family: str) -> Rule:
     left, right = (rule_of(arch, one, acc, family) for one in (ab, b))
     if format_of(ab).itemsize != 1 or format_of(b).itemsize != 1 or left.how != right.how:
         raise Unsupported(
-            f"{arch.name} ({arch.title}), ab='{ab}.{b}': tensor cores take operands of one type, "
-            f"or 8-bit floats of both, such as 'e5m2.e4m3'"
+            *(f"{arch.name} ({arch.title}), ", Given("ab", f"{ab}.{b}"), ": tensor cores take "),
+            "operands of one type, or 8-bit floats of both, such as 'e5m2.e4m3'",
         )
     return replace(left, b=b)
 
@@ -254,19 +263,20 @@ def library_rules(arch: Arch, ab: str, acc: str) -> tuple[Rule, ...]:
     return tuple(first.values())
 
 
-def _why(arch: Arch, ab: str, acc: str, family: str) -> str:
+def _why(arch: Arch, ab: str, acc: str, family: str) -> tuple[str | Given, ...]:
     """Say why an architecture has no rule for a pair, and what it has instead."""
     for refusal in arch.refusals:
         if refusal.ab in ("", ab) and refusal.acc in ("", acc):
-            return refusal.why
+            remedy = ("; use ", Given("arch", refusal.instead)) if refusal.instead else ()
+            return refusal.why, *remedy
     accumulators = dict.fromkeys(row.acc for row in arch.rows if row.ab == ab)
     if acc in accumulators:
         families = dict.fromkeys(row.family for row in arch.rows if (row.ab, row.acc) == (ab, acc))
-        return f"{family} does not take {ab}; {' and '.join(families)} do"
+        return (f"{family} does not take {ab}; {' and '.join(families)} do",)
     if accumulators:
-        return f"{ab} accumulates in {' or '.join(accumulators)} here"
+        return (f"{ab} accumulates in {' or '.join(accumulators)} here",)
     inputs = dict.fromkeys(row.ab for row in arch.rows)
-    return f"no rule for {ab} operands; this architecture takes {', '.join(inputs)}"
+    return (f"no rule for {ab} operands; this architecture takes {', '.join(inputs)}",)
 
 
 def _members(value: Any) -> tuple[Arch, ...]:

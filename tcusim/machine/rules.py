@@ -218,12 +218,14 @@ class Rule:
 class Refusal:
     """Why an architecture has no rule for a pair of types, and the alternative.
 
-    ab and acc are element types; ``""`` stands for all of them.
+    ab and acc are element types; ``""`` stands for all of them. instead: an architecture that has
+    one.
     """
 
     ab: str
     acc: str
     why: str
+    instead: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tcusim.errors import InputError
+from tcusim.errors import Given, InputError
 from tcusim.machine import Rule, arch_of, rule_for
 from tcusim.program.grammar import Locate, Program, require_program, walk
 from tcusim.program.index import with_derived
@@ -53,8 +53,8 @@ def bind_scalars(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
         if scalars[scalar.name] % scalar.multiple_of:
             raise InputError(
                 f"{program.name}: {scalar.name} = {scalars[scalar.name]} is not a multiple of "
-                f"{scalar.multiple_of}, the elements that one block takes. Build it with "
-                f"masked=True, or pad the input."
+                f"{scalar.multiple_of}, the elements that one block takes. Build it with ",
+                *(Given("masked", True), ", or pad the input."),
             )
     for buffer in program.inputs:
         expected = buffer.size.evaluate(scalars)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, TypeAlias, TypeGuard
 
 from tcusim.check.validation import require_types
-from tcusim.errors import InputError, UnknownName, Unsupported
+from tcusim.errors import Given, InputError, UnknownName, Unsupported
 from tcusim.machine import (
     Arch,
     Rule,
@@ -129,7 +129,8 @@ def subject_of(
         alone = shape_of(named)
         if tile is not None:
             raise InputError(
-                f"{alone.name} is a tile already, so tile={tile!r} is one too many. Leave out one."
+                f"{alone.name} is a tile already, so ",
+                *(Given("tile", tile), " is one too many. Leave out one."),
             )
         known = arch_of(arch)
         unit = Unit(known.name, alone.name, known, (alone,))

@@ -367,7 +367,9 @@ def _machine(named: Named, asked: Asked) -> Subject | None:
     except Unsupported as error:
         if named == _USUAL_REFERENCE:
             return None
-        raise Unsupported(f"no comparison with the reference is possible: {error}") from error
+        raise Unsupported(
+            "no comparison with the reference is possible: ", *error.pieces
+        ) from error
 
 
 def _reference(subject: Subject, asked: Asked) -> Reference:

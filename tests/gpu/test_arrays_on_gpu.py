@@ -290,5 +290,5 @@ def test_a_plan_on_streams_of_several_threads(library: Library) -> None:
 def test_a_plan_for_another_gpu_is_refused(library: Library) -> None:
     other = "volta" if arch() != "volta" else "ampere"
     a = library.there(numbers("float16", 100))
-    with pytest.raises(InputError, match=f"arch='{other}', but GPU {on_gpu.GPU or 0} is an "):
+    with pytest.raises(InputError, match=f"arch '{other}', but GPU {on_gpu.GPU or 0} is an "):
         tcusim.sum(a, options={"arch": other, "backend": library.backend})

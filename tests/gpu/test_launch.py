@@ -143,7 +143,7 @@ def test_the_name_of_the_gpus_architecture(backend: Launcher) -> None:
     x = halves()
     run(backend, PROGRAM, {"in": x}, arch=arch())
     other = "volta" if arch() != "volta" else "turing"
-    with pytest.raises(InputError, match=f"arch='{other}', but GPU . is an .*sm_{device_sm()}, "):
+    with pytest.raises(InputError, match=f"arch '{other}', but GPU . is an .*sm_{device_sm()}, "):
         run(backend, PROGRAM, {"in": x}, arch=other)
 
 

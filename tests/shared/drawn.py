@@ -340,9 +340,9 @@ def reasons(kind: str, given: np.dtype[Any], keywords: dict[str, Any], size: int
     is_exact = keywords.get("bits") == "exact"
     in_doubles = work == np.float64 and given.kind in "fV" and not is_exact
     if acc == "f16" and work != np.float16:
-        yield "acc='f16' is for float16 input"
+        yield "acc 'f16' is for float16 input"
     if acc == "f16" and is_exact:
-        yield "acc='f16' rounds after every product"
+        yield "acc 'f16' rounds after every product"
     # The factors: any of these pairs will do.
     pairs = {
         "float16": [("f16", acc or "f32")],
@@ -362,7 +362,7 @@ def reasons(kind: str, given: np.dtype[Any], keywords: dict[str, Any], size: int
         yield f"tiles of {tile.name} do not do: .* does not take"
     if named is not None:
         if acc == "f16" and "mma" not in tcusim.algorithm_of(named).combines:
-            yield f"'{named}' adds partial sums, and acc='f16' asks for the paper's"
+            yield f"'{named}' adds partial sums, and acc 'f16' asks for the paper's"
         yield from _reasons_of_algorithm(named, tile, pairs, size)
 
 
@@ -865,9 +865,9 @@ _PAIR = (
     "^arch must be a name, got \\('volta', 'h",
 )
 _TYPES = (
-    *_PAIR, "^acc='f16' is for float16 input[,;] ",
-    r"accumulates in \w+( or \w+)* here$", r"no rule for \w+ operands; this arch", r"use arch='",
-    "^acc='f16' rounds after every product, bits='exact' once; choose one$",
+    *_PAIR, "^acc 'f16' is for float16 input[,;] ",
+    r"accumulates in \w+( or \w+)* here$", r"no rule for \w+ operands; this arch", r"use arch '",
+    "^acc 'f16' rounds after every product, bits 'exact' once; choose one$",
     "^unknown accumulator '", "^unknown type '(float.*)?'\\.", "does not take .* It takes: ",
     r"^\w+x\w+ has no .*; it has ", "has no mma.sync m.* is the first$",
     r"w\w+ does not take \w+; ", "has no wmma m.* with \\w+; sm_.* is the first$",
@@ -887,7 +887,7 @@ _FACTORS = (
 REFUSED: dict[str, tuple[str, ...]] = {
     "build": (*_TYPES, "cannot be split into parts of ", "a float is never made an integer",
               "integers are. Leave the branch out",
-              "^scan_t scans segm", "^part must be one of", "combine=", "has no segments; leave",
+              "^scan_t scans segm", "^part must be one of", "combine '", "has no segments; leave",
               "takes one chunk: items_per_warp=1", "combines by mma and takes one part; take ",
               "(sum|scan)s segments of at most ",
               "^float64 adds rows of f16 or f64 elements without prod",
@@ -912,10 +912,10 @@ REFUSED: dict[str, tuple[str, ...]] = {
                  "^axis 1 is out of range", "^operation must be 'sum' or 'cumsum', got "),
     "plan": (*_TYPES, "is a product; plan it with", "needs segments: ", "as one segment; leave",
              "is for scans, and .* is none", "^'.*' is a .*, and this is a ",
-             "^unknown strategy '(panel|short)'", "does not apply to ", "^give algorithm= or strat",
+             "^unknown strategy '(panel|short)'", "does not apply to ", "^give algorithm or strat",
              "^segments of .* elements are longer than the axis", "(sum|scan)s segments of at mo",
-             "initial= has launches of its own, and algorithm=",
-             "adds partial sums, and acc='f16' asks for the paper's",
+             "initial has launches of its own, and algorithm ",
+             "adds partial sums, and acc 'f16' asks for the paper's",
              "elements are summed exactly in pieces, and '",
              "^exclusive and include_initial both begin with 0: leave one of them out",
              "goes with segments of one size; those by offsets have launches of their own",
@@ -923,7 +923,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "plan_product": (*_TYPES, "multiplies a matrix by one vector, and b has ",
                      "does not apply to ", "^unknown operation '",
                      "^'matmul' needs cols, ", "has no segments;",
-                     "^unknown strategy '(panel|short)'", "^give algorithm= or strategy=",
+                     "^unknown strategy '(panel|short)'", "^give algorithm or strategy",
                      "^'.*' is a .*, and this is a product"),
     "predict_matmul": (*_TYPES, *_FACTORS),
     "run": _SIZES,

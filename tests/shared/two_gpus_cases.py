@@ -197,7 +197,7 @@ def test_a_plan_is_for_the_gpu_of_its_array(gpus: Gpus, monkeypatch: pytest.Monk
             "sum", length=X.size, dtype="float16", options={"arch": "turing", "backend": "cuda"}
         )
         with pytest.raises(
-            InputError, match=f"arch='turing', but GPU {able} is an Stand-in {able}"
+            InputError, match=f"arch 'turing', but GPU {able} is an Stand-in {able}"
         ):
             named(Array(gpus, able, X))
 

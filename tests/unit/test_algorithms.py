@@ -78,7 +78,7 @@ REFUSALS = (
     "warps is a power of 2, got 3",
     r"the \d+ panels of a block are not 1, 2 or 4 chunks of 8",
     "scan_single_pass needs a power of 2 of data rows, 1024 at most, where a segment takes several",
-    r"form '\(LA\)1' rounds partial sums to the operand type; combine='add' takes 'L\(A1\)'",
+    r"form '\(LA\)1' rounds partial sums to the operand type; combine 'add' takes 'L\(A1\)'",
     r"form '\[U\|1\]' needs more result columns than k",
 )
 

@@ -95,7 +95,7 @@ def test_unknown_architecture() -> None:
 @pytest.mark.parametrize(
     ("arch", "ab", "acc", "message"),
     [
-        ("volta", "bf16", "f32", "no bf16 .sm_80 is the first.; use arch='ampere'"),
+        ("volta", "bf16", "f32", "no bf16 .sm_80 is the first.; use arch 'ampere'"),
         ("turing", "bf16", "f32", "Turing tensor cores have no bf16"),
         ("volta", "tf32", "f32", "no tf32"),
         ("turing", "tf32", "f32", "no tf32"),
@@ -103,9 +103,9 @@ def test_unknown_architecture() -> None:
         ("turing", "f64", "f64", "no f64"),
         ("volta", "s8", "s32", "sm_70 tensor cores have no integers .sm_72 is the first.; use"),
         ("volta", "u8", "s32", "no integers"),
-        ("volta", "e4m3", "f32", "no 8-bit floats .sm_89 is the first.; use arch='ada'"),
+        ("volta", "e4m3", "f32", "no 8-bit floats .sm_89 is the first.; use arch 'ada'"),
         ("turing", "e5m2", "f32", "no 8-bit floats"),
-        ("ampere", "e4m3", "f16", "ampere .NVIDIA Ampere., ab='e4m3', acc='f16': Ampere tensor"),
+        ("ampere", "e4m3", "f16", "ampere .NVIDIA Ampere., ab 'e4m3', acc 'f16': Ampere tensor"),
         ("hopper", "bf16", "f16", "bf16 accumulates in f32 here"),
         ("ada", "e4m3", "s32", "e4m3 accumulates in f32 or f16 here"),
         (
@@ -210,5 +210,5 @@ def test_wrong_units(fields: dict[str, Any], message: str) -> None:
 def test_an_architecture_whose_arithmetic_nobody_knows_says_so() -> None:
     why = "nobody has published how it sums"
     register_arch(Arch("dark", "Dark", (), (), (), "s", refusals=(Refusal("", "", why),)))
-    with pytest.raises(Unsupported, match=rf"dark \(Dark\), ab='bf16', acc='f32': {why}"):
+    with pytest.raises(Unsupported, match=rf"dark \(Dark\), ab 'bf16', acc 'f32': {why}"):
         rule_for("dark", "bf16", "f32")

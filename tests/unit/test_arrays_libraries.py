@@ -74,7 +74,7 @@ def test_the_simulator_takes_no_gpu_arrays(device: StandIn, name: str) -> None:
     with pytest.raises(InputError) as caught:
         getattr(tcusim, name)(OnGpu(halves(3)), options={"backend": "numpy"})
     assert re.fullmatch(
-        r"backend='numpy' computes on NumPy arrays, and this is a .*OnGpu in GPU memory\. Leave "
+        r"backend 'numpy' computes on NumPy arrays, and this is a .*OnGpu in GPU memory\. Leave "
         r"backend out, or copy the array to a NumPy array first\.",
         str(caught.value),
     )

@@ -303,7 +303,7 @@ def lines_of(program: Program) -> set[str]:
     [
         ("reduction_tn_block", {"ab": "s8", "acc": "s32"}, "partial sums do not fit"),
         ("scan_tn_block", {"ab": "s8", "acc": "s32"}, "partial sums do not fit"),
-        ("scan_tn_block", {"ab": "bf16", "source": "f32"}, "use combine='add'"),
+        ("scan_tn_block", {"ab": "bf16", "source": "f32"}, "use combine 'add'"),
         ("scan_tn_block", {"form": "[U|1]"}, "needs more result columns than k"),
         ("scan_256n_block", {"tile": "16x16x8", "ab": "tf32"}, "use 'scan_tn_block'"),
     ],

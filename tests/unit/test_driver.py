@@ -80,7 +80,7 @@ def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_driver")
 def test_no_driver() -> None:
     said = (
-        "there is no NVIDIA driver here (libcuda.so.1). The simulator needs none: backend='numpy'"
+        "there is no NVIDIA driver here (libcuda.so.1). The simulator needs none: backend 'numpy'"
     )
     for launcher in (CUDA, CUPY, PYCUDA):
         assert launcher.available() == said

@@ -271,7 +271,7 @@ def test_exact_bits_of_float16_are_those_of_numpy_arrays(device: StandIn) -> Non
             {"arch": "volta", "algorithm": "reduction_panel"},
             "volta's tensor cores do not multiply float64",
         ),
-        (normal(9), {"acc": "f16"}, "acc='f16' rounds after every product"),
+        (normal(9), {"acc": "f16"}, "acc 'f16' rounds after every product"),
         (normal(9), {"algorithm": "reduction_256n", "tile": "8x8x4"}, "is run as printed"),
         (np.ones(9, np.float32), {}, "for float16 and int8 arrays, not float32"),
         (np.ones(9, np.int16), {}, "must be of float16, float32, float64, bfloat16 or int8"),
@@ -282,5 +282,5 @@ def test_exact_bits_that_a_gpu_does_not_have(
 ) -> None:
     with pytest.raises(InputError, match=re.escape(text)):
         tcusim.sum(OnGpu(x), **asked(bits="exact", **options))
-    with pytest.raises(Unsupported, match="initial does not go with bits='exact' in GPU memory"):
+    with pytest.raises(Unsupported, match="initial does not go with bits 'exact' in GPU memory"):
         tcusim.cumsum(OnGpu(normal(9)), options={"bits": "exact", "arch": "hopper"}, initial=1)

@@ -16,12 +16,14 @@ import pytest
 import tcusim
 from tcusim import errors
 from tcusim.algorithms.registry import algorithms
-from tcusim.errors import InputError
+from tcusim.errors import Given, InputError
 from tcusim_cuda import emit
 from tcusim_cuda.compile import CompileError
 
 PLAIN = [
-    getattr(errors, name) for name in errors.__all__ if name not in ("VerifyError", "unknown_name")
+    getattr(errors, name)
+    for name in errors.__all__
+    if name not in ("Given", "VerifyError", "unknown_name")
 ]
 
 
@@ -36,6 +38,30 @@ def test_a_sentence_is_pickled(kind: type[errors.TcusimError]) -> None:
     copy = pickle.loads(pickle.dumps(kind("what was wrong")))
     assert type(copy) is kind
     assert str(copy) == "what was wrong"
+
+
+def test_the_parameters_of_a_message() -> None:
+    pieces = (
+        "with ",
+        Given("acc", "f16"),
+        " take ",
+        Given("masked", True),
+        ", or leave ",
+        Given("k"),
+    )
+    error = InputError(*pieces)
+    assert error.args == ("with acc 'f16' take masked=True, or leave k",)
+    assert (error.parameter, error.value) == ("acc", "f16")
+    assert (
+        error.spelled(lambda given: given.parameter.upper()) == "with ACC take MASKED, or leave K"
+    )
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.parameter, copy.pieces) == (str(error), "acc", pieces)
+    other = InputError("none is named")
+    assert (other.parameter, other.value) == ("", None)
+    with pytest.raises(InputError) as caught:
+        tcusim.plan("sum", length=0)
+    assert caught.value.parameter == "length"
 
 
 def test_a_verify_error_is_pickled() -> None:

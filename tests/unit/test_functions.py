@@ -617,7 +617,7 @@ def test_types_by_the_names_of_the_tables() -> None:
         ),
         (
             lambda: tcusim.cumsum(np.ones(300, np.float32), options={"algorithm": "scan_256n"}),
-            "Take algorithm='scan_tn', which adds them, or leave algorithm out",
+            "Take algorithm 'scan_tn', which adds them, or leave algorithm out",
         ),
     ],
 )

@@ -254,7 +254,7 @@ def test_a_scan_says_which_tiles_its_blocks_take(tile: tuple[int, int, int], adv
 
 
 def test_only_additions_combine_blocks() -> None:
-    with pytest.raises(Unsupported, match="scan_single_pass has no combine='mma', only 'add'"):
+    with pytest.raises(Unsupported, match="scan_single_pass has no combine 'mma', only 'add'"):
         build("scan_single_pass", combine="mma")
     for name, size in (
         ("reduction_single_pass", {"panels": 0}),

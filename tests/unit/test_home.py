@@ -35,7 +35,7 @@ from tcusim.errors import InputError, Unsupported
         ("sum", np.zeros(3, np.float32), {"arch": "volta", "algorithm": "reduction_kn"}, "float32 "
          "arrays in GPU memory are multiplied in bf16 parts, and volta has no bf16. Cast the array "
          "to float16, leave algorithm out, or copy it"),
-        ("sum", np.zeros(3, np.float32), {"acc": "f16"}, "acc='f16' is for float16"),
+        ("sum", np.zeros(3, np.float32), {"acc": "f16"}, "acc 'f16' is for float16"),
         ("sum", np.zeros(2**23 + 1, np.int8), {"dtype": "int32"}, "sums of more than 8388608 "
          "integers may not fit int32; choose int64 as dtype"),
     ],

@@ -295,13 +295,13 @@ REFUSED: tuple[tuple[type[Exception], str, tuple[Any, ...], dict[str, Any]], ...
     ),
     (
         Unsupported,
-        "acc='f16' is for float16 input, not float32",
+        "acc 'f16' is for float16 input, not float32",
         (SINGLE, Y),
         {"acc": "f16"},
     ),
     (
         Unsupported,
-        "acc='f16' is for float16 input; integers are exact",
+        "acc 'f16' is for float16 input; integers are exact",
         (WHOLE, WHOLE.T),
         {"acc": "f16"},
     ),

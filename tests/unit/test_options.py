@@ -97,6 +97,57 @@ def test_choices_are_checked_and_shown() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("run sum 1,2 --input-type f32 --acc f16", "--acc f16 is for float16 input, not float32"),
+        (
+            "run sum 1,2 --input-type f16 --acc f16 --bits exact",
+            "--acc f16 rounds after every product, --bits exact once; choose one",
+        ),
+        ("run segmented-sum 1,2 --segment-size 0", "--segment-size must be at least 1, got 0"),
+        ("run sum 1,2 --axis 3", "--axis 3 is out of range for an array of 1 dimensions"),
+        ("run sum 1,2 --dtype complex64", "--dtype must be a real number type, got complex64"),
+        (
+            "run cumsum 1,2 --initial 3 --algorithm scan_tn --input-type f16",
+            "--initial has launches of its own, and --algorithm scan_tn is another. Leave "
+            "--algorithm out",
+        ),
+        (
+            "run cumsum 1,2 --initial 3 --include-initial",
+            "--include-initial begins each segment with 0, and --initial with another value: leave "
+            "one of them out. --exclusive begins each segment with its initial value",
+        ),
+        (
+            "listing scan_t --ab bf16 --source f32 --combine mma",
+            "a f32 tile is several bf16 parts, which --combine mma cannot scan; use --combine add",
+        ),
+        (
+            "cost gemm --down 2 --algorithm-inner 0 --algorithm-cols 16",
+            "--algorithm-inner must be an integer of at least 1, got 0",
+        ),
+        ("step gemm --warps 6 --warps-down 4", "--warps-down must divide the number of warps"),
+        (
+            "step reduction_k --input 1,2",
+            "reduction_k: length = 2 is not a multiple of 256, the elements that one block takes. "
+            "Build it with --masked, or pad the input.",
+        ),
+        (
+            "explain --a 1 --b 1 --ab bf16 --arch volta",
+            "volta (NVIDIA Volta), --ab bf16, --acc f32: Volta tensor cores have no bf16 (sm_80 is "
+            "the first); use --arch ampere",
+        ),
+        (
+            "layout 16x16x16 --operand a --arch cdna3",
+            "there are maps of NVIDIA's GPUs alone, none of cdna3 (AMD CDNA 3); take --arch hopper",
+        ),
+    ],
+)
+def test_errors_name_options_as_the_command_does(words: str, text: str) -> None:
+    """In Python, each of these names a keyword, or an option of `tcusim.Options`."""
+    assert text in fails(1, *words.split())
+
+
 # --- Whose arithmetic ---------------------------------------------------------------------------
 
 ONES = ("--a", "1,1", "--b", "1,1")

@@ -76,9 +76,9 @@ def test_parts_of_other_types_are_refused() -> None:
     ):
         tcusim.build("reduction_panel", part="whole")
     # Tiles that are loaded where they lie would be taken whole.
-    with pytest.raises(Unsupported, match="part='fraction' is of f16 elements that become f64"):
+    with pytest.raises(Unsupported, match="part 'fraction' is of f16 elements that become f64"):
         tcusim.build("scan_panel", tile="8x8x4", ab="f64", acc="f64", source="f64", part="fraction")
-    with pytest.raises(Unsupported, match="part='whole' is of f16 elements"):
+    with pytest.raises(Unsupported, match="part 'whole' is of f16 elements"):
         tcusim.build("reduction_simt", ab="f16", acc="f64", part="whole")
     with pytest.raises(Unsupported, match="float64 adds rows of f16 or f64 elements without"):
         tcusim.build("scan_panel", ab="f16", acc="f64", source="f32")

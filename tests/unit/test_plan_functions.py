@@ -66,7 +66,7 @@ def test_equal_plans_are_made_once() -> None:
         (InputError, "reverse is for scans, and 'segmented_sum' is none", "segmented_sum",
          {"reverse": True, "segments": 3}),
         (UnknownName, "unknown accumulator 'f23'", "sum", {"acc": "f23"}),
-        (Unsupported, "acc='f16' is for float16 input, not float32", "sum",
+        (Unsupported, "acc 'f16' is for float16 input, not float32", "sum",
          {"acc": "f16", "dtype": "float32"}),
         (Unsupported, "tensor cores have no bf16 (sm_80 is the first)", "sum",
          {"dtype": "bfloat16", "arch": "volta"}),
@@ -79,7 +79,7 @@ def test_equal_plans_are_made_once() -> None:
          "segments that a warp takes alone", "sum", {"strategy": "panels", "length": 2**14}),
         (InputError, "strategy 'named' does not apply to 100 elements: it is for a named "
          "algorithm", "sum", {"strategy": "named"}),
-        (InputError, "give algorithm= or strategy=, not both", "sum",
+        (InputError, "give algorithm or strategy, not both", "sum",
          {"strategy": "panels", "algorithm": "reduction_kn"}),
         (Unsupported, "segments of more than 8388608 elements are summed exactly in pieces, and",
          "sum", {"dtype": "int8", "length": 2**23 + 1, "strategy": "single_pass"}),

@@ -189,7 +189,7 @@ def test_a_named_algorithm_is_run_in_one_launch() -> None:
         named = chosen(kind, x.size, x.size, algorithm=f"{kind}_kn")
         assert names(named) == [f"{kind}_kn"]
         assert named.strategy == "named"
-        assert named.rationale[0] == f"algorithm='{kind}_kn' was asked for: one launch"
+        assert named.rationale[0] == f"algorithm '{kind}_kn' was asked for: one launch"
 
 
 def test_float32_totals_of_float16_blocks_stay_float32() -> None:

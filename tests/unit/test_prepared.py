@@ -29,8 +29,8 @@ def test_arch_must_be_the_gpus(gpu: StandIn) -> None:
     with pytest.raises(InputError) as caught:
         run(gpu, PROGRAM, {"in": X}, arch="volta")
     assert str(caught.value) == (
-        "stand-in: arch='volta', but GPU 0 is an Stand-in (sm_90, hopper), and computes as it "
-        "does. Leave arch out, or simulate it: backend='numpy'."
+        "stand-in: arch 'volta', but GPU 0 is an Stand-in (sm_90, hopper), and computes as it "
+        "does. Leave arch out, or simulate it: backend 'numpy'."
     )
 
 
@@ -41,7 +41,7 @@ def test_a_gpu_that_is_too_old(gpu: StandIn) -> None:
 
 
 def test_a_plan_for_another_gpu(gpu: StandIn) -> None:
-    with pytest.raises(InputError, match="stand-in: arch='volta', but GPU 0 is an Stand-in"):
+    with pytest.raises(InputError, match="stand-in: arch 'volta', but GPU 0 is an Stand-in"):
         prepared(gpu, arch="volta").run({"in": OnGpu(LONG)}, shape=(LONG.size,))
     gpu.driver.number_of_sm = 75
     session = prepared(gpu, dtype="float64")

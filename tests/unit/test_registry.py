@@ -155,7 +155,7 @@ def test_the_default_side_holds_more_segments(
             "scan_tn",
             {"form": "(LA)1", "combine": "add"},
             Unsupported,
-            "form '(LA)1' rounds partial sums to the operand type; combine='add' takes 'L(A1)'",
+            "form '(LA)1' rounds partial sums to the operand type; combine 'add' takes 'L(A1)'",
         ),
         (
             "reduction_k",
@@ -185,7 +185,7 @@ def test_the_default_side_holds_more_segments(
             "reduction_tn_inefficient",
             {"combine": "add"},
             Unsupported,
-            "reduction_tn_inefficient has no combine='add', only 'mma'",
+            "reduction_tn_inefficient has no combine 'add', only 'mma'",
         ),
         (
             "scan_256",
@@ -197,19 +197,19 @@ def test_the_default_side_holds_more_segments(
             "reduction_t",
             {"ab": "s8", "acc": "s32"},
             Unsupported,
-            "partial sums do not fit operands of type s8; build with combine='add'",
+            "partial sums do not fit operands of type s8; build with combine 'add'",
         ),
         (
             "scan_t",
             {"ab": "s8", "acc": "s32"},
             Unsupported,
-            "partial sums do not fit operands of type s8; build with combine='add'",
+            "partial sums do not fit operands of type s8; build with combine 'add'",
         ),
         (
             "scan_t",
             {"ab": "bf16", "source": "f32"},
             Unsupported,
-            "a f32 tile is several bf16 parts, which combine='mma' cannot scan; use combine='add'",
+            "a f32 tile is several bf16 parts, which combine 'mma' cannot scan; use combine 'add'",
         ),
         (
             "scan_t",

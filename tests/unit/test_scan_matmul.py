@@ -117,7 +117,7 @@ def test_a_whole_array_is_summed_by_name() -> None:
     ("given", "message"),
     [
         ({"ab": "s8", "acc": "s32"}, "partial sums do not fit"),
-        ({"ab": "bf16", "source": "f32"}, "use combine='add'"),
+        ({"ab": "bf16", "source": "f32"}, "use combine 'add'"),
     ],
 )
 def test_what_products_cannot_sum_is_refused(given: dict[str, str], message: str) -> None:

@@ -136,7 +136,7 @@ def test_errors_of_names_are_value_errors_too() -> None:
             (SINGLE,),
             {"algorithm": "scan_256n"},
             "its partial sums cannot be operands of bf16 where the array is of float32. Take "
-            "algorithm='scan_tn'",
+            "algorithm 'scan_tn'",
         ),
     ],
 )
@@ -149,10 +149,10 @@ def test_algorithms_that_cannot_do_it(
 @pytest.mark.parametrize("arch", ["volta", "turing"])
 def test_types_that_a_unit_lacks(arch: str) -> None:
     for name in ALL:
-        text = "tensor cores have no bf16 (sm_80 is the first); use arch='ampere'"
+        text = "tensor cores have no bf16 (sm_80 is the first); use arch 'ampere'"
         x = X.astype(ml_dtypes.bfloat16)
         refuses(Unsupported, text, name, *arguments(name, x), arch=arch)
-        text = f"{arch} multiplies no float64. Give dtype='float32', or cast the array"
+        text = f"{arch} multiplies no float64. Give dtype 'float32', or cast the array"
         named = {"algorithm": "scan_k" if "cum" in name else "reduction_k"}
         refuses(Unsupported, text, name, *arguments(name, np.ones(10)), arch=arch, **named)
 
@@ -182,7 +182,7 @@ def test_float64_is_added_where_it_is_not_multiplied(arch: str) -> None:
 @pytest.mark.parametrize("arch", ["volta", "turing"])
 def test_products_of_float64_say_what_to_do(arch: str) -> None:
     square = np.eye(3)
-    text = f"{arch} multiplies no float64. Give dtype='float32', or cast the array"
+    text = f"{arch} multiplies no float64. Give dtype 'float32', or cast the array"
     for name, right in (("matmul", square), ("matvec", square[0])):
         refuses(Unsupported, text, name, square, right, arch=arch)
     found = tcusim.matmul(square, square, options={"arch": arch}, dtype="float32")
@@ -193,9 +193,9 @@ def test_products_of_float64_say_what_to_do(arch: str) -> None:
 def test_a_float16_accumulator_is_for_float16(name: str) -> None:
     for dtype in ("float32", "float64", "bfloat16"):
         x = X.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-        text = f"acc='f16' is for float16 input, not {dtype}"
+        text = f"acc 'f16' is for float16 input, not {dtype}"
         refuses(Unsupported, text, name, *arguments(name, x), acc="f16")
-    text = "acc='f16' is for float16 input; integers are summed exactly"
+    text = "acc 'f16' is for float16 input; integers are summed exactly"
     refuses(Unsupported, text, name, *arguments(name, X.astype(np.int8)), acc="f16")
 
 

@@ -83,5 +83,5 @@ def test_what_a_form_cannot_do() -> None:
         tile_scan(builder(combine="add"), "(LA)1", Order())
     with pytest.raises(Unsupported, match="do not fit operands of type s8"):
         tile_scan(builder(ab="s8", acc="s32", source="s8"), None, Order())
-    with pytest.raises(Unsupported, match="which combine='mma' cannot scan"):
+    with pytest.raises(Unsupported, match="which combine 'mma' cannot scan"):
         tile_scan(builder(ab="bf16", source="f32"), None, Order())

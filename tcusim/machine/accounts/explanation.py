@@ -10,7 +10,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tcusim.errors import InputError, names_of, require_flags, require_names, told, unknown_name
+from tcusim.errors import (
+    Given,
+    InputError,
+    names_of,
+    require_flags,
+    require_names,
+    told,
+    unknown_name,
+)
 from tcusim.machine.accounts.account import Account
 from tcusim.machine.accounts.drawing import drawing_of
 from tcusim.machine.accounts.page import fragment_of, page_of
@@ -151,7 +159,10 @@ def explain(
     """
     names = names_of("arch", arch)
     if not names:
-        raise InputError("arch names no architecture; give one or more, such as arch='hopper'")
+        raise InputError(
+            *(Given("arch"), " names no architecture; give one or more, such as "),
+            Given("arch", "hopper"),
+        )
     require_names(family=family)
     if family not in ("", *FAMILIES):
         raise unknown_name("family", family, FAMILIES)

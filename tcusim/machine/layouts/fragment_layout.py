@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
-from tcusim.errors import Unsupported, require_names, unknown_name
+from tcusim.errors import Given, Unsupported, require_names, unknown_name
 from tcusim.machine.layouts.maps import LANES, FragmentMap, mma_sync_map, volta_wmma_map, wmma_map
 from tcusim.machine.layouts.picture import (
     drawing_of,
@@ -208,7 +208,8 @@ def layout(
     if not machine.sm:
         raise Unsupported(
             f"there are maps of NVIDIA's GPUs alone, none of {machine.name} ({machine.title}); "
-            "take arch='hopper'"
+            "take ",
+            Given("arch", "hopper"),
         )
     row = next((row for row in rows if row.min_sm <= max(machine.sm)), None)
     if row is None:
@@ -265,5 +266,6 @@ def _map_of(shape: MmaShape, row: Operands, operand: str, order: str, machine: A
         return replace(one, source="[WMMAE]", evidence="published, in code that runs there")
     raise Unsupported(
         f"nobody told where WMMA keeps {operand} of {shape.name} in {row.ab} on {machine.title}: "
-        "it is documented nowhere, and was not recorded there. arch='hopper' has all"
+        "it is documented nowhere, and was not recorded there. ",
+        *(Given("arch", "hopper"), " has all"),
     )
