@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from numpy_results import of_rows
 from tcusim.algorithms import build
 from tcusim.backends import run
 from tcusim.errors import Unsupported
@@ -40,21 +41,8 @@ def sparse_integers(rng: np.random.Generator, length: int, segment_size: int) ->
     x: Ints = rng.integers(-3, 4, length) * (rng.random(length) < density)
     x[::segment_size] = 2
     x[segment_size - 1 :: segment_size] = 1
-    assert np.abs(as_rows(x, segment_size)).sum(1).max() <= 2048
+    assert of_rows("reduction", np.abs(x), segment_size).max() <= 2048
     return x
-
-
-def as_rows(x: Ints, segment_size: int) -> Ints:
-    """Return segments as rows, the last one padded with zeros."""
-    missing = np.zeros(-x.size % segment_size, np.int64)
-    return np.concatenate([x, missing]).reshape(-1, segment_size)
-
-
-def exact(name: str, x: Ints, segment_size: int) -> Ints:
-    """Return an algorithm's expected results, in integers."""
-    rows = as_rows(x, segment_size)
-    sums: Ints = rows.sum(1) if name.startswith("reduction") else rows.cumsum(1).ravel()[: x.size]
-    return sums
 
 
 def assert_exact(
@@ -68,7 +56,7 @@ def assert_exact(
     given = x.astype(format_of(program.inputs[0].dtype).dtype)
     result = run(program, {"in": given}, arch=arch)["out"].astype(np.float64)
     message = f"{program.name} {program.warps} warps, segments of {segment_size}, {length} elements"
-    np.testing.assert_array_equal(result, exact(name, x, segment_size), message)
+    np.testing.assert_array_equal(result, of_rows(name, x, segment_size), message)
 
 
 # --- Exact integers ---------------------------------------------------------------------------
@@ -108,108 +96,6 @@ def test_no_tile_is_wasted_where_the_warps_share_evenly(name: str, warps: int) -
         # The first warp's work alone is in a branch: no load has to ask for the segment's end.
         assert len(guarded) == 1
         assert_exact(program, name, size, np.random.default_rng(warps), "hopper")
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    ("ab", "acc", "sizes", "combine"),
-    [
-        ("f16", "f16", (16, 16, 16), "mma"),
-        ("f16", "f16", (32, 8, 16), "add"),
-        ("tf32", "f32", (16, 16, 8), "mma"),
-        ("f64", "f64", (8, 8, 4), "mma"),
-        ("s8", "s32", (8, 32, 16), "add"),
-    ],
-)
-def test_other_types_equal_integers(
-    name: str, ab: str, acc: str, sizes: tuple[int, int, int], combine: str
-) -> None:
-    rng = np.random.default_rng(1)
-    for side, warps in (("a", 4), ("b", 9)):
-        size = 11 * piece_size(name, sizes, side)
-        program = build(
-            name, tile=MmaShape(*sizes), ab=ab, acc=acc, side=side, combine=combine,
-            warps=warps, segment_size=size, masked=True,
-        )  # fmt: skip
-        assert_exact(program, name, size, rng, "hopper")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_float32_in_three_bf16_parts_equals_integers(name: str) -> None:
-    rng = np.random.default_rng(2)
-    size = 7 * piece_size(name, (16, 16, 16), "a")
-    program = build(
-        name, ab="bf16", source="f32", combine="add", side="a", warps=3, segment_size=size,
-        masked=True,
-    )  # fmt: skip
-    x = np.zeros(4 * size + 5, np.int64)
-    # 24 significant bits, once in each segment: no single part holds such a number.
-    x[np.arange(5) * size + np.array([0, 7, size // 2, size - 1, 4])] = (
-        rng.integers(2**23, 2**24, 5) | 1
-    )
-    result = run(program, {"in": x.astype(np.float32)})["out"]
-    np.testing.assert_array_equal(result, exact(name, x, size))
-
-
-@pytest.mark.parametrize("combine", ["mma", "add"])
-@pytest.mark.parametrize("form", ["(LA)1", "L(A1)", "[U|1]"])
-def test_every_form_of_a_tile_equals_integers(form: str, combine: str) -> None:
-    if (combine, form) == ("add", "(LA)1"):
-        pytest.skip("rounded additions take no form of the printed products")
-    rng = np.random.default_rng(3)
-    shape = MmaShape(8, 32, 16)
-    for warps in (3, 4):
-        size = 8 * shape.m * shape.k - 9
-        program = build(
-            "scan_tn_block", tile=shape, side="a", form=form, combine=combine, warps=warps,
-            segment_size=size, masked=True,
-        )  # fmt: skip
-        assert_exact(program, "scan_tn_block", size, rng, "ampere")
-
-
-@pytest.mark.parametrize("combine", ["mma", "add"])
-@pytest.mark.parametrize("tiles", [1, 5])
-def test_a_carry_is_added_to_a_segment(combine: str, tiles: int) -> None:
-    rng = np.random.default_rng(4)
-    size = 256 * tiles
-    program = build(
-        "scan_tn_block", warps=2, segment_size=size, combine=combine, carry=True, masked=True,
-        items_per_warp=2,
-    )  # fmt: skip
-    x = sparse_integers(rng, 5 * size - 3, size)
-    carry = rng.integers(-1000, 1000, 5)
-    inputs = {"in": x.astype(np.float16), "carry": carry.astype(np.float32)}
-    expected = exact(program.name, x, size) + np.repeat(carry, size)[: x.size]
-    np.testing.assert_array_equal(run(program, inputs)["out"], expected)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("combine", ["mma", "add"])
-def test_turns_of_a_block_do_not_mix(name: str, combine: str) -> None:
-    rng = np.random.default_rng(5)
-    size = 7 * piece_size(name, (4, 4, 4), "a")
-    program = build(
-        name, tile=MmaShape(4, 4, 4), side="a", combine=combine, warps=3, items_per_warp=3,
-        segment_size=size, masked=True,
-    )  # fmt: skip
-    assert_exact(program, name, size, rng, "volta")
-
-
-@pytest.mark.parametrize("accumulation_length", [1, 2, 3])
-def test_chains_of_any_length_equal_integers(accumulation_length: int) -> None:
-    name = "reduction_tn_block"
-    rng = np.random.default_rng(accumulation_length)
-    size = 23 * piece_size(name, (4, 4, 4), "b")
-    program = build(
-        name,
-        tile=MmaShape(4, 4, 4),
-        side="b",
-        combine="add",
-        warps=4,
-        accumulation_length=accumulation_length,
-        segment_size=size,
-    )  # fmt: skip
-    assert_exact(program, name, size, rng, "volta")
 
 
 # --- Rounding ---------------------------------------------------------------------------------

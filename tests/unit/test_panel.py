@@ -2,52 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tcusim
-from hand_built import builder
 from tcusim.algorithms import build
-from tcusim.algorithms.order import Order
-from tcusim.algorithms.panel import WIDEST_HELD, Panel, PanelWork, ScannedPanel
-from tcusim.algorithms.rows import Share, scan_share
+from tcusim.algorithms.panel import WIDEST_HELD
 from tcusim.machine.formats import format_of
 from tcusim.program.grammar import BufferRole, Load, Mma, When, walk
 from tcusim.simulate.interpreter import run_numpy
-
-
-def shared(tile: str, size: int) -> tuple[Panel, Share]:
-    b = builder(tile)
-    share = scan_share(b.m, b.k, size)
-    return Panel(b, share), share
-
-
-@pytest.mark.parametrize("tile", ["16x16x16", "32x8x16", "8x32x16"])
-@pytest.mark.parametrize("size", [16, 64, 1000])
-def test_a_panel_has_whole_tiles(tile: str, size: int) -> None:
-    panel, share = shared(tile, size)
-    assert panel.count == share.groups * panel.b.m
-    assert panel.row == share.tiles_per_row * panel.b.k
-    assert panel.size == panel.count * panel.row
-    assert list(panel.turns) == list(range(share.tiles_per_row))
-    backward = Panel(builder(tile), share, Order(reverse=True))
-    assert list(backward.turns) == list(panel.turns)[::-1]
-
-
-@pytest.mark.parametrize(("acc", "exclusive"), [("f32", False), ("f32", True), ("f16", False)])
-def test_scanned_rows_begin_in_different_banks(acc: str, exclusive: bool) -> None:
-    """128 bytes are all banks: a column of rows that far apart would be in one."""
-    b = builder(acc=acc)
-    panel = ScannedPanel(b, scan_share(b.m, b.k, 64), Order(exclusive=exclusive))
-    assert panel.ldm >= panel.row
-    assert panel.ldm * format_of(acc).itemsize % 128 != 0
-    assert (panel.rows.rows, panel.rows.cols) == (panel.count, panel.row)
-    # Exclusive sums lack the last element, so that the totals have a place of their own.
-    found = panel.totals.buffer.name, panel.totals.offset.const
-    assert found == (("ends", 0) if exclusive else ("scanned", panel.row - 1))
 
 
 def test_one_test_is_enough_for_all_tiles_of_a_warp() -> None:
@@ -99,17 +64,6 @@ def test_rows_that_wmma_cannot_load_are_copied_first() -> None:
         program = build("reduction_panel", segment_size=size, masked=True)
         loads = [s for _, s in walk(program.steps) if isinstance(s, Load) and s.dst.name == "A"]
         assert any(step.src.buffer.name == name for step in loads)
-
-
-@pytest.mark.parametrize("size", [16, 20, 33, 100])
-def test_short_rows_are_taken_as_many_as_begin_together(size: int) -> None:
-    b = builder()
-    share = scan_share(b.m, b.k, size)
-    work = PanelWork(Panel(b, share), share, size, share.rows)
-    together = 16 // math.gcd(2 * size, 16)
-    assert work.lines <= max(1, share.lines)
-    if 1 < together <= share.lines:
-        assert work.lines % together == 0
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])

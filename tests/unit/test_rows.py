@@ -7,15 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 import tcusim
+from numpy_results import of_rows
 from segment_oracle import Oracle
 from some import Some
 from tcusim.algorithms import build
-from tcusim.algorithms.rows import MOST_TILES, PANEL_ROWS, ROW_TILES, SCANNED, SUMMED, share_of
 from tcusim.backends import run
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine.shapes import MmaShape, shape_of
@@ -35,18 +32,6 @@ SIZES = (1, 16, 31, 48, 80, 100, 144, 256, 1000, 1024, 1536, 2048, 3000, 5000)
 # How many times the fewest groups of rows a warp takes at once; None: as suits the segments.
 FACTORS = (None, 1, 3)
 ORDERS = tuple(itertools.product((False, True), repeat=2))
-
-
-def exact(
-    name: str, x: NDArray[Any], size: int, *, exclusive: bool = False, reverse: bool = False
-) -> NDArray[np.float64]:
-    """Return the sums or the scans of all segments."""
-    missing = np.zeros(-x.size % size)
-    rows = np.concatenate([x.astype(np.float64), missing]).reshape(-1, size)
-    if name == "reduction_panel":
-        return np.asarray(rows.sum(1))
-    sums = rows[:, ::-1].cumsum(1)[:, ::-1] if reverse else rows.cumsum(1)
-    return np.asarray((sums - rows if exclusive else sums).ravel()[: x.size])
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -71,7 +56,7 @@ def test_rows_equal_integers(shape: MmaShape, side: str, some: Some) -> None:
             )
             x = rng.integers(-8, 9, int(rng.integers(1, 7000))).astype(np.float16)
             result = run(program, {"in": x})["out"]
-            wanted = exact(name, x, size, exclusive=exclusive, reverse=reverse)
+            wanted = of_rows(name, x, size, exclusive=exclusive, reverse=reverse)
             np.testing.assert_array_equal(result, wanted, f"{name} {size}")
 
 
@@ -92,7 +77,7 @@ def test_rows_are_as_precise_as_float32(arch: str) -> None:
     for name, size in itertools.product(("reduction_panel", "scan_panel"), (64, 1024, 2**15)):
         result = run(build(name, segment_size=size), {"in": x}, arch=arch)["out"]
         scale = np.abs(x).astype(np.float64).reshape(-1, size).sum(1).max()
-        assert np.abs(result - exact(name, x, size)).max() < 2e-6 * scale, (name, size)
+        assert np.abs(result - of_rows(name, x, size)).max() < 2e-6 * scale, (name, size)
 
 
 def test_float32_is_split_exactly() -> None:
@@ -101,7 +86,7 @@ def test_float32_is_split_exactly() -> None:
     for name, size in itertools.product(("reduction_panel", "scan_panel"), (1, 16, 40, 64)):
         program = build(name, ab="bf16", source="f32", segment_size=size, masked=True)
         assert any(isinstance(step, Split) for _, step in walk(program.steps))
-        np.testing.assert_array_equal(run(program, {"in": x})["out"], exact(name, x, size))
+        np.testing.assert_array_equal(run(program, {"in": x})["out"], of_rows(name, x, size))
 
 
 @pytest.mark.parametrize("shape", [shape_of("16x16x16"), MmaShape(5, 7, 3)], ids=str)
@@ -118,52 +103,6 @@ def test_float32_follows_the_grid_in_rows_of_any_length(shape: MmaShape) -> None
         assert sums.tolist() == [oracle.sum(one) for one in segments], size
         scan = run(build("scan_panel", segment_size=size, **types), {"in": x})["out"]
         assert scan.tolist() == np.concatenate([oracle.scan(one) for one in segments]).tolist()
-
-
-def test_inputs_are_in_the_order_of_the_call() -> None:
-    for name in ("reduction_ragged", "scan_ragged", "scan_ragged_simt"):
-        assert [one.name for one in build(name).inputs] == ["in", "offsets"]
-
-
-@settings(max_examples=300)
-@given(
-    sizes=st.sampled_from([(16, 16), (8, 16), (32, 16), (8, 4), (16, 8), (5, 3), (64, 16)]),
-    segment_size=st.integers(1, 20_000),
-    elements=st.sampled_from([SCANNED, SUMMED]),
-    groups=st.none() | st.integers(1, 5),
-    least=st.sampled_from([1, PANEL_ROWS]),
-)
-def test_segments_begin_rows(
-    sizes: tuple[int, int], segment_size: int, elements: int, groups: int | None, least: int
-) -> None:
-    m, k = sizes
-    share = share_of(m, k, segment_size, elements, groups, least)
-    assert share.tiles_per_row == (1 if segment_size <= k else ROW_TILES)
-    row = share.tiles_per_row * k
-    assert (share.rows - 1) * row < segment_size <= share.rows * row
-    assert share.lines * share.rows <= share.groups * m < (share.lines + 1) * share.rows
-    if groups is None:
-        assert share.groups * m >= least
-        assert share.tiles <= MOST_TILES or share.groups * m < least + m
-    else:
-        assert share.groups == groups
-
-
-def test_segments_that_fill_few_tiles_share_them() -> None:
-    found = {size: share_of(16, 16, size, SCANNED) for size in (16, 48, 64, 80, 768, 1024, 2048)}
-    shares = {
-        size: (share.tiles_per_row, share.groups, share.rows, share.lines)
-        for size, share in found.items()
-    }
-    assert shares == {
-        16: (1, 4, 1, 64),
-        48: (2, 2, 2, 16),
-        64: (2, 2, 2, 16),
-        80: (2, 2, 3, 10),
-        768: (2, 2, 24, 1),
-        1024: (2, 2, 32, 1),
-        2048: (2, 2, 64, 0),
-    }
 
 
 def test_a_size_of_nothing_is_refused() -> None:

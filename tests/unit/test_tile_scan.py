@@ -10,7 +10,7 @@ import pytest
 from hand_built import builder
 from tcusim.algorithms import build
 from tcusim.algorithms.order import Order
-from tcusim.algorithms.tile_scan import FORMS, results, tile_scan, upper
+from tcusim.algorithms.tile_scan import FORMS, tile_scan
 from tcusim.errors import Unsupported
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import Mma, walk
@@ -42,24 +42,6 @@ def test_each_form_scans_a_tile(shape: MmaShape, form: str, combine: str) -> Non
     # The paper's: A.U, L.A and their product with ones, for each block of columns.
     if form == "(LA)1":
         assert products == blocks * (2 + rows)
-
-
-@pytest.mark.parametrize("order", [Order(), Order(exclusive=True), Order(reverse=True)], ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_blocks_of_u_are_one_matrix(shape: MmaShape, order: Order) -> None:
-    """Ones where an element of the row is summed: on and above the diagonal, and so on."""
-    b = builder(shape)
-    frags = upper(b, order)
-    assert len(frags) == len(results(b, "R")) == -(-shape.k // shape.n)
-    ones = np.zeros((shape.k, shape.n * len(frags)), bool)
-    for number in range(len(frags)):
-        kind, offset = order.summed(number * shape.n)
-        place = np.arange(shape.k)[:, None], np.arange(shape.n)[None, :]
-        below = place[1] <= place[0] + offset if kind == "lower" else place[0] <= place[1] + offset
-        ones[:, number * shape.n :][:, : shape.n] = below
-    summed = np.arange(shape.k)[:, None], np.arange(shape.k)[None, :]
-    late = summed[0] - summed[1] if not order.reverse else summed[1] - summed[0]
-    np.testing.assert_array_equal(ones[:, : shape.k], late < (not order.exclusive))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
