@@ -17,6 +17,7 @@ from typing import Any, Final
 from tcusim.arrays.problem import AnyProblem, Problem
 from tcusim.arrays.tuning import SegmentTuning, Tuning
 from tcusim.errors import InputError, told
+from tcusim.records import of_json
 
 __all__ = ["TUNED", "TunedRow", "read_rows", "row_for", "tuned", "with_numbers", "write_rows"]
 
@@ -72,6 +73,13 @@ class TunedRow:
                 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The content of a file."""
+
+    rows: tuple[TunedRow, ...]
+
+
 def row_for(problem: Problem, numbers: Mapping[str, int]) -> TunedRow:
     """Return the row that gives these numbers to problems like this one."""
     return TunedRow(
@@ -113,15 +121,8 @@ def _rows_of(path: str) -> dict[TunedRow, tuple[tuple[str, int], ...]]:
 
 def read_rows(path: Path) -> tuple[TunedRow, ...]:
     """Return the rows of a file. Raises InputError if it is none that `write_rows` writes."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if record["format"] != FORMAT:
-            raise ValueError(f"its format is {record['format']!r}")
-        return tuple(
-            TunedRow(**{**row, "numbers": tuple(row["numbers"].items())}) for row in record["rows"]
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is no {FORMAT!r} file: {error}") from error
+    where = f"{path} is no {FORMAT!r} file"
+    return of_json(_Rows, path.read_bytes(), where, form=FORMAT).rows
 
 
 def write_rows(rows: Iterable[TunedRow]) -> str:

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+
+from tcusim.records import of_plain
 
 __all__ = [
     "Block",
@@ -232,22 +233,6 @@ def _read(text: str) -> Tuning:
     # Imported late: only plans need it.
     import tomllib
 
-    table = {name: _frozen(one) for name, one in tomllib.loads(text).items()}
-    return Tuning(
-        **table["launches"],
-        waiting={int(size): WaitingTuning(**one) for size, one in table["waiting"].items()},
-        reduction=SegmentTuning(**table["reduction"]),
-        scan=SegmentTuning(**table["scan"]),
-        ragged=RaggedTuning(**table["ragged"]),
-        product=ProductTuning(
-            **table["product"]
-            | {"blocks": tuple(Block(**one) for one in table["product"]["blocks"])}
-        ),
-    )
-
-
-def _frozen(value: Any) -> Any:
-    """Return a value of a TOML file with tuples in place of lists."""
-    if isinstance(value, dict):
-        return {name: _frozen(one) for name, one in value.items()}
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+    table = tomllib.loads(text)
+    del table["measured"]
+    return of_plain(Tuning, {**table.pop("launches"), **table}, "a file of tunings")

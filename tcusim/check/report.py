@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import Any, ClassVar, Final
 
-from tcusim.errors import InputError
 from tcusim.markup import shown, table
+from tcusim.records import of_json
 
 __all__ = ["MmaCount", "ShapeReport", "ShapeRow"]
 
@@ -190,16 +190,12 @@ class ShapeReport:
     @staticmethod
     def from_json(text: str) -> ShapeReport:
         """Return the report that `to_json` wrote; InputError if the text is none."""
-        try:
-            given = json.loads(text)
-            known: dict[str, Any] = {item.name: given[item.name] for item in fields(ShapeReport)}
-            known["rows"] = tuple(map(_row_from_json, given["rows"]))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(
-                f"the text is no report of validate_shape ({type(error).__name__}: {error}); "
-                f"read what to_json or `tcusim validate --json` wrote"
-            ) from error
-        return ShapeReport(**known)
+        return of_json(
+            ShapeReport,
+            text,
+            "the text is no report of validate_shape",
+            "Read what to_json or `tcusim validate --json` wrote",
+        )
 
     def table(self) -> list[tuple[str, ...]]:
         """Return the cells of the table; sides that do equally well share a line."""
@@ -310,14 +306,3 @@ def _count_text(counts: Sequence[MmaCount]) -> str:
     if shown.formula is None:
         return f"{shown.counted}, no formula" if shown.counted else "0"
     return str(shown.counted) if shown.ok else f"{shown.counted}, formula {shown.formula}"
-
-
-def _row_from_json(given: Mapping[str, Any]) -> ShapeRow:
-    # An older report lacks what was added to rows since.
-    added = {"bytes_read": 0, "input_bytes": 0, "registers": 0, "programs": 0, "unproven": ()}
-    known = {item.name: {**added, **given}[item.name] for item in fields(ShapeRow)}
-    known["options"] = tuple(given["options"].items())
-    known["combines"] = tuple(given["combines"])
-    known["unproven"] = tuple(known["unproven"])
-    known["counts"] = tuple(MmaCount(**count) for count in given["counts"])
-    return ShapeRow(**known)

@@ -11,12 +11,11 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import itertools
-import json
 import math
 import multiprocessing
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -30,6 +29,7 @@ from tcusim.machine.convert import from_values
 from tcusim.machine.formats import Values, format_of, from_memory, round_values
 from tcusim.machine.gemm_orders import GemmOrder, explain_matmul, predict_matmul
 from tcusim.machine.registry import arches
+from tcusim.records import of_json
 
 __all__ = [
     "KINDS",
@@ -148,11 +148,6 @@ class Captured:
     seen: str = ""
     refused: str = ""
 
-    def __post_init__(self) -> None:
-        """Make a call of a record's plain values."""
-        if isinstance(self.call, Mapping):
-            object.__setattr__(self, "call", Call(**self.call))
-
     @classmethod
     def of(cls, call: Call, multiply: Multiply) -> Captured:
         """Ask a library for the product."""
@@ -219,17 +214,11 @@ class Capture:
 
         Raises InputError if it is no such file.
         """
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            if record["format"] != _FORMAT:
-                raise KeyError(record["format"])
-            given = {name: record[name] for name in ("gpu", "arch", "versions", "settings")}
-            return cls(**given, products=[Captured(**row) for row in record["products"]])
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{path} is no record of a library's products, which `tcusim orders "
-                f"--capture -o FILE` writes on a GPU ({type(error).__name__}: {error})"
-            ) from error
+        where = (
+            f"{path} is no record of a library's products, which `tcusim orders --capture -o FILE` "
+            f"writes on a GPU"
+        )
+        return of_json(cls, path.read_bytes(), where, form=_FORMAT)
 
     def text(self) -> str:
         """Return a summary of the capture, in a few lines."""

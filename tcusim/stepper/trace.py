@@ -7,7 +7,7 @@ import itertools
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from tcusim.stepper.frames import Frame, chosen_warps, no_such
 from tcusim.stepper.page import CELLS, MOST_CELLS, Side, frame_of, page_of
 from tcusim.stepper.replay import Replay
 from tcusim.stepper.store import SIMULATOR, About, FrameStore, PackedFrame
-from tcusim.stepper.trace_file import MOST_BYTES, dumped, loaded
+from tcusim.stepper.trace_file import MOST_BYTES, Rest, dumped, loaded
 from tcusim.stepper.watcher import WarpWatcher, unwritten_outputs
 
 __all__ = ["Recorder", "Trace", "about_of", "trace"]
@@ -244,13 +244,8 @@ class Trace:
 
     def to_bytes(self) -> bytes:
         """Return the content of the file that `save` writes."""
-        rest = {
-            "warps": list(self.warps),
-            "first": self.first,
-            "last": self.last,
-            "ran": [self.ran[warp] for warp in self.warps],
-            "counts": [getattr(self.counts, name) for name in Counts.__slots__],
-        }
+        ran = tuple(self.ran[warp] for warp in self.warps)
+        rest = Rest(self.warps, self.first, self.last, ran, astuple(self.counts))
         return dumped(self.about, rest, self.store)
 
     @staticmethod
@@ -271,16 +266,9 @@ class Trace:
         if len(content) > MOST_BYTES:
             raise InputError(f"{path} has more than {MOST_BYTES} bytes, as no trace of tcusim has")
         about, rest, store = loaded(content, str(path))
-        warps = tuple(rest["warps"])
-        return Trace(
-            about,
-            warps,
-            rest["first"],
-            rest["last"],
-            dict(zip(warps, rest["ran"], strict=True)),
-            Counts(*rest["counts"]),
-            store,
-        )
+        ran = dict(zip(rest.warps, rest.ran, strict=True))
+        counts = Counts(*rest.counts)
+        return Trace(about, rest.warps, rest.first, rest.last, ran, counts, store)
 
 
 def trace(

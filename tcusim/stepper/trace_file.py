@@ -7,19 +7,20 @@ import gzip
 import json
 import math
 import zlib
-from dataclasses import asdict, fields
-from typing import Any, Final, NamedTuple, TypeAlias
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 import numpy as np
 
 from tcusim.errors import InputError
 from tcusim.machine import Values, format_of
-from tcusim.simulate.counts import Counts
+from tcusim.records import of_plain
 from tcusim.stepper.frames import Tile
 from tcusim.stepper.store import About, FrameStore, PackedFrame, PackedTile
 
 __all__ = [
     "MOST_BYTES",
+    "Rest",
     "dumped",
     "loaded",
 ]
@@ -39,16 +40,41 @@ _SMALL: Final = 2**24
 _DTYPES: Final = frozenset(("<f2", "<f4", "<f8", "|i1", "|u1", "<i4", "<i8", "|b1"))
 
 
-_Rest: TypeAlias = dict[str, Any]
+# Sums and products of a few of them stay within 64 bits.
+_LARGEST: Final = 2**48
 
 
-def dumped(about: About, rest: _Rest, store: FrameStore) -> bytes:
-    """Return the content of a file. rest: further data, as JSON."""
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Further data of a trace. ran: the steps of each warp. counts: those of `Counts`."""
+
+    warps: tuple[int, ...]
+    first: int
+    last: int | None
+    ran: tuple[int, ...]
+    counts: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """The content of a file. arrays: type, shape, and bytes in base64."""
+
+    format: str
+    version: int
+    about: About
+    rest: Rest
+    frames: list[PackedFrame]
+    tiles: list[PackedTile]
+    arrays: list[tuple[str, tuple[int, int], str]]
+
+
+def dumped(about: About, rest: Rest, store: FrameStore) -> bytes:
+    """Return the content of a file."""
     content = {
         "format": _MAGIC,
         "version": _VERSION,
         "about": asdict(about),
-        "rest": rest,
+        "rest": asdict(rest),
         "frames": store.frames,
         "tiles": store.tiles,
         "arrays": [_array_text(array) for array in store.arrays],
@@ -63,12 +89,12 @@ def _array_text(array: Values) -> list[Any]:
     return [kind.str, list(array.shape), base64.b64encode(array.astype(kind).tobytes()).decode()]
 
 
-def loaded(content: bytes, name: str) -> tuple[About, _Rest, FrameStore]:
+def loaded(content: bytes, name: str) -> tuple[About, Rest, FrameStore]:
     """Return the parts of a file. InputError, with the name `name`, if unreadable."""
     if not content.startswith(_GZIP):
         raise InputError(f"{name} is not a trace; tcusim's are written by Trace.save")
     try:
-        found = json.loads(_unpacked(content))
+        found = json.loads(_unpacked(content), parse_int=_integer)
         if not isinstance(found, dict) or found.get("format") != _MAGIC:
             raise InputError(f"{name} is not a trace; tcusim's are written by Trace.save")
         version = found["version"]
@@ -106,26 +132,30 @@ def _unpacked(content: bytes) -> bytes:
     return text
 
 
-def _checked(found: dict[str, Any]) -> tuple[About, _Rest, FrameStore]:
+def _integer(text: str) -> int:
+    number = int(text)
+    _require(abs(number) < _LARGEST, "an integer")
+    return number
+
+
+def _checked(found: dict[str, Any]) -> tuple[About, Rest, FrameStore]:
     """Return the parts of a file; an exception if one does not fit the others."""
-    for name, form in _FORM.items():
-        _require(_has_form(found[name], form), f"the form of its {name!r}")
-    about = About(**{**found["about"], "constants": tuple(found["about"]["constants"])})
+    content = of_plain(_Content, found, "its content")
+    about, rest = content.about, content.rest
     _require(all(map(str.strip, about.listing.partition("\n\n")[2].splitlines())), "the listing")
     store = FrameStore()
-    for text in found["arrays"]:
+    for text in content.arrays:
         store.arrays.append(_array(*text))
         store.nbytes += store.arrays[-1].nbytes
-    store.tiles = [_tile(*row) for row in found["tiles"]]
+    store.tiles = content.tiles
     for number, tile in enumerate(store.tiles):
         numbers = (tile.values, tile.before, tile.inside, tile.places)
         _require(not any(isinstance(i, int) and i < 0 for i in numbers), "a tile's array")
         _require_tile(store.tile(number))
-    store.frames = [_frame(*row) for row in found["frames"]]
-    rest = found["rest"]
-    _require(len(rest["warps"]) == len(rest["ran"]), "the number of warps")
+    store.frames = content.frames
+    _require(len(rest.warps) == len(rest.ran), "the number of warps")
     for frame in store.frames:
-        _require(frame.path in about.lines and frame.warp in rest["warps"], "a step's place")
+        _require(frame.path in about.lines and frame.warp in rest.warps, "a step's place")
         touched = (*frame.reads, *frame.writes)
         _require(all(0 <= number < len(store.tiles) for number in touched), "a step's tile")
         if frame.kind == "mma":
@@ -153,91 +183,15 @@ def _require_product(about: About, tiles: list[PackedTile], store: FrameStore) -
     _require((a[0], a[1], b[1]) == (c[0], b[0], c[1]), "the shape of a product")
 
 
-class _Either(NamedTuple):
-    """One of several forms."""
-
-    forms: tuple[Any, ...]
-
-
-# The form of a JSON value: a type, None, a list of one form, a tuple of forms, a dict of forms.
-_Form: TypeAlias = Any
-
-_FORM: Final[dict[str, _Form]] = {
-    "about": {
-        **dict.fromkeys(("name", "arch", "ab", "acc", "family", "listing"), str),
-        "warps": int,
-        "lines": {...: str},
-        "constants": [str],
-    },
-    "rest": {
-        "warps": [int],
-        "first": int,
-        "last": _Either((int, None)),
-        "ran": [int],
-        "counts": (int,) * len(fields(Counts)),
-    },
-    "frames": [(int, int, str, str, [(str, int)], [int], [int])],
-    "tiles": [
-        (
-            *(str, str, str, str, str, int, _Either((int, None))),
-            _Either((int, None, (int, int, int))),
-            _Either((int, None)),
-        )
-    ],
-    "arrays": [(str, (int, int), str)],
-}
-# Sums and products of a few of them stay within 64 bits.
-_LARGEST: Final = 2**48
-
-
-def _has_form(value: Any, form: _Form) -> bool:
-    """Return whether a JSON value has a form."""
-    match form:
-        case _Either():
-            return any(_has_form(value, one) for one in form.forms)
-        case list():
-            return isinstance(value, list) and all(_has_form(one, form[0]) for one in value)
-        case tuple():
-            return (
-                isinstance(value, list)
-                and len(value) == len(form)
-                and all(map(_has_form, value, form))
-            )
-        case dict() if ... in form:
-            return isinstance(value, dict) and _has_form(list(value.values()), [form[...]])
-        case dict():
-            return isinstance(value, dict) and all(
-                name in value and _has_form(value[name], inner) for name, inner in form.items()
-            )
-        case None:
-            return value is None
-    # A bool is an int to isinstance.
-    return type(value) is form and (form is not int or abs(value) < _LARGEST)
-
-
 def _require(holds: bool, what: str) -> None:
     if not holds:
         raise InputError(f"{what} does not fit")
 
 
-def _array(kind: str, shape: list[int], text: str) -> Values:
+def _array(kind: str, shape: tuple[int, int], text: str) -> Values:
     if kind not in _DTYPES:
         raise InputError(f"arrays are not of {kind!r}")
     content = base64.b64decode(text, validate=True)
     dtype = np.dtype(kind)
-    _require(len(shape) == 2 and math.prod(shape) * dtype.itemsize == len(content), "an array")
+    _require(math.prod(shape) * dtype.itemsize == len(content), "an array")
     return np.frombuffer(content, dtype).reshape(shape)
-
-
-def _tile(*row: Any) -> PackedTile:
-    label, part, dtype, where, note, values, before, places, inside = row
-    if isinstance(places, list):
-        first, down, across = map(int, places)
-        places = first, down, across
-    return PackedTile(label, part, dtype, where, note, values, before, places, inside)
-
-
-def _frame(*row: Any) -> PackedFrame:
-    warp, number, path, kind, loops, reads, writes = row
-    steps = tuple((str(name), int(value)) for name, value in loops)
-    return PackedFrame(warp, number, path, kind, steps, tuple(reads), tuple(writes))

@@ -13,11 +13,11 @@ import tcusim
 from tcusim.errors import InputError
 from tcusim.stepper.store import About, FrameStore, PackedTile
 from tcusim.stepper.trace import Trace
-from tcusim.stepper.trace_file import dumped, loaded
+from tcusim.stepper.trace_file import Rest, dumped, loaded
 
 RECORDED = Path(__file__).resolve().parents[1] / "recorded" / "version_2.trace"
 
-REST = {"warps": [], "first": 1, "last": None, "ran": [], "counts": [0, 0, 0, 0]}
+REST = Rest((), 1, None, (), (0, 0, 0, 0))
 ABOUT = About("p", "hopper", "f16", "f32", "", 1, "program p\n", {"1": "A ← 1"}, ())
 
 
@@ -38,7 +38,7 @@ def test_places_are_strides_or_an_array() -> None:
 
 
 def test_bits_survive() -> None:
-    rest = {"warps": [0], "first": 1, "last": None, "ran": [1], "counts": [0, 0, 0, 0]}
+    rest = Rest((0,), 1, None, (1,), (0, 0, 0, 0))
     content = dumped(ABOUT, rest, packed((10, 4, 1)))
     about, again, read = loaded(content, "x")
     assert (about, again) == (ABOUT, rest)

@@ -56,17 +56,6 @@ class Report:
         """Return everything as a dict for `json.dump`."""
         return {"format": FORMAT, **asdict(self)}
 
-    @classmethod
-    def from_json(cls, record: dict[str, Any]) -> Report:
-        """Return the report that `as_json` gave; InputError if it is not one."""
-        if record.get("format") != FORMAT:
-            raise InputError(f"this is no {FORMAT!r}: its format is {record.get('format')!r}")
-        fields = {name: value for name, value in record.items() if name != "format"}
-        found = {
-            name: [Found(**one) for one in several] for name, several in fields["found"].items()
-        }
-        return cls(**{**fields, "found": found})
-
     def text(self) -> str:
         """Return a table to read, and the failures."""
         rows = [

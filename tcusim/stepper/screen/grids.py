@@ -140,7 +140,7 @@ def _block(pane: Pane, width: int) -> Block:
     """Return a pane in the upper left corner."""
     rows, columns = pane.tile.values.shape
     texts = tuple(text for row in pane.texts for text in row)
-    looks = tuple(LOOKS[look] for look in pane.looks.flat)[: len(texts)]
+    looks: tuple[Look, ...] = tuple(LOOKS[look] for look in pane.looks.flat[: len(texts)])
     cell = max(map(len, texts), default=1) + 1
     across = columns if len(texts) > 1 else 1
     if 1 in (rows, columns) and len(texts) > 1:
