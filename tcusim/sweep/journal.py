@@ -108,7 +108,7 @@ class Journal:
             values = self._line(line, number)
             try:
                 self.done[values.pop("number")] = row_of_json(values)
-            except (KeyError, TypeError) as error:
+            except (KeyError, TypeError, InputError) as error:
                 raise self._wrong(number, error) from error
 
     def _line(self, line: bytes, number: int) -> dict[str, Any]:

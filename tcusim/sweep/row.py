@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from tcusim.records import of_plain
 from tcusim.sweep.axes import Point
 
 __all__ = ["COLUMNS", "METRICS", "Done", "Row", "row_of_json"]
@@ -126,13 +127,10 @@ METRICS: Final[Mapping[str, str]] = {
 
 
 def row_of_json(given: Mapping[str, Any]) -> Row:
-    """Return the row that `as_json` wrote; KeyError or TypeError if it is none."""
-    point = Point(**{name: given[name] for name in _OF_POINT})
-    tasks: dict[str, Any] = {
-        task: None
-        if given[f"{task}_algorithm"] is None
-        else Done(**{name: given[f"{task}_{name}"] for name in _OF_DONE})
-        for task in _TASKS
-    }
-    plain = {name: given[name] for name in ("reason", "error", "measured", "area")}
-    return Row(point, **plain, **tasks, notes=tuple(given["notes"]))
+    """Return the row that `as_json` wrote; KeyError or InputError if it is none."""
+    plain = {name: given[name] for name in ("reason", "error", "measured", "area", "notes")}
+    plain["point"] = {name: given[name] for name in _OF_POINT}
+    for task in _TASKS:
+        if given[f"{task}_algorithm"] is not None:
+            plain[task] = {name: given[f"{task}_{name}"] for name in _OF_DONE}
+    return of_plain(Row, plain, "its values")

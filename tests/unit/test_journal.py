@@ -80,6 +80,12 @@ def test_a_spoiled_line_is_named(tmp_path: Path) -> None:
             InputError, match=r"a\.jsonl, line 3: this is no row .* Delete the line"
         ):
             Journal(path, ABOUT)
+    whole = json.loads(lines[2])
+    path.write_text(
+        json.dumps(json.loads(lines[0])) + "\n" + json.dumps({**whole, "m": "4"}) + "\n"
+    )
+    with pytest.raises(InputError, match=r"line 2: .*point\.m: expected an integer, got '4'"):
+        Journal(path, ABOUT)
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
