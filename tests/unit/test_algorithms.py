@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from numpy_results import names_of_units
+from numpy_results import names_of_units, of_rows
 from some import Some
 from tcusim.algorithms import (
     Algorithm,
@@ -139,27 +139,18 @@ def sparse_integers(seed: int, length: int, segment_size: int, limit: int) -> In
     x: Ints = rng.integers(-largest, largest + 1, length) * (rng.random(length) < density)
     x[::segment_size] = 1
     x[segment_size - 1 :: segment_size] = -largest
-    assert np.abs(as_rows(x, segment_size)).sum(1).max() <= limit
+    assert of_rows("reduction", np.abs(x), segment_size).max() <= limit
     return x
 
 
-def as_rows(x: Ints, segment_size: int) -> Ints:
-    """Return segments as rows, the last one padded with zeros."""
-    missing = np.zeros(-x.size % segment_size, np.int64)
-    return np.concatenate([x, missing]).reshape(-1, segment_size)
-
-
-def exact(row: Algorithm, variant: Variant, x: Ints, segment_size: int, carry: Ints) -> Ints:
-    """Return the algorithm's expected results, in integers."""
-    rows = as_rows(x, segment_size)
-    if row.kind == "reduction":
-        sums: Ints = rows.sum(1)
-        return sums
-    options = dict(variant.options)
-    prefixes: Ints = rows.cumsum(1)
-    if options.get("carry"):
-        prefixes = prefixes + carry[:, None]
-    return prefixes.ravel()[: x.size]
+def exact(
+    row: Algorithm, variant: Variant, x: Ints, segment_size: int, carry: Ints
+) -> NDArray[np.float64]:
+    """Return the algorithm's expected results, which float64 holds."""
+    found = of_rows(row.kind, x, segment_size)
+    if dict(variant.options).get("carry"):
+        found = found + np.repeat(carry, segment_size)[: x.size]
+    return found
 
 
 def runs(program: Program, segment_size: int, archs: list[str]) -> Iterator[tuple[str, int]]:
