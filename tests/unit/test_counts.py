@@ -1,7 +1,7 @@
-"""How many mma steps a warp runs: counted while it runs, and by the formulas of the paper's kind.
+"""The mma steps of a warp: counted while it runs, counted in the text, and by formula.
 
-The formulas here are written anew from the analysis, in the sizes that the algorithm sees: m rows
-of data and n result columns (exchanged where the data are the operand b), tiles of m*k elements.
+Sizes are those that the algorithm sees: m rows of data and n result columns (exchanged where the
+data are the operand b), tiles of m*k elements.
 """
 
 from __future__ import annotations
@@ -34,76 +34,20 @@ SHAPES = (
 )
 
 
-Formula = Callable[[int, int, int, int], int]
-
-
-# The paper's N is `count`: segments of N rows of k, or of N tiles for those of TILES.
-FORMULAS: dict[str, Formula] = {
-    "reduction_k": lambda m, n, k, count: 1,
-    "reduction_kn": lambda m, n, k, count: count,
-    # m segments side by side, each of ceil(N/m) tiles; m*m packed partial sums.
-    "reduction_kn_coalesced": lambda m, n, k, count: (
-        m * ceil(count / m) + ceil(m / n) * ceil(m / k)
-    ),
-    # n tiles fill a result of m*n sums.
-    "reduction_packed": lambda m, n, k, count: n * count,
-    "reduction_t": lambda m, n, k, count: 1 + ceil(m / k),
-    "reduction_tn": lambda m, n, k, count: count + ceil(m / k),
-    "reduction_tn_inefficient": lambda m, n, k, count: count * (1 + ceil(m / k)),
-    "scan_k": lambda m, n, k, count: ceil(k / n),
-    "scan_kn": lambda m, n, k, count: count * ceil(k / n),
-    "scan_t": lambda m, n, k, count: ceil(k / n) * (2 + ceil(m / k)),
-    "scan_tn": lambda m, n, k, count: count * ceil(k / n) * (2 + ceil(m / k)),
-}
-
-
-FORMS: dict[str, Formula] = {
-    "(LA)1": FORMULAS["scan_tn"],
+# The forms of a scan, of `count` tiles; the registry's formula is that of the first one.
+FORMS: dict[str, Callable[[int, int, int, int], int]] = {
+    "(LA)1": lambda m, n, k, count: count * ceil(k / n) * (2 + ceil(m / k)),
     "L(A1)": lambda m, n, k, count: count * (ceil(k / n) * (1 + ceil(m / k)) + 1),
     # Only where n > k.
     "[U|1]": lambda m, n, k, count: count * (ceil((k + 1) / n) + ceil(k / n) * ceil(m / k)),
 }
 
-
-# Of a block of W warps: each takes ceil(N/W) tiles, or as many chunks go over the segment. Sums of
-# all warps, and what precedes each, are found once in a block.
-BLOCK_FORMULAS: dict[str, Callable[[int, int, int, int, int], int]] = {
-    "reduction_tn_block": lambda m, n, k, count, warps: (
-        warps * (ceil(count / warps) + ceil(m / k)) + ceil(warps / k)
-    ),
-    "scan_tn_block": lambda m, n, k, count, warps: (
-        ceil(count / warps) * (warps * FORMULAS["scan_t"](m, n, k, 1) + totals_scanned(n, k, warps))
-    ),
+# Tiles (rows of k) of a segment, and the warps that share it.
+SHARES = {
+    Level.WARP: ((1, 1), (2, 1), (5, 1)),
+    Level.BLOCK: tuple(itertools.product((1, 2, 8), (1, 3, 4, 17))),
+    Level.GRID: ((1, 4), (16, 4), (600, 4), (500, 16)),
 }
-
-
-# Of all blocks of a segment of so many rows of two tiles, W warps each: those past the segment's
-# end are zeros. A warp sums 4*m rows twice; if these are no power of 2, the next lower one of them.
-# A scan's block takes 256 rows or more, m at a time: it multiplies each tile by U and, before it
-# waits, by ones; and the first of a row by ones once more, after it has waited.
-def rows_summed(m: int) -> int:
-    """Return the rows that a warp sums at a time."""
-    return int(2 ** ((4 * m).bit_length() - 1))
-
-
-GRID_FORMULAS: dict[str, Callable[[int, int, int, int, int], int]] = {
-    "reduction_single_pass": lambda m, n, k, rows, warps: (
-        16 * warps * ceil(rows / (2 * warps * rows_summed(m)))
-    ),
-    "scan_single_pass": lambda m, n, k, rows, warps: (
-        ceil(rows / max(256, 32 * warps, m * warps))
-        * (max(256, 32 * warps, m * warps) // m)
-        * (2 * (ceil(k / n) + 1) + 1)
-    ),
-}
-
-
-TILES = ("reduction_t", "reduction_tn", "reduction_tn_inefficient", "scan_t", "scan_tn")
-
-
-def totals_scanned(n: int, k: int, warps: int) -> int:
-    """Return the products of E.U that are not zero: W totals, n columns and k rows at a time."""
-    return sum(ceil(min(last, warps) / k) for last in range(n, warps + n, n))
 
 
 def seen_sizes(sizes: tuple[int, int, int], side: str) -> tuple[int, int, int]:
@@ -123,53 +67,25 @@ def counted(program: Program, blocks: int = 1) -> Counts:
 
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
 @pytest.mark.parametrize("side", ["a", "b"])
-def test_mma_steps_of_a_warp(sizes: tuple[int, int, int], side: str) -> None:
-    m, n, k = seen_sizes(sizes, side)
-    for name, formula in FORMULAS.items():
-        for count in (1, 2, 5) if name.endswith("n") else (1,):
-            size = count * (m * k if name in TILES else k)
-            program = build(name, tile=MmaShape(*sizes), side=side, segment_size=size)
-            assert counted(program).mma == formula(m, n, k, count), (name, count)
-
-
-@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
-@pytest.mark.parametrize("side", ["a", "b"])
-def test_mma_steps_of_a_block(sizes: tuple[int, int, int], side: str, some: Some) -> None:
-    m, n, k = seen_sizes(sizes, side)
-    every = itertools.product(BLOCK_FORMULAS.items(), (1, 3, 4, 17), (1, 2, 8))
-    for (name, formula), warps, count in some(every, 5, SHAPES.index(sizes) + (side == "b")):
-        row = algorithm_of(name)
-        size = count * m * k
-        program = build(name, tile=MmaShape(*sizes), side=side, segment_size=size, warps=warps)
-        steps = counted(program).mma
-        assert steps == formula(m, n, k, count, warps), (name, count, warps)
-        assert counts_of_text(program, {"length": program.blocks.per}).mma == steps
-        if warps <= k:
-            assert steps == row.mma_steps(m, n, k, N=count, W=warps), (name, count, warps)
-
-
-@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
-@pytest.mark.parametrize("side", ["a", "b"])
-def test_mma_steps_of_a_segment_that_blocks_share(
+def test_mma_steps_are_those_of_the_formula(
     sizes: tuple[int, int, int], side: str, some: Some
 ) -> None:
     m, n, k = seen_sizes(sizes, side)
-    for name, formula in GRID_FORMULAS.items():
-        row = algorithm_of(name)
-        every = ((1, 4), (16, 4), (600, 4), (500, 16))
-        for count, warps in some(every, 3, SHAPES.index(sizes) + (side == "b")):
-            size = count * (m * k if row.tiles else k)
-            options: dict[str, Any] = {"tile": MmaShape(*sizes), "side": side, "warps": warps}
-            if name == "scan_single_pass" and m & (m - 1):
+    options: dict[str, Any] = {"tile": MmaShape(*sizes), "side": side}
+    for row in segmented_algorithms():
+        shares = SHARES[row.level] if row.repeats > 1 else ((1, 1),)
+        for count, warps in some(shares, 5, SHAPES.index(sizes) + (side == "b")):
+            given = {**options, "segment_size": count * (m * k if row.tiles else k), "warps": warps}
+            if row.name == "scan_single_pass" and m & (m - 1):
                 with pytest.raises(Unsupported, match="needs a power of 2 of data rows"):
-                    build(name, segment_size=size, **options)
+                    build(row.name, **given)
                 continue
-            program = build(name, segment_size=size, **options)
-            steps = counted(program).mma
-            rows = ceil(size / (2 * k))
-            assert steps == formula(m, n, k, rows, warps), (name, count, warps)
-            assert counts_of_text(program, {"length": size}).mma == steps
-            assert row.mma_steps(m, n, k, N=count, W=warps) == steps, (name, count, warps)
+            program = build(row.name, **given)
+            length = given["segment_size"] if row.level is Level.GRID else program.blocks.per
+            steps = counts_of_text(program, {"length": length}).mma
+            assert counted(program).mma == steps, (row.name, count, warps)
+            if row.uses_mma and (row.level is Level.GRID or warps <= k):
+                assert row.mma_steps(m, n, k, N=count, W=warps) == steps, (row.name, count, warps)
 
 
 @pytest.mark.parametrize("name", ["reduction_panel", "scan_panel"])

@@ -21,7 +21,7 @@ from tcusim.backends import Backend, run
 from tcusim.check.testing import assert_agree
 from tcusim.errors import Unsupported
 from tcusim.machine.shapes import MmaShape
-from tcusim.program.grammar import Const, Program, walk
+from tcusim.program.grammar import Program
 from tcusim.simulate.interpreter import interpret
 
 Ints = NDArray[np.int64]
@@ -125,15 +125,6 @@ def test_every_form_equals_integers(sizes: tuple[int, int, int], name: str, some
     assert done >= (2 * 3 * 2 * 2 if some.full else 4)
 
 
-@pytest.mark.parametrize("length", [1, 2, 299, 300, 301, 1237])
-def test_ragged_lengths(length: int) -> None:
-    rng = np.random.default_rng(length)
-    for name, (exclusive, reverse) in itertools.product(("scan_kn", "scan_tn"), ORDERS):
-        order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
-        program = build(name, segment_size=300, masked=True, warps=2, items_per_warp=2, **order)
-        check(program, length, 300, rng, "hopper", order)
-
-
 @pytest.mark.parametrize(
     ("name", "types"),
     [
@@ -156,31 +147,6 @@ def test_other_types_and_parts(name: str, types: dict[str, Any]) -> None:
         # No single bf16 holds a multiple of 1025.
         scale = 1025 if types.get("source") == "f32" else 1
         check(program, 1501, 600, rng, "hopper", order, types, scale)
-
-
-def test_only_the_first_element_of_an_exclusive_scan_is_nothing() -> None:
-    x = np.ones(600, np.float16)
-    for reverse in (False, True):
-        program = build("scan_tn", segment_size=300, masked=True, exclusive=True, reverse=reverse)
-        zeros = np.flatnonzero(run(program, {"in": x})["out"] == 0)
-        assert zeros.tolist() == ([299, 599] if reverse else [0, 300])
-
-
-def test_the_constants_are_transposed_and_strict() -> None:
-    patterns = {}
-    for exclusive, reverse in ((False, False), *ORDERS):
-        program = build("scan_t", exclusive=exclusive, reverse=reverse)
-        patterns[exclusive, reverse] = {
-            step.dst.name: (str(step.pattern.kind), step.pattern.offset.const)
-            for _, step in walk(program.steps)
-            if isinstance(step, Const) and step.dst.name in "UL"
-        }
-    assert patterns == {
-        (False, False): {"U": ("upper", 0), "L": ("lower", -1)},
-        (True, False): {"U": ("upper", -1), "L": ("lower", -1)},
-        (False, True): {"U": ("lower", 0), "L": ("upper", -1)},
-        (True, True): {"U": ("lower", -1), "L": ("upper", -1)},
-    }
 
 
 # --- Cost ---------------------------------------------------------------------------------------
