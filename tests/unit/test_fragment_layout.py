@@ -71,7 +71,7 @@ def test_forms() -> None:
         ("16x8x16", {"operand": "e"}, UnknownName, "operand 'e'"),
         ("16x8x16", {"order": "rows"}, UnknownName, "order 'rows'"),
         ("16x8x16", {"family": "hmma"}, UnknownName, "family 'hmma'"),
-        ("16x8x16", {"arch": "mi300x"}, Unsupported, "none of cdna3 .AMD CDNA 3.; take arch="),
+        ("16x8x16", {"arch": "mi300x"}, Unsupported, "none of cdna3 .AMD CDNA 3.; take arch "),
         ("16x8x16", {"arch": "ieee"}, Unsupported, "maps of NVIDIA's GPUs alone, none of ieee"),
         (
             "16x8x16",
