@@ -643,7 +643,7 @@ def _spoil(draw: st.DrawFn, call: DrawnCall) -> None:
     name = draw(st.sampled_from([one for one in parameters if one not in ("more", "report")]))
     value: Any = draw(st.sampled_from(ODD))
     call.odd.append(name)
-    if name == "segments" and (by := _by(call.keywords)) and draw(st.booleans()):
+    if name == "segments" and bool(by := _by(call.keywords)) and draw(st.booleans()):
         names = ("offsets", "lengths", "ids", "count", "longest", "sort")
         call.keywords[name] = By({**by, draw(st.sampled_from(names)): value})
         return

@@ -174,7 +174,10 @@ def test_what_sort_does_not_go_with() -> None:
             "one for each element",
         ),
         (lambda: tcusim.segmented_mean(x, 1, dtype="int32"), "dtype of a mean must be one of"),
-        (lambda: tcusim.segmented_max(x, None), "give segments: the elements"),
+        (
+            lambda: tcusim.segmented_max(x, None),  # type: ignore[arg-type]
+            "give segments: the elements",
+        ),
     ):
         with pytest.raises(InputError, match=text):
             call()

@@ -67,7 +67,7 @@ def test_a_number_of_another_type_is_checked() -> None:
     tcusim.segmented_sum(x, 1)
     for size in (1.0, True):
         with pytest.raises(InputError, match="segments must be the elements"):
-            tcusim.segmented_sum(x, size)  # type: ignore[arg-type]
+            tcusim.segmented_sum(x, size)
 
 
 def test_an_addend_is_not_forgotten() -> None:

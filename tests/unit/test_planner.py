@@ -439,7 +439,7 @@ def planned_names() -> set[str]:
     dtypes = ("float16", "float32", "float64", "int8")
     sizes = (2, 40, 1000, 100_000, 2**22)
     for dtype, kind, size in itertools.product(dtypes, ("reduction", "scan"), sizes):
-        types = {"dtype": dtype, "result": "int32" if dtype == "int8" else dtype}
+        types: dict[str, Any] = {"dtype": dtype, "result": "int32" if dtype == "int8" else dtype}
         found.update(names(chosen(kind, 4 * size, size, **types)))
         found.update(names(by_offsets(kind, 4 * size, 5, **types)))
     for cols in (None, 1, 2, 100):

@@ -336,7 +336,7 @@ def outcome(call: Callable[..., Any], *given: Any) -> Any:
 )
 def test_compiled_code_refuses_what_eager_calls_do(name: str, way: str, backend: str) -> None:
     call, x = FUNCTIONS[name], torch.arange(1.0, 6.0)
-    more = {"count": 2} if way == "ids" else {}
+    more: dict[str, Any] = {"count": 2} if way == "ids" else {}
 
     def function(x: Any, told: Any) -> Any:
         return call(x, tcusim.Segments(**{way: told}, **more))

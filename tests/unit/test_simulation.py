@@ -43,7 +43,7 @@ def test_a_thread_has_the_gpu_of_its_own_context() -> None:
     x = torch.ones(4, dtype=torch.float16, requires_grad=True)
     seen: list[str | None] = []
 
-    class Noting(torch.autograd.Function):
+    class Noting(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
             return x.clone()
