@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-__all__ = ["listing", "page", "scrolling", "shown", "table", "themed"]
+__all__ = ["aligned", "listing", "page", "scrolling", "shown", "table", "themed"]
 
 _PAGE: Final = """<!DOCTYPE html>
 <html lang="en">
@@ -61,6 +61,24 @@ def _shown_style() -> str:
 def shown(*parts: str) -> str:
     """Return the HTML of an object for a notebook, in the colours of its surroundings."""
     return "\n".join([f'<div class="tcusim-shown"><style>{_SHOWN}</style>', *parts, "</div>"])
+
+
+def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return a line of plain text for each row, its columns aligned to the left.
+
+    Parameters
+    ----------
+    rows : iterable of sequences of str
+        Rows of equally many cells, the header among them.
+
+    Raises
+    ------
+    ValueError
+        If rows differ in their number of cells.
+    """
+    lines = list(rows)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in lines]
 
 
 def table(

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import Any, ClassVar, Final
 
-from tcusim.markup import shown, table
+from tcusim.markup import aligned, shown, table
 from tcusim.records import of_json
 
 __all__ = ["MmaCount", "ShapeReport", "ShapeRow"]
@@ -243,9 +243,7 @@ class ShapeReport:
 
     def __str__(self) -> str:
         """Print the table, the notes and the summary as plain text."""
-        lines = [self.header, *self.table()]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in lines]
+        text = aligned([self.header, *self.table()])
         return "\n".join([*text, "", *self.notes(), self.verified(), self.summary()])
 
     def _repr_html_(self) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
-from tcusim.markup import shown, table
+from tcusim.markup import aligned, shown, table
 from tcusim.sweep.axes import Grid
 from tcusim.sweep.metrics import Settings
 from tcusim.sweep.page import MOST_ROWS, page_of
@@ -139,9 +139,7 @@ class Exploration:
 
     def __str__(self) -> str:
         """Print the table and the summary as plain text."""
-        lines = self.lines()
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in lines]
+        text = aligned(self.lines())
         return "\n".join([*text, "", *self.reasons(), *self.notes(), self.summary()])
 
     def _repr_html_(self) -> str:

@@ -12,6 +12,7 @@ from tcusim.accuracy.families import FAMILIES
 from tcusim.accuracy.measure import BLOCK
 from tcusim.check.report import ShapeReport
 from tcusim.machine import Fused, Rule
+from tcusim.markup import aligned
 from tcusim.verdict.found import Reference, UnitVerdict
 from tcusim.verdict.lines import seconds_text
 from tcusim.verdict.tasks import TASKS, Candidate, Task
@@ -50,9 +51,7 @@ class Section:
         """Return it as plain text."""
         lines = [self.title, *self.texts]
         table = [self.header, *self.rows] if self.rows else []
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines += ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table]
-        return "\n".join(lines)
+        return "\n".join([*lines, *aligned(table)])
 
 
 def sections_of(found: UnitVerdict, *, every_tile: bool = False) -> tuple[Section, ...]:

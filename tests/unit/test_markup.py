@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.markup import listing, page, scrolling, table, themed
+from tcusim.markup import aligned, listing, page, scrolling, table, themed
 
 
 def test_a_page_stands_alone() -> None:
@@ -77,3 +77,11 @@ def test_notebooks_show_what_text_says(texts: dict[str, str]) -> None:
     assert '<th scope="row">strategy</th>' in texts["Plan"]
     assert "reduction_t" in texts["ShapeReport"]
     assert "all right" in texts["ShapeReport"]
+
+
+def test_columns_are_aligned_without_trailing_blanks() -> None:
+    rows = [("unit", "error", ""), ("h100", "2", "exact"), ("a-long-name", "", "")]
+    assert aligned(rows) == ["unit         error", "h100         2      exact", "a-long-name"]
+    assert aligned([]) == []
+    with pytest.raises(ValueError, match="zip"):
+        aligned([("a", "b"), ("c",)])

@@ -18,6 +18,7 @@ from tcusim.machine.accounts.layout import (
     shown_steps,
     summary,
 )
+from tcusim.markup import aligned
 
 __all__ = ["Row", "Span", "rows_of", "text_of"]
 
@@ -76,10 +77,8 @@ def _wrapped(text: str) -> Iterator[Row]:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[Row]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-        yield (Span("  " + "  ".join(cells)),)
+    for line in aligned(rows):
+        yield (Span(f"  {line}"),)
 
 
 def _panel(one: Account, step: Step) -> Iterator[Row]:
