@@ -52,9 +52,20 @@ class TcusimError(Exception):
         The value of that parameter in the message; None if it has none.
     """
 
-    def __init__(self, *pieces: object) -> None:
-        self.pieces = pieces
-        super().__init__(self.spelled(str))
+    # Without a constructor of its own, which torch.compile cannot trace.
+
+    @property
+    def pieces(self) -> tuple[Any, ...]:
+        """The message in pieces."""
+        return self.args
+
+    def __str__(self) -> str:
+        """Return the message as Python's users read it."""
+        return self.spelled(str)
+
+    def __repr__(self) -> str:
+        """Return the class and the message."""
+        return f"{type(self).__name__}({str(self)!r})"
 
     def spelled(self, spell: Callable[[Given], str]) -> str:
         """Return the message with each parameter as `spell` spells it."""

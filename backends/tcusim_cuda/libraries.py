@@ -32,6 +32,12 @@ _DLPACK_DEFAULT_STREAM: Final = 1
 _MOST_OF_PATTERN: Final = 2**23
 
 
+# NumPy works out the name of a type anew each time.
+@functools.cache
+def _name_of_type(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 class Library:
     """The arrays of one library; this class itself stands for every unknown library."""
 
@@ -121,7 +127,7 @@ class QuickLibrary(Library):
             kind=self.kind,
             address=self.address(array),
             shape=tuple(array.shape),
-            dtype=str(array.dtype).removeprefix("torch."),
+            dtype=_name_of_type(array.dtype),
             contiguous=self.has_no_gaps(array),
             device=device,
             stream=self.stream_reader(device)(),

@@ -134,8 +134,8 @@ class Segments:
         given = {"offsets": offsets, "lengths": lengths, "ids": ids}
         named = [name for name, value in given.items() if value is not None]
         if len(named) > 1 or not (named or count is not None):
-            told = " and ".join(named) or "nothing"
-            raise InputError(f"Segments takes one of offsets, lengths and ids; got {told}")
+            got = " and ".join(named) or "nothing"
+            raise InputError(f"Segments takes one of offsets, lengths and ids; got {got}")
         require_flags(sort=sort, check=check)
         if ids is None and sort:
             raise InputError("sort goes with ids; leave it out")
@@ -157,12 +157,13 @@ class Segments:
         self._numbered: Segments | None = None
 
     def __repr__(self) -> str:
-        told = [] if self.given is None else [f"{self.name}=<{type(self.given).__name__}>"]
+        parts = [] if self.given is None else [f"{self.name}=<{type(self.given).__name__}>"]
         for name in ("count", "longest"):
             if getattr(self, name) is not None:
-                told.append(f"{name}={getattr(self, name)}")
-        told += ["sort=True"] if self.sort else []
-        return f"Segments({', '.join(told if self.check else [*told, 'check=False'])})"
+                parts.append(f"{name}={told(getattr(self, name))}")
+        parts += ["sort=True"] if self.sort else []
+        parts += [] if self.check else ["check=False"]
+        return f"Segments({', '.join(parts)})"
 
     def edges(self, length: int) -> Ints:
         """Return the bounds of segments given in the computer's memory, checked once.
@@ -435,9 +436,9 @@ def require_number(segments: int, length: int, *, named: bool) -> None:
     least = _MOST_NAMED if named else _MOST_SEGMENTS
     if segments > max(least, _MOST_PER_ELEMENT * length):
         raise InputError(
-            f"there would be {segments} segments, nearly all of them empty, for {length} elements. "
-            "Number those that there are: keys, ids = np.unique(ids, return_inverse=True); "
-            "keys[i] is then the key of segment i"
+            f"there would be {told(segments)} segments, nearly all of them empty, for {length} "
+            "elements. Number those that there are: keys, ids = np.unique(ids, "
+            "return_inverse=True); keys[i] is then the key of segment i"
         )
 
 

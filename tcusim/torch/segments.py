@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch.compiler import is_compiling
@@ -12,7 +11,7 @@ from torch.compiler import is_compiling
 from tcusim.arrays.segments import Segments, given_segments, require_number
 from tcusim.arrays.spec import size_of
 from tcusim.call_options import AnyOptions
-from tcusim.errors import InputError
+from tcusim.errors import InputError, told
 from tcusim.torch.functions import (
     Tensor,
     bits_of,
@@ -276,8 +275,7 @@ def segment_min(
 # --- The segments of a call -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Segments:
+class _Segments(NamedTuple):
     """The elements of a call in the order of their segments, which are along axis `dim`.
 
     size: 0 if there are offsets. check: whether offsets on a GPU are checked. order: where each
@@ -327,7 +325,7 @@ def _extreme(given: _Segments, reduce: str) -> Tensor:
     length = input.shape[dim]
     # Of offsets on a GPU the call would have to wait.
     if given.is_given and given.check and not given.offsets.is_cuda:
-        given = replace(given, offsets=_offsets_by("offsets", given.offsets, length, dim))
+        given = given._replace(offsets=_offsets_by("offsets", given.offsets, length, dim))
     counts = given.counts()
     shape = list(input.shape)
     shape[dim] = counts.shape[0]
@@ -425,13 +423,16 @@ def _by_ids(
     if by.sort:
         ids, order = torch.sort(ids, stable=True)
         order = order.to(input.device)
-    if count is None:
+    if count is None and isinstance(by.ids, list | tuple):
+        # Known while code is traced, too.
+        count = max(by.ids, default=-1) + 1
+    elif count is None:
         if ids.is_meta or is_compiling():
             where = "on the device meta" if ids.is_meta else "that torch.compile traces"
             raise InputError(f"ids {where} have no values: give count, the number of segments")
         count = int(ids[-1]) + 1 if ids.shape[0] else 0
     elif not is_integer(count) or count < 0:
-        raise InputError(f"count must be an integer from 0 on, got {count!r}")
+        raise InputError(f"count must be an integer from 0 on, got {told(count)}")
     edges = _offsets_by("ids", ids, length, dim, count, by.count is not None, by.check)
     return edges, order
 
@@ -442,7 +443,7 @@ def _integers(name: str, given: Any, input: Tensor) -> Any:
         try:
             given = torch.as_tensor(given, device=input.device)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(f"{name} must be integers, got {given!r}: {error}") from error
+            raise InputError(f"{name} must be integers, got {told(given)}: {error}") from error
         if not given.numel():
             given = given.to(torch.int64)
     require_memory(name, given)

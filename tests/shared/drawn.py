@@ -917,6 +917,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
              "initial has launches of its own, and algorithm ",
              "adds partial sums, and acc 'f16' asks for the paper's",
              "elements are summed exactly in pieces, and '",
+             "^include_initial begins each segment with 0, and initial with another value",
              "^exclusive and include_initial both begin with 0: leave one of them out",
              "goes with segments of one size; those by offsets have launches of their own",
              "adds values of the accumulator's type, .*; it combines the partial sums of other "),

@@ -50,7 +50,8 @@ def test_the_parameters_of_a_message() -> None:
         Given("k"),
     )
     error = InputError(*pieces)
-    assert error.args == ("with acc 'f16' take masked=True, or leave k",)
+    assert str(error) == "with acc 'f16' take masked=True, or leave k"
+    assert repr(error) == f"InputError({str(error)!r})"
     assert (error.parameter, error.value) == ("acc", "f16")
     assert (
         error.spelled(lambda given: given.parameter.upper()) == "with ACC take MASKED, or leave K"
