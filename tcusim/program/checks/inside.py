@@ -11,6 +11,7 @@ import numpy as np
 from tcusim.program.checks.affine import Regions, symbol_counts
 from tcusim.program.checks.regions import MOST_ELEMENTS, bound_symbols
 from tcusim.program.checks.sites import Finding
+from tcusim.program.checks.sizes import named_sizes
 from tcusim.program.grammar import Bound, Program, View
 from tcusim.program.index import with_derived
 from tcusim.program.walk import (
@@ -131,8 +132,7 @@ def _stray(program: Program, site: Site, view: View, scalars: Mapping[str, int])
     farthest = int(np.argmax(np.where(strays, abs(address), -1)))
     verb = "writes" if view in site.touched.views_written else "reads"
     where = ", ".join(f"{name} {placement.symbols[name][farthest]}" for name in axes)
-    sizes = ", ".join(f"{name} = {value}" for name, value in scalars.items())
-    example = "; ".join(filter(None, (where, sizes)))
+    example = "; ".join(filter(None, (where, named_sizes(scalars))))
     return (
         f"{verb} {view.buffer.name}[{address[farthest % address.size]}], but {view.buffer.name!r} "
         f"has {size} {'element' if size == 1 else 'elements'}{f' ({example})' if example else ''}. "

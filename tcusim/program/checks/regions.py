@@ -170,7 +170,9 @@ def _footprint_of(
     if "warp" in axes:
         placement.symbols |= warp_symbols(placement.symbols["warp"], across)
     known_view = view if bounds == view.bounds else replace(view, bounds=bounds)
-    places, elements = _touched(placement, known_view, guards, size)
+    places, elements = touched(placement, known_view, guards)
+    valid = (elements >= 0) & (elements < size)
+    places, elements = places[valid], elements[valid]
     columns = {name: placement.symbols[name] for name in axes}
     union = np.zeros(size, dtype=np.bool_)
     union[elements] = True
@@ -186,19 +188,18 @@ def _known_part(guard: Guard, known: frozenset[str]) -> Guard | None:
     return guard if guard.tells and bound_symbols(guard.bounds) <= known else None
 
 
-def _touched(
-    placement: Placement, view: View, guards: tuple[Guard, ...], size: int
-) -> tuple[Ints, Ints]:
-    """Return the touched elements in order, and the place of each."""
+def touched(placement: Placement, view: View, guards: tuple[Guard, ...]) -> tuple[Ints, Ints]:
+    """Return the executions and the addresses that a step touches, one entry for each element.
+
+    Only in-bounds elements of executions that take the branches have an entry. Addresses may be
+    outside the buffer.
+    """
     shape = (placement.count, view.rows, view.cols)
-    address = placement.addresses(view)
-    used = (address >= 0) & (address < size)
-    if view.bounds:
-        used = used & placement.inside(view)
+    used = placement.inside(view)
     if guards:
         used = used & placement.reached(guards)[:, None, None]
     used = np.broadcast_to(used, shape)
-    return np.nonzero(used)[0], np.broadcast_to(address, shape)[used]
+    return np.nonzero(used)[0], np.broadcast_to(placement.addresses(view), shape)[used]
 
 
 def meets(one: Footprint, two: Footprint, relations: Mapping[str, np.ufunc]) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 
 from tcusim.program.checks.affine import Region, Regions
 from tcusim.program.checks.coverage import all_published, all_written, current_locate
-from tcusim.program.checks.regions import bound_symbols
+from tcusim.program.checks.regions import bound_symbols, touched
 from tcusim.program.checks.sites import Finding, Unproven
 from tcusim.program.checks.sizes import named_sizes, sizes_to_try
 from tcusim.program.grammar import (
@@ -393,13 +393,11 @@ def _trace(
         if not locate.first.symbols <= placement.symbols.keys():
             return None
         placement.ranges[locate.dst.name] = chunk_ranges(locate, placement)
-    shape = (warps.size, view.rows, view.cols)
-    index = np.broadcast_to(placement.addresses(view), shape)
-    used = placement.inside(view) & placement.reached(site.guards)[:, None, None]
+    entries, index = touched(placement, view, site.guards)
     if locate is None:
-        used = used & (index >= 0) & (index < view.buffer.size.evaluate(scalars))
-    used = np.broadcast_to(used, shape)
-    return index[used], np.broadcast_to(warps[:, None, None], shape)[used]
+        valid = (index >= 0) & (index < view.buffer.size.evaluate(scalars))
+        entries, index = entries[valid], index[valid]
+    return index, warps[entries]
 
 
 # --- That elements of two warps are apart, for all sizes ---------------------------------------
