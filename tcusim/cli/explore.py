@@ -10,7 +10,7 @@ import click
 from tcusim.accuracy import FAMILIES
 from tcusim.cli import files
 from tcusim.cli.options import OneOf, OutputFile
-from tcusim.cli.output import examples, json_text, progress, show
+from tcusim.cli.output import examples, json_text, progress, show_rows
 from tcusim.sweep.axes import AXES, Grid
 from tcusim.sweep.explore import explore
 from tcusim.sweep.results import Exploration
@@ -152,18 +152,9 @@ def _explored(options: dict[str, Any]) -> Exploration:
 
 def _print(found: Exploration, sort: str, most: int) -> None:
     """Print the table, the impossible combinations, and the summary."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     header, *cells = found.lines(sort, most)
     if cells:
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-        for name in header:
-            table.add_column(name, overflow="fold")
-        for line in cells:
-            table.add_row(*map(Text, line))
-        show(table)
+        show_rows(header, cells)
     for text in (*found.reasons(), *found.notes()):
         click.echo(text)
     left = len(found.evaluated) - len(cells)

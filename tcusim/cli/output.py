@@ -7,7 +7,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -25,6 +25,7 @@ __all__ = [
     "print_json",
     "progress",
     "show",
+    "show_rows",
 ]
 
 # Called with the amount that is done, and the total.
@@ -59,6 +60,20 @@ def show(table: Table) -> None:
         console.print(table)
     for text in capture.get().splitlines():
         click.echo(text.rstrip())
+
+
+def show_rows(header: Sequence[str], rows: Iterable[Sequence[str]], *, whole: int = 0) -> None:
+    """Print a table of texts, folded to the terminal; fold none of its `whole` first columns."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for number, name in enumerate(header):
+        table.add_column(name, no_wrap=number < whole, overflow="fold")
+    for cells in rows:
+        table.add_row(*map(Text, cells))
+    show(table)
 
 
 def print_json(value: Any) -> None:

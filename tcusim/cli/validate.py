@@ -12,7 +12,7 @@ from tcusim import errors
 from tcusim.algorithms import algorithms
 from tcusim.cli import files
 from tcusim.cli.options import OneOf, OutputFile, Tile, arithmetic
-from tcusim.cli.output import duration, examples, print_json, progress, show
+from tcusim.cli.output import duration, examples, print_json, progress, show, show_rows
 from tcusim.machine import Unit, arches, unit_of, units
 from tcusim.machine.shapes import MmaShape
 from tcusim.verdict.correctness import seconds_of
@@ -190,16 +190,7 @@ def _print(verdict: Verdict) -> None:
 
 
 def _print_section(section: Section) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     click.echo("\n".join([section.title, *section.texts]))
     if section.rows:
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-        for number, name in enumerate(section.header):
-            table.add_column(name, no_wrap=number == 0, overflow="fold")
-        for cells in section.rows:
-            table.add_row(*map(Text, cells))
-        show(table)
+        show_rows(section.header, section.rows, whole=1)
     click.echo()
