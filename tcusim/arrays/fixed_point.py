@@ -45,7 +45,8 @@ _ABOVE, _BELOW, _NEITHER, _INITIAL = "+inf", "-inf", "nan", "initial"
 class Integers:
     """Integers of any type as signed digits of base 256: sums modulo 2**64, as NumPy has them.
 
-    result: the type of the sums; a float one is the sum of the digits' sums in float64, rounded.
+    result: the type of the sums; a float one is rounded once, but that initial values are added to
+    sums in float64.
     """
 
     def __init__(self, result: np.dtype[Any]) -> None:
@@ -83,10 +84,15 @@ class Integers:
                     whole += sums[place] << (8 * place)
             typed: Array = whole.view(np.uint64) if self.result.kind == "u" else whole
             return typed.astype(self.result)
-        total, *rest = (np.ldexp(sums[place].astype(np.float64), 8 * place) for place in places)
-        for term in rest:
-            total = total + term
-        return (total + sums.get(_INITIAL, 0)).astype(self.result)
+        terms = [np.ldexp(sums[place].astype(np.float64), 8 * place) for place in places]
+        total, initial = np.sum(terms, axis=0), sums.get(_INITIAL, 0)
+        if np.abs(terms).sum(axis=0).max(initial=0) >= 2**53:
+            # float64 may have rounded more than once on the way.
+            every = [sums.get(place, np.zeros_like(sums[0])) for place in range(max(places) + 1)]
+            kind = np.dtype(np.float64) if _INITIAL in sums else self.result
+            total = FixedPoint(kind).rounded_once(every, 0, width=8)
+        rounded: Array = (total + initial).astype(self.result)
+        return rounded
 
 
 class FixedPoint:
@@ -147,7 +153,7 @@ class FixedPoint:
         none = np.zeros(next(iter(sums.values())).shape, np.int64)
         last = min(places)
         given = [sums.get(place, none) for place in range(last, max(places) + 1)]
-        result = self._rounded_once(given, last * _WIDTH)
+        result = self.rounded_once(given, last * _WIDTH)
         above, below, neither = (sums.get(name, none) != 0 for name in (_ABOVE, _BELOW, _NEITHER))
         result[above] = np.inf
         result[below] = -np.inf
@@ -156,17 +162,20 @@ class FixedPoint:
             result[bad] = nan_of(self.result)
         return result
 
-    def _rounded_once(self, sums: list[Ints], last: int) -> Array:
-        """Return numbers whose digits have these sums, of which the first are of 2**last."""
-        negative = _normal(sums)[0] < 0
-        head, *digits = _normal([np.where(negative, -one, one) for one in sums])
+    def rounded_once(self, sums: list[Ints], last: int, width: int = _WIDTH) -> Array:
+        """Return numbers whose digits have these sums, of which the first are of 2**last.
+
+        width: bits of a digit.
+        """
+        negative = _normal(sums, width)[0] < 0
+        head, *digits = _normal([np.where(negative, -one, one) for one in sums], width)
         # The leading bits, as many as a word holds, and whether any bit below them is set.
         word, rest = head.astype(np.uint64), np.zeros(head.shape, bool)
         left_out = np.zeros(head.shape, np.int64)
         for digit in digits:
-            full = word >> np.uint64(64 - _WIDTH) != 0
-            word = np.where(full, word, word << np.uint64(_WIDTH) | digit.astype(np.uint64))
-            left_out += np.where(full, _WIDTH, 0)
+            full = word >> np.uint64(64 - width) != 0
+            word = np.where(full, word, word << np.uint64(width) | digit.astype(np.uint64))
+            left_out += np.where(full, width, 0)
             rest |= full & (digit != 0)
         word |= rest
         value = np.ldexp(_as_float64(word, odd=self.result != np.float64), left_out + last)
@@ -256,14 +265,14 @@ def _integers(x: Array) -> tuple[Words, Ints]:
     return np.ldexp(wide, -place).astype(np.uint64), place
 
 
-def _normal(sums: list[Ints]) -> list[Ints]:
+def _normal(sums: list[Ints], width: int) -> list[Ints]:
     """Return the same number as digits, the highest, which has no limit, first."""
     digits: list[Ints] = []
     carry: Ints = np.zeros(1, np.int64)
     for one in sums:
         carry = carry + one
-        digits.append(carry & ((1 << _WIDTH) - 1))
-        carry = carry >> _WIDTH
+        digits.append(carry & ((1 << width) - 1))
+        carry = carry >> width
     return [carry, *reversed(digits)]
 
 

@@ -53,6 +53,8 @@ _SAMPLES: Final = (4, 12, 24, 96)
 _NEAREST: Final = 12
 # Bytes of the widest access.
 _ACCESS: Final = 16
+# Of each output; an order is listed as a place of each of them.
+_MOST_PRODUCTS: Final = 2**26
 # Products that one step of an instruction sums where the architecture can sum more, by the bytes of
 # an operand: of m16n8k8, and of m16n8k4.
 _STEPS: Final = {2: (8,), 4: (8, 4)}
@@ -269,7 +271,7 @@ def gemm_orders(
     4 contiguous parts of whole 8s, added in turn
     13 contiguous parts of whole 8s, added in turn
     """
-    require_int("k", k, 1)
+    require_int("k", k, 1, _MOST_PRODUCTS)
     require_int("vector", vector, 1)
     require_flags(usual=usual)
     if not isinstance(steps, Iterable) or isinstance(steps, str):

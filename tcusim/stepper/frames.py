@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.errors import InputError
+from tcusim.errors import InputError, told
 from tcusim.machine import Format, Values, as_values, format_of, from_values
 from tcusim.program.bind import bind_scalars, offsets_of, require_inputs
 from tcusim.program.grammar import Program
@@ -29,6 +29,8 @@ __all__ = [
 # The note of a write that a barrier makes visible later.
 IN_FLIGHT: Final = "written, seen after the next sync"
 
+# More than any memory holds.
+_MOST_ELEMENTS: Final = 2**48
 # float16 represents every integer up to this one.
 _EXACT_IN_F16 = 2048
 
@@ -149,7 +151,7 @@ def _numbers(program: Program, what: str, numbers: Iterable[int], count: int) ->
 def no_such(name: str, what: str, number: int, owner: str, there: Sequence[int]) -> InputError:
     """Return the error for a warp or block (`what`) that a grid or a trace (`owner`) lacks."""
     shown = known_text(what, there)
-    return InputError(f"{name}: there is no {what} {number}; the {owner} has {shown}")
+    return InputError(f"{name}: there is no {what} {told(number)}; the {owner} has {shown}")
 
 
 def known_text(what: str, numbers: Sequence[int]) -> str:
@@ -181,8 +183,13 @@ def default_inputs(program: Program, length: int | None = None) -> dict[str, NDA
     for name, step in offsets.items():
         segments = max(1, min(step.dst.count // 2, length))
         scalars.update(dict.fromkeys(step.segments.offsets.size.index.symbols, segments))
-        squares = np.arange(segments + 1) ** 2
-        inputs[name] = step.segments.last_offset(segments, length) * squares // segments**2
+        squares, last = np.arange(segments + 1) ** 2, step.segments.last_offset(segments, length)
+        if last > _MOST_ELEMENTS:
+            raise InputError(
+                f"{program.name} takes {told(last)} elements, more than any memory holds; build it "
+                "with smaller sizes"
+            )
+        inputs[name] = last * squares // segments**2
     for buffer in program.inputs:
         if buffer.name in offsets:
             continue

@@ -436,3 +436,18 @@ def test_few_numbers_have_the_bits_of_launches(
         ):
             launched: Any = UNTYPED.segmented_sum(x, **given_by, **asked(backend="numpy", **more))
             assert bits(at_once) == bits(launched)
+
+
+@pytest.mark.parametrize("dtype", ["uint64", "int64", "uint32"])
+def test_integers_are_rounded_once_by_a_named_algorithm(dtype: str) -> None:
+    rng, ends = np.random.default_rng(6), np.iinfo(dtype)
+    for size in (1, 2, 3, 100, 2000):
+        x = rng.integers(ends.min, ends.max, size, dtype, endpoint=True)
+        for operation, expected in (("sum", sum(x.tolist())), ("cumsum", None)):
+            named = {"algorithm": "reduction_tn" if operation == "sum" else "scan_panel"}
+            found = getattr(tcusim, operation)(x, dtype="float64", options=named)
+            if expected is None:
+                running = itertools.accumulate(x.tolist())
+                assert found.tolist() == [float(one) for one in running]
+            else:
+                assert float(found) == float(expected)
