@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.vendor.pretty import pretty
 
@@ -61,6 +61,8 @@ def drawn(request: pytest.FixtureRequest) -> Drawn:
             max_examples=min(most, CASES - PART * request.param) if CASES else usual,
             deadline=None,
             derandomize=not CASES,
+            # Minutes of shrinking would be longer than the run.
+            phases=[Phase.generate] if CASES else tuple(Phase),
             database=None,
             suppress_health_check=list(HealthCheck),
         )
