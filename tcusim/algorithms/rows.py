@@ -23,7 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated, TypeAlias
 
 from tcusim.algorithms.builder import LENGTH, Builder, Work, numbered, require
-from tcusim.errors import Given
+from tcusim.algorithms.options import MOST
+from tcusim.errors import Given, told
 from tcusim.program.grammar import (
     COL,
     ROW,
@@ -168,8 +169,8 @@ class Chunks:
     def __post_init__(self) -> None:
         cuts = self.levels
         require(
-            isinstance(cuts, tuple) and all(type(cut) is int and cut > 0 for cut in cuts),
-            f"levels are the cuts made before, a tuple of integers of at least 1; got {cuts!r}",
+            isinstance(cuts, tuple) and all(type(cut) is int and 0 < cut <= MOST for cut in cuts),
+            f"levels are cuts made before, a tuple of integers from 1 to 2**48; got {told(cuts)}",
         )
 
 

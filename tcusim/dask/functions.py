@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 import tcusim
-from tcusim.arrays.dtypes import numpy_type
+from tcusim.arrays.dtypes import numpy_type, real_type_of
 from tcusim.arrays.fixed_point import FixedPoint, places_of, terms_of
 from tcusim.arrays.home import first_terms
 from tcusim.arrays.libraries import as_numpy, require_real
@@ -30,7 +30,6 @@ from tcusim.arrays.segments import Segments, given_segments, require_side_by_sid
 from tcusim.arrays.spec import Spec, size_of
 from tcusim.call_options import DEFAULTS, AnyOptions, Bits, Options, alone, options_of, others
 from tcusim.errors import Given, InputError, Unsupported, require_flags, unknown_name
-from tcusim.machine.formats import array_name_of
 
 __all__ = ["cumsum", "segmented_cumsum", "segmented_sum", "sum"]
 
@@ -375,7 +374,7 @@ def _is_exact(a: DaskArray, result: np.dtype[Any], own: Options) -> bool:
 def _result_type(a: DaskArray, dtype: DTypeLike | None) -> np.dtype[Any]:
     require_real("a", a.dtype)
     if dtype is not None:
-        return numpy_type(array_name_of(dtype))
+        return numpy_type(real_type_of(dtype))
     return a.dtype if a.dtype.name in _FLOATS else sums_type(a.dtype)
 
 
