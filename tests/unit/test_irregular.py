@@ -649,7 +649,7 @@ def test_offsets_of_no_segments_need_one_element_still() -> None:
 
 @pytest.mark.parametrize("levels", [(0,), (16, -1), [16], (2.0,), 16])
 def test_levels_are_earlier_cuts(levels: Any) -> None:
-    with pytest.raises(Unsupported, match="levels are the cuts made before, a tuple of integers"):
+    with pytest.raises(Unsupported, match="levels are cuts made before, a tuple of integers"):
         build("reduction_ragged", levels=levels)
 
 
