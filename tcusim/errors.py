@@ -86,7 +86,7 @@ class TcusimError(Exception):
         return next((one for one in self.pieces if isinstance(one, Given)), Given(""))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the error with its text, for worker processes that pass their errors on."""
+        """Pickle the error with its pieces, for worker processes that pass their errors on."""
         return type(self).__new__, (type(self), *self.args), self.__dict__
 
 

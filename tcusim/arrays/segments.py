@@ -66,8 +66,8 @@ class Segments:
 
     `tcusim.segmented_sum` and its kin take one in place of a size or an array of offsets, and so do
     `tcusim.torch` and `tcusim.dask`. The first call checks the integers and brings them to where
-    its array is; later calls with arrays of the same kind and shape take what was found, so that
-    they cost as much as with segments of one size.
+    its array is; later calls with arrays of the same kind and shape neither look at them nor copy
+    them.
 
     Parameters
     ----------
@@ -87,7 +87,8 @@ class Segments:
         read. Alone, for `tcusim.plan`: the number of segments that calls will give.
     longest : int, optional
         The most elements that any segment has. Launches are chosen by it; by default it is found by
-        the check. A longer segment is refused. Where nothing is checked, it may save launches.
+        the check, which refuses longer segments. Where nothing is checked, it may save launches.
+        No bit depends on it, and calls that torch records, traces or maps do not look at it.
     sort : bool
         With ids in any order: the elements are sorted by them first, those of a segment in their
         order, which is that of the additions. Not in GPU memory, except for `tcusim.torch`.
@@ -204,7 +205,8 @@ class Segments:
             found = replace(found, longest=longest)
         if key is not None and not self.is_of_one_call and self._may_keep(home, found):
             while len(self._kept) >= _MOST_KEPT:
-                with suppress(KeyError, StopIteration):
+                # Another thread may do so, too.
+                with suppress(KeyError, StopIteration, RuntimeError):
                     del self._kept[next(iter(self._kept))]
             self._kept[key] = found
         return found
@@ -238,6 +240,8 @@ class Segments:
                 _require_ids(given.size, length)
             self._edges = self._read(given)
         _require_length(self.name, self._edges[1], length)
+        if self.longest is not None:
+            require_longest(self._edges[1], count_of("longest", self.longest))
         return self._edges
 
     def _read(self, given: NDArray[Any]) -> tuple[Ints, IntegerFacts]:
@@ -385,8 +389,8 @@ def require_longest(facts: IntegerFacts, longest: int) -> None:
     """Refuse segments of more than `longest` elements, by the facts about their offsets."""
     if facts.longest > longest:
         raise InputError(
-            f"segment {facts.place} has {facts.longest} elements, but this plan is for segments of "
-            f"up to {longest}; make another plan, or leave longest out"
+            f"segment {facts.place} has {facts.longest} elements, but longest is {longest}: give a "
+            "greater one, or leave it out"
         )
 
 

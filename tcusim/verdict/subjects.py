@@ -1,4 +1,4 @@
-"""What a verdict is about: a unit, those of its tiles that are tried, and a pair of types."""
+"""The subject of a verdict: a unit, its tiles under test, and a pair of types."""
 
 from __future__ import annotations
 

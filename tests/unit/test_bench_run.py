@@ -141,7 +141,7 @@ def test_a_run() -> None:
 @pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize("section", ["types", "ragged", "graphs", "small", "sizes"])
 def test_other_sections(section: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What plans launch is right, and has the bits of the simulator, in every section."""
+    """Launches of plans are right, with the simulator's bits, in every section."""
     monkeypatch.setattr(parts, "RAGGED_LENGTH", 2**15)
     sizes = {"types": (256,), "graphs": (2**17,), "small": (3, 15), "sizes": (24, 1000)}
     report = measured(section, Settings(17, sizes.get(section, ())))
@@ -212,7 +212,7 @@ def test_other_programs_are_tried_beside_the_plan() -> None:
 
 @pytest.mark.usefixtures("no_gpu")
 def test_programs_are_compiled_before_they_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a part once, whatever fails; a failure is told where the program is run."""
+    """The programs of a part run once, whatever fails; a failure is reported at its program."""
     tried: list[tuple[str, int]] = []
 
     def refuse(kernel: Any, sm: int) -> None:

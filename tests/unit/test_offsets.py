@@ -253,8 +253,7 @@ def test_the_longest_segment_saves_launches() -> None:
     with pytest.raises(InputError) as caught:
         made(np.ones(5000, np.float16), segments=offsets)
     assert str(caught.value) == (
-        "segment 0 has 39 elements, but this plan is for segments of up to 32; make another plan, "
-        "or leave longest out"
+        "segment 0 has 39 elements, but longest is 32: give a greater one, or leave it out"
     )
 
 
@@ -517,7 +516,7 @@ def test_no_elements_have_ids() -> None:
         ({"offsets": [0, 3], "count": 1}, "count goes with ids, and offsets tell it; leave it out"),
         ({"offsets": [0, 3], "sort": True}, "sort goes with ids; leave it out"),
         ({"offsets": [0, 3], "check": "no"}, "check must be True or False, got 'no'"),
-        ({"offsets": [0, 3], "longest": 2}, "segment 0 has 3 elements, but this plan is for segm"),
+        ({"offsets": [0, 3], "longest": 2}, "segment 0 has 3 elements, but longest is 2: give"),
         ({"count": 2}, "Segments(count=2) has no offsets, lengths or ids: it is for tcusim.plan"),
         ({}, "Segments takes one of offsets, lengths and ids; got nothing"),
     ],

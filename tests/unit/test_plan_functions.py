@@ -1,4 +1,4 @@
-"""What can be planned by sizes and a type, and refusals."""
+"""Plans by sizes and a type, and refusals."""
 
 from __future__ import annotations
 

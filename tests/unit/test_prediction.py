@@ -145,7 +145,7 @@ def _root(errors: Any) -> float:
 
 
 def _weight(errors: Any) -> float:
-    """Return how many sums, if they erred alike, would have the errors' mean square."""
+    """Return the number of equal errors that would have the errors' mean square."""
     squares = np.square(errors.astype(np.float64))
     return float(squares.sum()) ** 2 / float(np.square(squares).sum()) if squares.any() else 0.0
 
@@ -294,7 +294,7 @@ def test_short_results_and_high_floors_are_predicted(how: Fused, blocked: int | 
     ids=str,
 )
 def test_a_term_and_its_negative_are_cut_alike_before_c_joins(how: Fused) -> None:
-    """What a step of one term loses cancels, but at other lengths than those that return to 0."""
+    """The losses of steps of one term cancel, but at other lengths than those that return to 0."""
     one = Rule("f32", "f32", how, "invented", "assumed")
     lengths = [96, 128, 1024]
     ((_, errors),) = measured_errors(one, lengths, k=8, rows=64, families=["cancelling"]).items()

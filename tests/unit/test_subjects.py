@@ -1,4 +1,4 @@
-"""What a verdict is about: units, tiles alone, and refusals."""
+"""Subjects of verdicts: units, tiles alone, and refusals."""
 
 from __future__ import annotations
 

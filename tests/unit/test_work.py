@@ -100,7 +100,7 @@ def test_segments_of_unequal_length_are_refused() -> None:
 
 
 def instructions(*steps: int) -> float:
-    """Return those of a Copy of a sum: each block reads its input from a multiple of a step."""
+    """Return the instructions of a Copy of a sum, whose blocks begin at multiples of a step."""
     inputs = [
         Buffer(f"in_{number}", "f16", Extent(LENGTH), BufferRole.INPUT)
         for number in range(len(steps))
