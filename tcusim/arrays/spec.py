@@ -388,8 +388,8 @@ def size_of(segment_size: Any, length: int) -> int:
     size = count_of("segments", segment_size)
     if size > length > 0:
         raise InputError(
-            f"segments of {size} elements are longer than the axis, which has {length}. (Offsets "
-            "of segments are an array)"
+            Given("segments", size),
+            f" is longer than the axis, which has {length} elements",
         )
     return size
 

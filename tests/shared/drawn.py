@@ -719,7 +719,7 @@ def check_strategies(drawn: tuple[dict[str, Any], Array]) -> str:
     if chosen is None:
         valid = [*reasons("", x.dtype, keywords | {"dtype": None}, x.size)]
         if keywords.get("segments", 1) > x.size:
-            valid.append("^segments of .* elements are longer than the axis")
+            valid.append("^segments=.* is longer than the axis")
         assert any(re.search(one, why) for one in valid), f"{keywords}: {why}"
         return "refused"
     bits = chosen(x).tobytes()
@@ -913,7 +913,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "plan": (*_TYPES, "is a product; plan it with", "needs segments: ", "as one segment; leave",
              "is for scans, and .* is none", "^'.*' is a .*, and this is a ",
              "^unknown strategy '(panel|short)'", "does not apply to ", "^give algorithm or strat",
-             "^segments of .* elements are longer than the axis", "(sum|scan)s segments of at mo",
+             "^segments=.* is longer than the axis", "(sum|scan)s segments of at mo",
              "initial has launches of its own, and algorithm ",
              "adds partial sums, and acc 'f16' asks for the paper's",
              "elements are summed exactly in pieces, and '",

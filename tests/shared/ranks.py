@@ -199,7 +199,7 @@ def check_refused() -> None:
         tcusim.sum(sharded)
     with pytest.raises(tcusim.InputError, match="has the groups of its mesh: leave group out"):
         tcd.sum(sharded, group=dist.group.WORLD)
-    with pytest.raises(tcusim.InputError, match="segments of 5 elements are longer"):
+    with pytest.raises(tcusim.InputError, match="segments=5 is longer"):
         tct.segment_sum(sharded, 5, dim=0)
     with pytest.raises(tcusim.InputError, match="local requires a gradient"):
         tcd.sum(x[0].clone().requires_grad_())

@@ -174,6 +174,7 @@ def test_what_sort_does_not_go_with() -> None:
             "one for each element",
         ),
         (lambda: tcusim.segmented_mean(x, 1, dtype="int32"), "dtype of a mean must be one of"),
+        (lambda: tcusim.segmented_max(x, tcusim.Segments([0, 3], longest=2)), "longest is 2: giv"),
         (
             lambda: tcusim.segmented_max(x, None),  # type: ignore[arg-type]
             "give segments: the elements",

@@ -27,7 +27,7 @@ from tcusim.errors import InputError, Unsupported
         ("sum", np.zeros(3, np.float16), {"dtype": "half a float"}, "dtype: data type 'half a"),
         ("sum", np.zeros(3, np.float16), {"axis": 1}, "axis 1 is out of range for an array of 1"),
         ("segmented_sum", np.zeros(3, np.float16), {}, "give segments: the elements of each one"),
-        ("segmented_sum", np.zeros(3, np.float16), {"segments": 4}, "segments of 4 elements are "
+        ("segmented_sum", np.zeros(3, np.float16), {"segments": 4}, "segments=4 is "
          "longer than the axis, which has 3"),
         ("segmented_sum", np.zeros((2, 5), np.float16), {"segments": 2,
          "algorithm": "reduction_k"}, "2 does not divide the axis' length, 5: in GPU memory the "

@@ -250,7 +250,7 @@ def test_more_bytes_than_int32_holds_sums_of() -> None:
         (16.0, "tcusim.Segments; got 16.0"),
         (True, "tcusim.Segments; got True"),
         ("16", "tcusim.Segments; got '16'"),
-        (1001, "segments of 1001 elements are longer than the axis, which has 1000"),
+        (1001, "segments=1001 is longer than the axis, which has 1000"),
     ],
 )
 def test_segment_sizes(name: str, size: Any, text: str) -> None:
