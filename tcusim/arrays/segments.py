@@ -148,7 +148,7 @@ class Segments:
         # The parameter by which the segments are given; "count" if only their number is.
         self.name = named[0] if named else "count"
         self.given = given.get(self.name)
-        # Nothing is kept then.
+        # Whether one call alone has these, so that nothing is kept for others.
         self.is_of_one_call = False
         # Segments by offsets, and the order of their elements, that tcusim.torch made of these.
         self.derived: dict[Hashable, tuple[Segments, Any]] = {}
