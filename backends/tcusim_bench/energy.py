@@ -83,7 +83,8 @@ def drawn(
     done: list[tuple[float, int]] = []
     began, last = clock(), joules()
     while True:
-        while len(ends) - finished() < 2:
+        # Short runs end as fast as they are queued; a loop until two are left would not end then.
+        for _ in range(2 - (len(ends) - finished())):
             runs += push()
             ends.append(runs)
         now = clock()

@@ -94,6 +94,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
             "offsets must begin with 0 and end with the axis' length, ",
             "goes with segments of one size; those by offsets", "--num-segments goes with --segme",
             "--segment-ids must be \\d+ integers, one for each element of the axis; there are ",
+            "--segment-ids must be from 0 to 0, a segment each; got ",
             r"^error: '\w+' is a \w+, and this is a ",
             "adds values of the accumulator's type", "is the paper's name for k = 16", "is run as ",
             "takes one part; take", "rounds partial sums to ", "--acc f16 rounds after every produ",

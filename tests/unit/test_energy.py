@@ -53,6 +53,21 @@ def test_two_batches_are_queued() -> None:
     assert gpu.idle == 0
 
 
+def test_runs_that_end_as_fast_as_they_are_queued() -> None:
+    class Short(Gpu):
+        def push(self) -> int:
+            self.now += 0.03
+            assert self.pushed < 100, "batches are queued without end"
+            return super().push()
+
+        def finished(self) -> int:
+            return self.pushed
+
+    gpu = Short()
+    found = drawn(gpu.joules, gpu.push, gpu.finished, 1.0, gpu.clock)
+    assert found.watts == pytest.approx(500, rel=0.1)
+
+
 def test_a_counter_that_stands_still() -> None:
     gpu = Gpu(step=100.0)
     with pytest.raises(BackendUnavailable, match=r"moved 0 times in 3\.0 s, which is too little"):
