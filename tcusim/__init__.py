@@ -41,11 +41,16 @@ from tcusim.simulate import backend as _backend  # noqa: F401 - it registers the
 from tcusim.simulate.interpreter import Event, interpret
 
 if TYPE_CHECKING:
-    from tcusim.accuracy.accuracy import Accuracy, accuracy_of
     from tcusim.arrays.partial import carries, combine, cut_size, partials
     from tcusim.arrays.per_segment import segmented_max, segmented_mean, segmented_min
-    from tcusim.check.report import ShapeReport
-    from tcusim.check.validation import validate_shape
+    from tcusim.judge.accuracy.summary import Accuracy, accuracy_of
+    from tcusim.judge.correctness.shape_report import ShapeReport
+    from tcusim.judge.correctness.validation import validate_shape
+    from tcusim.judge.cost.predicted import Cost, cost
+    from tcusim.judge.explore.axes import Grid
+    from tcusim.judge.explore.grid import explore
+    from tcusim.judge.explore.results import Exploration
+    from tcusim.judge.verdict.validate import Verdict, validate
     from tcusim.machine.accounts.explanation import Explanation, explain
     from tcusim.machine.gemm_orders import (
         GemmMatches,
@@ -57,11 +62,6 @@ if TYPE_CHECKING:
     from tcusim.machine.layouts.fragment_layout import Layout, layout
     from tcusim.machine.probing import probe_unit
     from tcusim.stepper.trace import Trace, trace
-    from tcusim.sweep.axes import Grid
-    from tcusim.sweep.explore import explore
-    from tcusim.sweep.results import Exploration
-    from tcusim.timing.cost import Cost, cost
-    from tcusim.verdict.verdict import Verdict, validate
 
 __all__ = [
     "Accuracy",
@@ -143,25 +143,25 @@ __version__ = "0.1.0"
 
 # What only predicts, validates, explains, traces or shows a layout is imported by who does that.
 _LATER = {
-    "Cost": "tcusim.timing.cost",
-    "Accuracy": "tcusim.accuracy.accuracy",
+    "Cost": "tcusim.judge.cost.predicted",
+    "Accuracy": "tcusim.judge.accuracy.summary",
     "Explanation": "tcusim.machine.accounts.explanation",
     "GemmMatches": "tcusim.machine.gemm_orders",
     "GemmOrder": "tcusim.machine.gemm_orders",
     "Layout": "tcusim.machine.layouts.fragment_layout",
-    "ShapeReport": "tcusim.check.report",
+    "ShapeReport": "tcusim.judge.correctness.shape_report",
     "Trace": "tcusim.stepper.trace",
-    "Exploration": "tcusim.sweep.results",
-    "Grid": "tcusim.sweep.axes",
-    "Verdict": "tcusim.verdict.verdict",
+    "Exploration": "tcusim.judge.explore.results",
+    "Grid": "tcusim.judge.explore.axes",
+    "Verdict": "tcusim.judge.verdict.validate",
     "carries": "tcusim.arrays.partial",
     "combine": "tcusim.arrays.partial",
-    "cost": "tcusim.timing.cost",
+    "cost": "tcusim.judge.cost.predicted",
     "cut_size": "tcusim.arrays.partial",
-    "accuracy_of": "tcusim.accuracy.accuracy",
+    "accuracy_of": "tcusim.judge.accuracy.summary",
     "explain": "tcusim.machine.accounts.explanation",
     "explain_matmul": "tcusim.machine.gemm_orders",
-    "explore": "tcusim.sweep.explore",
+    "explore": "tcusim.judge.explore.grid",
     "gemm_orders": "tcusim.machine.gemm_orders",
     "layout": "tcusim.machine.layouts.fragment_layout",
     "partials": "tcusim.arrays.partial",
@@ -171,8 +171,8 @@ _LATER = {
     "segmented_mean": "tcusim.arrays.per_segment",
     "segmented_min": "tcusim.arrays.per_segment",
     "trace": "tcusim.stepper.trace",
-    "validate": "tcusim.verdict.verdict",
-    "validate_shape": "tcusim.check.validation",
+    "validate": "tcusim.judge.verdict.validate",
+    "validate_shape": "tcusim.judge.correctness.validation",
 }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import tcusim
 import tcusim.lessons
-from tcusim.accuracy import predicted_error
+from tcusim.judge.accuracy import predicted_error
 from tcusim.line_charts import Line, Plot
 from tcusim.machine import fused_unit
 

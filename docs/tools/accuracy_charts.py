@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tcusim.accuracy import predicted_error
+from tcusim.judge.accuracy import predicted_error
 from tcusim.line_charts import Line, Plot, charts, draw
 from tcusim.machine import Fused, Rule, format_of
 

@@ -10,11 +10,11 @@ from tables import table
 
 import tcusim
 from tcusim import line_charts
+from tcusim.judge.cost.fitted import FITTED, MEANINGS
+from tcusim.judge.cost.model import RESOURCES
+from tcusim.judge.cost.models import compare_with_shuffles
+from tcusim.judge.cost.roofline import roofline
 from tcusim.line_charts import Line, Plot
-from tcusim.timing.fitted import FITTED, MEANINGS
-from tcusim.timing.model import RESOURCES
-from tcusim.timing.models import compare_with_shuffles
-from tcusim.timing.roofline import roofline
 
 __all__ = ["ALLOWED", "charts", "comparison", "constants", "resources", "summary", "times"]
 

@@ -1,4 +1,4 @@
-"""Fit the numbers of `tcusim.timing.fitted` on recorded times: `python docs/tools/fit_cost.py`.
+"""Fit the numbers of `tcusim.judge.cost.fitted` on recorded times: `python docs/tools/fit_cost.py`.
 
 With `--record`, write instead what the model now says of each recorded row beside its time, for the
 page on costs. Rows of docs/data/h200/cost.json that say `fitted` are used, and no others. What is
@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tcusim
+from tcusim.judge.cost.fitted import FITTED, Fitted
+from tcusim.judge.cost.predicted import Cost, cost
 from tcusim.machine import Unit, format_of, unit_of
-from tcusim.timing.cost import Cost, cost
-from tcusim.timing.fitted import FITTED, Fitted
 
 __all__ = ["DATA", "fit", "measured_rows", "predicted", "record"]
 

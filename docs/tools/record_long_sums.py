@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tcusim.accuracy.families import FAMILIES, terms_of
+from tcusim.judge.accuracy.families import FAMILIES, terms_of
 from tcusim.machine import Fused, Rule, format_of, mma_values
 
 __all__ = ["main"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tcusim import explore
+from tcusim.judge.explore.axes import AXES
+from tcusim.judge.explore.page import plots_of
 from tcusim.line_charts import charts
-from tcusim.sweep.axes import AXES
-from tcusim.sweep.page import plots_of
 
 __all__ = ["axis_table", "error_charts"]
 

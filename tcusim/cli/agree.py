@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from tcusim.check import agreement
-from tcusim.check.cases import COLUMNS, Case, Grid, columns_of
-from tcusim.check.testing import assert_agree
 from tcusim.cli import files
 from tcusim.cli.options import JSON, OutputFile, arithmetic
 from tcusim.cli.output import examples, json_text, print_json, progress, show
+from tcusim.judge.correctness import agreement
+from tcusim.judge.correctness.cases import COLUMNS, Case, Grid, columns_of
+from tcusim.judge.correctness.testing import assert_agree
 from tcusim.machine import arch_of
 
 __all__ = ["agree_command"]

@@ -27,8 +27,8 @@ from tcusim.cli.output import examples, print_json, show
 from tcusim.machine import FORMATS, Unit, format_of, unit_of, usual_types
 
 if TYPE_CHECKING:
-    from tcusim.timing.cost import Cost
-    from tcusim.timing.model import LaunchCost
+    from tcusim.judge.cost.model import LaunchCost
+    from tcusim.judge.cost.predicted import Cost
 
 __all__ = ["cost_command"]
 
@@ -113,7 +113,7 @@ def cost_command(what: str, unit: str, as_json: bool, **options: Any) -> None:
     An OPERATION (sum, cumsum, segmented-sum, segmented-cumsum, matmul, matvec) is planned as the
     functions on arrays plan it. Nothing is run.
     """
-    from tcusim.timing.cost import cost
+    from tcusim.judge.cost.predicted import cost
 
     # A unit brings its tiles, and the shared memory that a block may have.
     where = unit_of(unit)
@@ -206,7 +206,7 @@ def _require(what: str, given: dict[str, Any]) -> None:
 
 def _products(found: Cost, where: Unit, plan: ProductPlan) -> str:
     """Return the speed of a product, beside the peak of the unit's matrix units at its clock."""
-    from tcusim.timing.roofline import roofline
+    from tcusim.judge.cost.roofline import roofline
 
     program = plan.launch_plan.launches[0].program
     peak = roofline({}, where, (program.shape.name, program.ab, program.acc)).peak
@@ -239,7 +239,7 @@ def _show(found: Cost, products: str) -> None:
     table = Table(box=None, pad_edge=False)
     for head in ("resource", "alone", "what it is"):
         table.add_column(head, justify="right" if head == "alone" else "left", no_wrap=True)
-    from tcusim.timing.model import RESOURCES
+    from tcusim.judge.cost.model import RESOURCES
 
     for name, seconds in found.parts.items():
         table.add_row(name, _time(seconds), RESOURCES[name])
@@ -280,7 +280,7 @@ def _conflicts(launch: LaunchCost) -> float:
 
 
 def _time(seconds: float | None) -> str:
-    from tcusim.timing.cost import time_text
+    from tcusim.judge.cost.predicted import time_text
 
     return "unknown" if seconds is None else time_text(seconds)
 
@@ -289,8 +289,8 @@ def _time(seconds: float | None) -> str:
 
 
 def _sweep(what: str, unit: str, as_json: bool, options: dict[str, Any]) -> None:
-    from tcusim.timing.cost import cost
-    from tcusim.timing.roofline import memory_bound_sizes, roofline
+    from tcusim.judge.cost.predicted import cost
+    from tcusim.judge.cost.roofline import memory_bound_sizes, roofline
 
     if not what.startswith("segmented"):
         raise click.UsageError("--sweep is of segmented-sum and segmented-cumsum")

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import click
 
-from tcusim.accuracy import FAMILIES
 from tcusim.cli import files
 from tcusim.cli.options import OneOf, OutputFile
 from tcusim.cli.output import examples, json_text, progress, show_rows
-from tcusim.sweep.axes import AXES, Grid
-from tcusim.sweep.explore import explore
-from tcusim.sweep.results import Exploration
-from tcusim.sweep.row import METRICS
+from tcusim.judge.accuracy import FAMILIES
+from tcusim.judge.explore.axes import AXES, Grid
+from tcusim.judge.explore.grid import explore
+from tcusim.judge.explore.results import Exploration
+from tcusim.judge.explore.row import METRICS
 
 __all__ = ["explore_command"]
 

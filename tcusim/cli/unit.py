@@ -10,10 +10,10 @@ from typing import Any, Final
 import click
 
 from tcusim import errors
-from tcusim.check.one_mma import one_mma
 from tcusim.cli import files
 from tcusim.cli.options import Tile
 from tcusim.cli.output import examples
+from tcusim.judge.correctness.one_mma import one_mma
 from tcusim.machine import Unit, fused_unit, unit_of, unit_toml
 from tcusim.machine.probing import probe_unit
 from tcusim.machine.registry import own_arithmetic

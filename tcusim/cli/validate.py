@@ -13,14 +13,14 @@ from tcusim.algorithms import algorithms
 from tcusim.cli import files
 from tcusim.cli.options import OneOf, OutputFile, Tile, arithmetic
 from tcusim.cli.output import duration, examples, print_json, progress, show, show_rows
+from tcusim.judge.verdict.found import SECTIONS
+from tcusim.judge.verdict.lines import heading_of
+from tcusim.judge.verdict.sections import Section
+from tcusim.judge.verdict.subjects import Named, judged_types, names_tile, subject_of
+from tcusim.judge.verdict.tries import seconds_of
+from tcusim.judge.verdict.validate import Verdict, validate
 from tcusim.machine import Unit, arches, unit_of, units
 from tcusim.machine.shapes import MmaShape
-from tcusim.verdict.correctness import seconds_of
-from tcusim.verdict.found import SECTIONS
-from tcusim.verdict.lines import heading_of
-from tcusim.verdict.sections import Section
-from tcusim.verdict.subjects import Named, judged_types, names_tile, subject_of
-from tcusim.verdict.verdict import Verdict, validate
 
 __all__ = ["validate_command"]
 

@@ -2,7 +2,7 @@
 
 A vector is as many neighbouring elements as one instruction moves. Its size is decided here, for
 all the rectangles of a step; where the address of an array is known only at run time, the
-templates of `tcusim.cuh` test its alignment. Backends emit these decisions, and `tcusim.timing`
+templates of `tcusim.cuh` test its alignment. Backends emit these decisions, and `tcusim.judge.cost`
 predicts their cost.
 """
 

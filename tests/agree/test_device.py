@@ -10,9 +10,9 @@ import pytest
 import tcusim
 from tcusim.algorithms import segmented_algorithms
 from tcusim.backends import why_unavailable
-from tcusim.check.agreement import agree
-from tcusim.check.cases import Grid
-from tcusim.check.testing import assert_agree, random_inputs
+from tcusim.judge.correctness.agreement import agree
+from tcusim.judge.correctness.cases import Grid
+from tcusim.judge.correctness.testing import assert_agree, random_inputs
 
 ALGORITHMS = [row.name for row in segmented_algorithms()]
 

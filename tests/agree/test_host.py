@@ -9,10 +9,10 @@ import tcusim
 from some import Some
 from tcusim.algorithms import algorithm_of, segmented_algorithms
 from tcusim.backends import Backend
-from tcusim.check.agreement import agree
-from tcusim.check.cases import COLUMNS, Case, Column, Grid, Recipe
-from tcusim.check.testing import assert_agree, random_inputs
 from tcusim.errors import Unsupported
+from tcusim.judge.correctness.agreement import agree
+from tcusim.judge.correctness.cases import COLUMNS, Case, Column, Grid, Recipe
+from tcusim.judge.correctness.testing import assert_agree, random_inputs
 from tcusim_host import compile_programs
 
 ALGORITHMS = [row.name for row in segmented_algorithms()]

@@ -13,9 +13,9 @@ from some import Some, marked
 from tcusim.algorithms import algorithms, build
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.backends import Backend, run
-from tcusim.check.agreement import agree
-from tcusim.check.cases import COLUMNS, Grid
-from tcusim.check.testing import assert_agree
+from tcusim.judge.correctness.agreement import agree
+from tcusim.judge.correctness.cases import COLUMNS, Grid
+from tcusim.judge.correctness.testing import assert_agree
 from tcusim.machine.shapes import shape_of
 from tcusim.program.checks.verifier import in_place
 from tcusim.program.grammar import (

@@ -6,7 +6,7 @@ import pytest
 
 from not_finite import FEW, ORDERS, Case, disagreement, inputs_of
 from tcusim.backends import Backend, run
-from tcusim.check.testing import assert_agree
+from tcusim.judge.correctness.testing import assert_agree
 from tcusim_host import compile_programs
 
 # Every order in one of them.

@@ -10,7 +10,7 @@ import pytest
 import tcusim
 from tcusim.arrays.functions import Report
 from tcusim.backends import Backend
-from tcusim.check.testing import assert_agree, random_inputs
+from tcusim.judge.correctness.testing import assert_agree, random_inputs
 from tcusim_host import compile_programs
 
 # Each with what it has and the others have not.

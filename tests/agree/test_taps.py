@@ -18,8 +18,8 @@ from some import Some
 from tapped import case_of, require_equal, traces_of
 from tcusim.algorithms import Level, algorithms
 from tcusim.backends import Backend
-from tcusim.check.cases import COLUMNS
 from tcusim.errors import AgreementError, InputError, Unsupported
+from tcusim.judge.correctness.cases import COLUMNS
 from tcusim.program.grammar import Program
 from tcusim.stepper.comparison import Difference, differences_of
 from tcusim_cuda import taps

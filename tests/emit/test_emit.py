@@ -16,8 +16,8 @@ import pytest
 import tcusim
 from tcusim.algorithms import segmented_algorithms
 from tcusim.backends import Backend
-from tcusim.check.testing import assert_agree, random_inputs
 from tcusim.errors import AgreementError, Unsupported
+from tcusim.judge.correctness.testing import assert_agree, random_inputs
 from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
     BLOCK,

@@ -9,7 +9,7 @@ import pytest
 
 from tcusim.algorithms import build
 from tcusim.backends import why_unavailable
-from tcusim.check.testing import assert_agree
+from tcusim.judge.correctness.testing import assert_agree
 from tcusim.program.grammar import (
     COL,
     Bound,

@@ -48,8 +48,8 @@ from tcusim.algorithms.rows import CHUNK_PANELS, PANEL_ROWS  # noqa: E402
 from tcusim.arrays.planner import choose  # noqa: E402
 from tcusim.arrays.problem import Problem, Types  # noqa: E402
 from tcusim.arrays.tuning import tuning_of  # noqa: E402
-from tcusim.check.testing import random_inputs  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
+from tcusim.judge.correctness.testing import random_inputs  # noqa: E402
 from tcusim.machine.formats import format_of  # noqa: E402
 from tcusim.machine.shapes import shape_of  # noqa: E402
 from tcusim.program.grammar import Program, walk  # noqa: E402

@@ -10,8 +10,8 @@ import pytest
 import tcusim
 from tcusim.algorithms import Level, algorithm_of, segmented_algorithms
 from tcusim.backends import why_unavailable
-from tcusim.check.testing import outputs_agree, random_inputs
 from tcusim.errors import Unsupported
+from tcusim.judge.correctness.testing import outputs_agree, random_inputs
 
 LENGTH = 2**24 + 5
 # Tile, operands, accumulator, source.

@@ -10,8 +10,8 @@ import pytest
 
 import tcusim
 from on_gpu import arch
-from tcusim.accuracy.limits import bias_of, stagnation_of
-from tcusim.check.one_mma import one_mma
+from tcusim.judge.accuracy.limits import bias_of, stagnation_of
+from tcusim.judge.correctness.one_mma import one_mma
 from tcusim.machine import Fused, rule_for
 from tcusim.machine.formats import Values
 from tcusim.machine.probing import Mma

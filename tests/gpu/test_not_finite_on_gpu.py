@@ -11,7 +11,7 @@ import pytest
 import tcusim
 from not_finite import CASES, INF, NAN, ORDERS, Case, disagreement, inputs_of
 from tcusim.backends import run
-from tcusim.check.testing import assert_agree
+from tcusim.judge.correctness.testing import assert_agree
 from tcusim_cuda import CUDA, arch_name, device_sm
 
 pytestmark = pytest.mark.gpu(min_sm=80)

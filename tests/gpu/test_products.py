@@ -9,7 +9,7 @@ import pytest
 
 import tcusim
 from on_gpu import arch
-from tcusim.check.testing import assert_agree, random_inputs
+from tcusim.judge.correctness.testing import assert_agree, random_inputs
 from tcusim_cuda import CUPY, device_sm, emit
 
 pytestmark = pytest.mark.gpu(min_sm=70)

@@ -23,7 +23,7 @@ LATER = (
         "textual",
         "unittest",
     ),
-    *("tcusim.check", "tcusim.cli.main", "tcusim.machine.accounts"),
+    *("tcusim.judge.correctness", "tcusim.cli.main", "tcusim.machine.accounts"),
     *("tcusim_bench", "tcusim_cuda", "tcusim_host"),
 )
 

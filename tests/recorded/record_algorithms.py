@@ -7,9 +7,9 @@ that it needs. FILE is ``algorithms_h200.npz`` beside this script by default.
 The file holds ``in_AB_TYPE_KIND``, the bits of 600 numbers for each pair of types and kind, which
 `inputs_of` repeats for all inputs of a case; ``out``, the bytes of all outputs end to end; and
 ``index``, JSON: where it was recorded, and for each case its text (see
-`tcusim.check.agreement.Case`) and its output's number of bytes. Of programs nothing is kept: one
-that is written otherwise and returns the same bits is as good. The exit code is 1 if the simulator
-returns other bits: the file is written still.
+`tcusim.judge.correctness.agreement.Case`) and its output's number of bytes. Of programs nothing
+is kept: one that is written otherwise and returns the same bits is as good. The exit code is 1 if
+the simulator returns other bits: the file is written still.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ import tcusim  # noqa: E402
 from tcusim.algorithms import Algorithm, Level, algorithms  # noqa: E402
 from tcusim.algorithms.builder import adds_rows  # noqa: E402
 from tcusim.backends import Backend, run  # noqa: E402
-from tcusim.check.cases import COLUMNS, Case, Column, Grid, Recipe  # noqa: E402
-from tcusim.check.testing import bits_of, input_kinds, random_inputs  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
+from tcusim.judge.correctness.cases import COLUMNS, Case, Column, Grid, Recipe  # noqa: E402
+from tcusim.judge.correctness.testing import bits_of, input_kinds, random_inputs  # noqa: E402
 from tcusim.program.bind import offsets_of  # noqa: E402
 from tcusim.program.grammar import Locate  # noqa: E402
 

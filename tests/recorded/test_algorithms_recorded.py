@@ -14,7 +14,7 @@ import pytest
 from some import Some
 from tcusim.algorithms import algorithms
 from tcusim.backends import Backend
-from tcusim.check.cases import COLUMNS, Case
+from tcusim.judge.correctness.cases import COLUMNS, Case
 from tcusim.simulate.backend import NUMPY
 from tcusim_host import compile_programs
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from tcusim.judge.verdict.validate import Verdict, validate
 from tcusim.machine import Arch, Figure, Fused, Instruction, Rule, Unit
 from tcusim.machine.shapes import shape_of
-from tcusim.verdict.verdict import Verdict, validate
 
 # Of each kind one, so that a question takes a second.
 FEW = ("reduction_kn", "scan_kn", "gemm_naive")

@@ -11,9 +11,9 @@ import tcusim
 from tcusim.algorithms import Algorithm, Level
 from tcusim.algorithms.builder import adds_rows
 from tcusim.backends import Backend
-from tcusim.check.cases import COLUMNS, Column, Recipe
-from tcusim.check.testing import input_kinds, random_inputs
 from tcusim.errors import Unsupported
+from tcusim.judge.correctness.cases import COLUMNS, Column, Recipe
+from tcusim.judge.correctness.testing import input_kinds, random_inputs
 from tcusim.program.bind import bind_scalars
 from tcusim.program.grammar import Program
 from tcusim.stepper.frames import Frame

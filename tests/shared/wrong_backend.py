@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.check.testing import (
+from tcusim.errors import AgreementError, Unsupported
+from tcusim.judge.correctness.testing import (
     assert_agree,
     random_inputs,
 )
-from tcusim.errors import AgreementError, Unsupported
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.interpreter import run_numpy

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tcusim.algorithms import build
+from tcusim.judge.cost.accesses import access_of, spread_rows, tile_pass
 from tcusim.machine.shapes import shape_of
 from tcusim.program.grammar import (
     ROW,
@@ -21,7 +22,6 @@ from tcusim.program.grammar import (
 )
 from tcusim.program.lanes import NarrowRows, Transfer, transfer_of
 from tcusim.program.walk import Placement
-from tcusim.timing.accesses import access_of, spread_rows, tile_pass
 
 PROGRAM = build("reduction_k")
 HERE = Placement(1, {"block": 0, "warp": 0})

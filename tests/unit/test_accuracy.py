@@ -9,9 +9,9 @@ import pytest
 
 import tcusim
 from some import Some, marked
-from tcusim.accuracy import accuracy, limits, measure
-from tcusim.accuracy.accuracy import Accuracy, accuracy_of
-from tcusim.accuracy.measure import BLOCK
+from tcusim.judge.accuracy import limits, measure, summary
+from tcusim.judge.accuracy.measure import BLOCK
+from tcusim.judge.accuracy.summary import Accuracy, accuracy_of
 from tcusim.machine import Arch, Fused, Rule, Values, arches, fused_unit, mma_values, units
 
 VERDICTS = {
@@ -27,7 +27,7 @@ VERDICTS = {
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure shorter sums."""
-    monkeypatch.setattr(accuracy, "_LAST", 9)
+    monkeypatch.setattr(summary, "_LAST", 9)
 
 
 # Predictions for a rule are cached, so that other tests take one of these.

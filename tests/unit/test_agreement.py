@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tcusim.check import agreement
-from tcusim.check.agreement import Report, Tally
-from tcusim.check.cases import Grid, columns_of
+from tcusim.judge.correctness import agreement
+from tcusim.judge.correctness.agreement import Report, Tally
+from tcusim.judge.correctness.cases import Grid, columns_of
 from tcusim.machine import fused_unit, register_unit
 from tcusim.machine.shapes import shape_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tcusim.judge.explore.area import area_proxy
 from tcusim.machine import Fused, Rule, rule_for
-from tcusim.sweep.area import area_proxy
 
 
 def rule(length: int, fraction_bits: int, ab: str = "f16") -> Rule:

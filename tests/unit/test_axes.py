@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tcusim.errors import InputError, UnknownName
+from tcusim.judge.explore.axes import AXES, Grid, Point
 from tcusim.machine import fused_unit, unit_of
-from tcusim.sweep.axes import AXES, Grid, Point
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tcusim.check.cases import COLUMNS, Case, Column, Grid, Recipe, columns_of
 from tcusim.errors import InputError, Unsupported
+from tcusim.judge.correctness.cases import COLUMNS, Case, Column, Grid, Recipe, columns_of
 from tcusim.machine import FORMATS
 from tcusim.machine.shapes import shapes
 

@@ -10,9 +10,9 @@ import pytest
 
 import tcusim
 from judged import chip
+from tcusim.judge.verdict.claims import claims_of
+from tcusim.judge.verdict.subjects import subject_of
 from tcusim.machine import Fused, Rule, mma_values
-from tcusim.verdict.claims import claims_of
-from tcusim.verdict.subjects import subject_of
 
 CLAIMED = Fused(4, 24)
 

@@ -12,8 +12,8 @@ from click.testing import Result
 from command_line import runner, succeeds
 from tcusim.cli.cost import cost_command
 from tcusim.cli.main import main
-from tcusim.timing import model
-from tcusim.timing.cost import time_text
+from tcusim.judge.cost import model
+from tcusim.judge.cost.predicted import time_text
 
 
 def run(*arguments: str) -> Result:

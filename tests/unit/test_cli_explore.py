@@ -12,7 +12,7 @@ import pytest
 
 import tcusim.cli.explore as command
 from command_line import fails, succeeds, tcusim_command
-from tcusim.sweep import explore as sweep
+from tcusim.judge.explore import grid as sweep
 
 FEW = ("--algorithm", "reduction_kn", "--algorithm", "scan_kn", "--length", "64", "--jobs", "1")
 

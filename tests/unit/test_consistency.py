@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from judged import chip, figure, timed
+from tcusim.judge.verdict.consistency import CHECKS, Finding, findings_of
+from tcusim.judge.verdict.subjects import subject_of
 from tcusim.machine import Fused, Unit
-from tcusim.verdict.consistency import CHECKS, Finding, findings_of
-from tcusim.verdict.subjects import subject_of
 
 SOUND: dict[str, Any] = {
     "fma_per_core": figure(8),

@@ -14,8 +14,8 @@ import pytest
 import tcusim
 from launch_plans import launch_plan
 from tcusim.errors import InputError
+from tcusim.judge.cost.predicted import cost
 from tcusim.machine import Figure, read_unit, unit_of
-from tcusim.timing.cost import cost
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = json.loads((ROOT / "docs" / "data" / "h200" / "cost.json").read_text())["rows"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tcusim.accuracy.families import FAMILIES, terms_of
+from tcusim.judge.accuracy.families import FAMILIES, terms_of
 from tcusim.machine.formats import FORMATS
 
 

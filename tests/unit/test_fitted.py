@@ -1,4 +1,4 @@
-"""tcusim.timing.fitted: six numbers, each explained, and fitted on half of the measurements."""
+"""tcusim.judge.cost.fitted: six numbers, each explained, and fitted on half of the measurements."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tcusim.judge.cost.fitted import FITTED, MEANINGS
 from tcusim.machine import unit_of
-from tcusim.timing.fitted import FITTED, MEANINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = json.loads((ROOT / "docs" / "data" / "h200" / "cost.json").read_text())["rows"]

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from faulty import plant
 from judged import chip, figure, judge
-from tcusim.verdict.claims import Claim
-from tcusim.verdict.tasks import TASKS
+from tcusim.judge.verdict.claims import Claim
+from tcusim.judge.verdict.tasks import TASKS
 
 
 def test_what_is_wrong_is_not_ok_and_never_the_best() -> None:

@@ -18,8 +18,8 @@ from tcusim.algorithms import algorithms, build
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.rows import GROUP_CHUNKS
 from tcusim.backends import run
-from tcusim.check.testing import random_inputs
 from tcusim.errors import InputError, Unsupported, VerifyError
+from tcusim.judge.correctness.testing import random_inputs
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.checks.verifier import problems, verify
 from tcusim.program.grammar import (

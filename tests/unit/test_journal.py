@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tcusim.errors import InputError
-from tcusim.sweep.axes import Point
-from tcusim.sweep.journal import Journal
-from tcusim.sweep.row import Done, Row
+from tcusim.judge.explore.axes import Point
+from tcusim.judge.explore.journal import Journal
+from tcusim.judge.explore.row import Done, Row
 
 ABOUT = {"tcusim": "1", "grid": {"m": [4, 8]}}
 POINT = Point(16, 16, 16, "f16", "f32", 8, 20, "rz", "rz")

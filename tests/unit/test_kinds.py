@@ -9,8 +9,8 @@ import pytest
 
 import tcusim
 from tcusim.algorithms import Level, algorithm_of, algorithms
-from tcusim.check.cases import Case, Recipe
-from tcusim.check.kinds import KINDS, Tile, layouts
+from tcusim.judge.correctness.cases import Case, Recipe
+from tcusim.judge.correctness.kinds import KINDS, Tile, layouts
 
 
 def test_every_algorithm_is_of_a_kind() -> None:

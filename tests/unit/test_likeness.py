@@ -11,10 +11,10 @@ import pytest
 from judged import chip, figure, timed
 from some import Some
 from tcusim.errors import InputError
+from tcusim.judge.verdict.consistency import IMPOSSIBLE, findings_of
+from tcusim.judge.verdict.subjects import placed_in, subject_of
 from tcusim.machine import FIGURES, read_unit, unit_of, unit_toml
 from tcusim.machine.likeness import borrowed, like
-from tcusim.verdict.consistency import IMPOSSIBLE, findings_of
-from tcusim.verdict.subjects import placed_in, subject_of
 
 
 @pytest.mark.parametrize("far", [0.01, 0.5, 2.0, 100.0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.accuracy.limits import bias_of, exact_integers, falls, order_of, stagnation_of
+from tcusim.judge.accuracy.limits import bias_of, exact_integers, falls, order_of, stagnation_of
 from tcusim.machine import Fused, Integer, Rule, mma_values, rule_for
 
 NVIDIA = [(arch, acc) for arch in ("volta", "ampere", "hopper") for acc in ("f32", "f16")]

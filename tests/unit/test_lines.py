@@ -6,10 +6,10 @@ from typing import Any
 
 from faulty import plant
 from judged import FEW, chip, figure, judge
+from tcusim.judge.verdict.lines import LINES, heading_of, lines_of
+from tcusim.judge.verdict.tasks import TASKS
+from tcusim.judge.verdict.validate import validate
 from tcusim.machine import Fused, mma_values
-from tcusim.verdict.lines import LINES, heading_of, lines_of
-from tcusim.verdict.tasks import TASKS
-from tcusim.verdict.verdict import validate
 
 
 def texts(*named: Any, **more: Any) -> dict[str, str]:

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 import tcusim
-from tcusim.accuracy.families import FAMILIES, terms_of
-from tcusim.accuracy.measure import measured_errors
+from tcusim.judge.accuracy.families import FAMILIES, terms_of
+from tcusim.judge.accuracy.measure import measured_errors
 from tcusim.machine import Fused, Rule, rule_for
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tcusim.check import memory
 from tcusim.errors import InputError
+from tcusim.judge.correctness import memory
 
 
 def test_what_is_free_is_less_than_there_is() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tcusim.accuracy import predicted_error
 from tcusim.errors import InputError
+from tcusim.judge.accuracy import predicted_error
+from tcusim.judge.explore.axes import Grid, Point
+from tcusim.judge.explore.best import best_for_tile
+from tcusim.judge.explore.metrics import Settings, evaluate, unit_at
 from tcusim.machine import Fused, Rule, unit_of
-from tcusim.sweep.axes import Grid, Point
-from tcusim.sweep.metrics import Settings, evaluate, unit_at
-from tcusim.sweep.tasks import best_for_tile
 
 FEW = ("reduction_kn", "scan_kn")
 

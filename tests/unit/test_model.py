@@ -1,4 +1,4 @@
-"""tcusim.timing.model: each part follows its figure, and how parts make a time."""
+"""tcusim.judge.cost.model: each part follows its figure, and how parts make a time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import tcusim
+from tcusim.judge.cost import model
+from tcusim.judge.cost.fitted import FITTED
+from tcusim.judge.cost.predicted import cost
 from tcusim.machine import Unit, unit_of
-from tcusim.timing import model
-from tcusim.timing.cost import cost
-from tcusim.timing.fitted import FITTED
 
 H200 = unit_of("h200")
 

@@ -1,12 +1,12 @@
-"""tcusim.timing.models: the paper's count of cycles, and the (m, l)-TCU machine."""
+"""tcusim.judge.cost.models: the paper's count of cycles, and the (m, l)-TCU machine."""
 
 from __future__ import annotations
 
 import pytest
 
 from tcusim.errors import InputError
+from tcusim.judge.cost.models import TcuMachine, compare_with_shuffles
 from tcusim.machine import unit_of
-from tcusim.timing.models import TcuMachine, compare_with_shuffles
 
 
 def test_the_papers_comparison_and_its_errata() -> None:

@@ -1,12 +1,12 @@
-"""tcusim.timing.occupancy: how many blocks a core holds, and why no more."""
+"""tcusim.judge.cost.occupancy: how many blocks a core holds, and why no more."""
 
 from __future__ import annotations
 
 import pytest
 
 import tcusim
+from tcusim.judge.cost.occupancy import occupancy_of, registers_of
 from tcusim.program.resources import SharedMemory
-from tcusim.timing.occupancy import occupancy_of, registers_of
 
 PROGRAM = tcusim.build("reduction_tn", segment_size=4096, warps=4)
 ALL = {

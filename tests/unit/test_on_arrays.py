@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tcusim.errors import Unsupported
-from tcusim.verdict import on_arrays as module
-from tcusim.verdict.lines import lines_of
-from tcusim.verdict.on_arrays import OnArrays, on_arrays
-from tcusim.verdict.subjects import subject_of
-from tcusim.verdict.verdict import validate
+from tcusim.judge.verdict import on_arrays as module
+from tcusim.judge.verdict.lines import lines_of
+from tcusim.judge.verdict.on_arrays import OnArrays, on_arrays
+from tcusim.judge.verdict.subjects import subject_of
+from tcusim.judge.verdict.validate import validate
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_is_refused_or_wrong_is_told_first(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_verdict_tries_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tcusim.verdict.verdict.tried", lambda *args, **options: ((), ()))
+    monkeypatch.setattr("tcusim.judge.verdict.validate.tried", lambda *args, **options: ((), ()))
     verdict = validate("5x7x3", sections=["correctness"], reference=None)
     assert verdict.units[0].on_arrays[0].cases == 35
     (told,) = verdict.as_json()["units"][0]["array_functions"]

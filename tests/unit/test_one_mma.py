@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.check.one_mma import one_mma
 from tcusim.errors import BackendUnavailable, Unsupported
+from tcusim.judge.correctness.one_mma import one_mma
 from tcusim.machine import rule_for
 from tcusim.machine.probing import probe_rule
 

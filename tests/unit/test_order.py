@@ -18,8 +18,8 @@ from some import Some
 from tcusim.algorithms import build
 from tcusim.algorithms.tile_scan import FORMS
 from tcusim.backends import Backend, run
-from tcusim.check.testing import assert_agree
 from tcusim.errors import Unsupported
+from tcusim.judge.correctness.testing import assert_agree
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import Program
 from tcusim.simulate.interpreter import interpret

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from some import marked
-from tcusim.accuracy.families import FAMILIES
-from tcusim.accuracy.measure import errors_of_sums, measured_errors
-from tcusim.accuracy.prediction import predicted_error, step_of
 from tcusim.errors import InputError, UnknownName, Unsupported
+from tcusim.judge.accuracy.families import FAMILIES
+from tcusim.judge.accuracy.measure import errors_of_sums, measured_errors
+from tcusim.judge.accuracy.prediction import predicted_error, step_of
 from tcusim.machine import Fused, Integer, Rule, format_of, rule_for
 
 

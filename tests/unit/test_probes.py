@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.check.testing import (
+from tcusim.errors import AgreementError
+from tcusim.judge.correctness.testing import (
     assert_agree,
     outputs_agree,
     random_inputs,
 )
-from tcusim.errors import AgreementError
 from tcusim.program.grammar import accesses
 from tcusim.simulate.interpreter import Event, run_numpy
 from tcusim.simulate.probes import with_probes

@@ -10,8 +10,8 @@ import click.testing
 import pytest
 
 from command_line import runner
-from tcusim.check.cases import Recipe
 from tcusim.cli import main as cli
+from tcusim.judge.correctness.cases import Recipe
 from tcusim_cuda.compile import why_no_compiler
 
 

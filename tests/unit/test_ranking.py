@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tcusim.errors import UnknownName
-from tcusim.sweep.axes import Point
-from tcusim.sweep.ranking import ordered, pairs_of, pareto
-from tcusim.sweep.row import Done, Row
+from tcusim.judge.explore.axes import Point
+from tcusim.judge.explore.ranking import ordered, pairs_of, pareto
+from tcusim.judge.explore.row import Done, Row
 
 POINT = Point(16, 16, 16, "f16", "f32", 8, 20, "rz", "rz")
 

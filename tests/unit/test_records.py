@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tcusim.arrays.tuned import TunedRow, read_rows, write_rows
-from tcusim.check.report import ShapeReport
 from tcusim.errors import InputError
+from tcusim.judge.correctness.shape_report import ShapeReport
 from tcusim.records import of_json, of_plain
 
 

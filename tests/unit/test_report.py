@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from faulty import plant
-from tcusim.check.report import ShapeReport
-from tcusim.check.validation import validate_shape
 from tcusim.errors import InputError
+from tcusim.judge.correctness.shape_report import ShapeReport
+from tcusim.judge.correctness.validation import validate_shape
 
 
 def test_json_round_trip() -> None:

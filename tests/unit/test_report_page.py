@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from judged import chip, judge
-from tcusim.verdict.report_page import fragment_of, page_of
+from tcusim.judge.verdict.report_page import fragment_of, page_of
 
 
 def test_a_page_stands_alone_and_has_everything() -> None:

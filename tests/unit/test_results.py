@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from tcusim.errors import UnknownName
-from tcusim.sweep.axes import Grid, Point
-from tcusim.sweep.metrics import Settings
-from tcusim.sweep.results import HEADER, Exploration
-from tcusim.sweep.row import COLUMNS, Done, Row, row_of_json
+from tcusim.judge.explore.axes import Grid, Point
+from tcusim.judge.explore.metrics import Settings
+from tcusim.judge.explore.results import HEADER, Exploration
+from tcusim.judge.explore.row import COLUMNS, Done, Row, row_of_json
 
 POINT = Point(16, 16, 16, "f16", "f32", 8, 20, "rz", "rz")
 

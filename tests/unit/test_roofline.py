@@ -1,4 +1,4 @@
-"""tcusim.timing.roofline: roofs and points, and the size from which memory bounds a family."""
+"""tcusim.judge.cost.roofline: roofs and points, and the size from which memory bounds a family."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 import tcusim
+from tcusim.judge.cost.predicted import Cost, cost
+from tcusim.judge.cost.roofline import memory_bound_sizes, roofline
 from tcusim.machine import unit_of
-from tcusim.timing.cost import Cost, cost
-from tcusim.timing.roofline import memory_bound_sizes, roofline
 
 
 def sums(size: int, **given: object) -> Cost:

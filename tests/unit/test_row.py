@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tcusim.sweep.axes import Point
-from tcusim.sweep.row import COLUMNS, METRICS, Done, Row, row_of_json
+from tcusim.judge.explore.axes import Point
+from tcusim.judge.explore.row import COLUMNS, METRICS, Done, Row, row_of_json
 
 POINT = Point(8, 32, 16, "f16", "f32", 8, 20, "rz", "rne")
 DONE = Done("scan_t L(A1)", "b", 0.25, 0.5, 1e-6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tcusim.accuracy.splitting import splitting_of
+from tcusim.judge.accuracy.splitting import splitting_of
 from tcusim.machine import Fused, Integer, Rule, rule_for
 
 

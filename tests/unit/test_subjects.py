@@ -9,9 +9,9 @@ import pytest
 
 from judged import chip
 from tcusim.errors import InputError, UnknownName, Unsupported
+from tcusim.judge.verdict.subjects import judged_types, names_tile, placed_in, subject_of
 from tcusim.machine import arch_of, unit_of
 from tcusim.machine.shapes import MmaShape
-from tcusim.verdict.subjects import judged_types, names_tile, placed_in, subject_of
 
 
 def tiles(subject: Any) -> list[str]:

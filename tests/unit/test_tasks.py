@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from judged import chip, figure
-from tcusim.check.validation import validate_shape
-from tcusim.simulate.counts import counts_of_text
-from tcusim.verdict.subjects import subject_of
-from tcusim.verdict.tasks import (
+from tcusim.judge.correctness.validation import validate_shape
+from tcusim.judge.verdict.subjects import subject_of
+from tcusim.judge.verdict.tasks import (
     TASKS,
     Candidate,
     best_of,
@@ -18,6 +17,7 @@ from tcusim.verdict.tasks import (
     counted,
     program_of,
 )
+from tcusim.simulate.counts import counts_of_text
 
 SHORT_SUM, LONG_SUM, SHORT_SCAN, LONG_SCAN, PRODUCT = TASKS
 

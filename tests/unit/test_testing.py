@@ -9,7 +9,8 @@ import pytest
 
 import tcusim
 from tcusim.backends import native_arch
-from tcusim.check.testing import (
+from tcusim.errors import AgreementError, InputError, UnknownName
+from tcusim.judge.correctness.testing import (
     INPUT_KINDS,
     assert_agree,
     bits_of,
@@ -18,7 +19,6 @@ from tcusim.check.testing import (
     outputs_agree,
     random_inputs,
 )
-from tcusim.errors import AgreementError, InputError, UnknownName
 from tcusim.program.bind import offsets_of
 from tcusim.program.walk import Placement
 from tcusim.simulate.interpreter import run_numpy

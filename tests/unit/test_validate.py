@@ -11,9 +11,9 @@ import pytest
 from command_line import runner
 from faulty import plant
 from tcusim.algorithms.builder import Builder
-from tcusim.check.report import ShapeReport
 from tcusim.cli import main as cli
 from tcusim.errors import Unsupported
+from tcusim.judge.correctness.shape_report import ShapeReport
 
 
 def command(*arguments: str) -> click.testing.Result:

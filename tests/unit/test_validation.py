@@ -25,13 +25,13 @@ from tcusim.algorithms import (
 from tcusim.algorithms.builder import LENGTH, Builder, Work
 from tcusim.algorithms.order import Order
 from tcusim.algorithms.rows import data
-from tcusim.check import memory, validation
-from tcusim.check.kinds import exact_up_to
-from tcusim.check.report import ShapeReport, ShapeRow
-from tcusim.check.validation import Validation, validate_shape
 from tcusim.cli import files
 from tcusim.cli import main as cli
 from tcusim.errors import InputError, UnknownName, Unsupported
+from tcusim.judge.correctness import memory, validation
+from tcusim.judge.correctness.kinds import exact_up_to
+from tcusim.judge.correctness.shape_report import ShapeReport, ShapeRow
+from tcusim.judge.correctness.validation import Validation, validate_shape
 from tcusim.machine import Arch, Fused, Rule, format_of, register_arch, rule_for
 from tcusim.machine.shapes import shape_of
 from tcusim.program.checks import verifier, writes

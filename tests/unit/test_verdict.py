@@ -12,15 +12,15 @@ import pytest
 import tcusim
 from judged import FEW, chip, judge
 from some import marked
-from tcusim.check.report import ShapeReport
 from tcusim.errors import InputError, UnknownName, Unsupported
+from tcusim.judge.correctness.shape_report import ShapeReport
+from tcusim.judge.verdict.consistency import WASTE
+from tcusim.judge.verdict.lines import lines_of
+from tcusim.judge.verdict.on_arrays import on_arrays
+from tcusim.judge.verdict.subjects import subject_of
+from tcusim.judge.verdict.tasks import TASKS
+from tcusim.judge.verdict.validate import Verdict, validate
 from tcusim.machine import arches, units
-from tcusim.verdict.consistency import WASTE
-from tcusim.verdict.lines import lines_of
-from tcusim.verdict.on_arrays import on_arrays
-from tcusim.verdict.subjects import subject_of
-from tcusim.verdict.tasks import TASKS
-from tcusim.verdict.verdict import Verdict, validate
 
 
 def test_files_units_and_tiles_beside_each_other(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from judged import chip, figure, judge
+from tcusim.judge.verdict.sections import Section, comparison_of, sections_of
 from tcusim.machine import Fused
-from tcusim.verdict.sections import Section, comparison_of, sections_of
 
 
 def test_a_section_as_text() -> None:

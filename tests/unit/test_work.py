@@ -1,4 +1,4 @@
-"""tcusim.timing.work: the work of a block, against what else counts it, and its time alone."""
+"""tcusim.judge.cost.work: the work of a block, against what else counts it, and its time alone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 import tcusim
 from tcusim.errors import Unsupported
+from tcusim.judge.cost.work import Latencies, Work, work_of
 from tcusim.machine.shapes import shape_of
 from tcusim.program.grammar import (
     BLOCK,
@@ -23,7 +24,6 @@ from tcusim.program.grammar import (
 )
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.counts import counts_of_text
-from tcusim.timing.work import Latencies, Work, work_of
 
 LENGTH = Index.symbol("length")
 LATE = Latencies(load=500, shared=25, mma=33, add=4, barrier=20, word=250)

@@ -12,9 +12,9 @@ import pytest
 
 import tcusim
 from tcusim.errors import BackendUnavailable, InputError, TcusimError
-from tcusim.sweep.axes import Point
-from tcusim.sweep.row import Row
-from tcusim.sweep.workers import Part, in_dask, in_processes, processors
+from tcusim.judge.explore.axes import Point
+from tcusim.judge.explore.row import Row
+from tcusim.judge.explore.workers import Part, in_dask, in_processes, processors
 
 POINT = Point(4, 4, 4, "f16", "f32", 4, 10, "rz", "rz")
 PARTS: list[Part] = [((number, POINT),) for number in range(9)]
@@ -106,7 +106,7 @@ def test_clusters_that_cannot_serve(address: str, error: type[TcusimError], text
 
 def test_a_cluster_of_processes_gives_the_same() -> None:
     distributed = pytest.importorskip("distributed", reason="distributed is not installed")
-    from tcusim.sweep.explore import explore
+    from tcusim.judge.explore.grid import explore
 
     grid = {"tile": "4x4x4,8x8x4", "fraction_bits": "12:20:4", "fused_length": 4}
     few: Any = {"algorithms": ["reduction_kn", "scan_kn"], "length": 64}

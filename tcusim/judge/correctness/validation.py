@@ -1,0 +1,500 @@
+"""Is a tile shape any good? Every registered algorithm is built for it, run, checked and counted.
+
+`validate_shape` needs nothing but the three sizes: the simulator multiplies tiles that no GPU has.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
+from typing import Any, Final
+
+import numpy as np
+
+from tcusim.algorithms import Algorithm, algorithm_of, algorithms, build
+from tcusim.backends import find_emitter
+from tcusim.errors import InputError, TcusimError, Unsupported, require_flags
+from tcusim.judge.correctness.cases import Case, Recipe
+from tcusim.judge.correctness.kinds import (
+    KINDS,
+    Kind,
+    Tile,
+    exact_up_to,
+    has_formula,
+    layouts,
+    variants,
+)
+from tcusim.judge.correctness.memory import require_bytes
+from tcusim.judge.correctness.shape_report import MmaCount, ShapeReport, ShapeRow
+from tcusim.machine import arches, format_of, rule_for
+from tcusim.machine.layouts.maps import LANES
+from tcusim.machine.shapes import MmaShape, shape_of
+from tcusim.program.bind import offsets_of
+from tcusim.program.checks.verifier import verify
+from tcusim.program.grammar import Accesses, Frag, Mma, Program, Space, walk
+from tcusim.program.resources import SharedMemory
+from tcusim.simulate.counts import Counts
+from tcusim.simulate.interpreter import Event, run_numpy
+
+__all__ = ["Validation", "require_types", "validate_shape"]
+
+# The simulator's costs, roughly, on a core of 2024. An mma of one warp: bytes held for each element
+# of the three tiles, and seconds for each multiply-add. A program: seconds to build and to verify
+# it for each element, and seconds for each run, however small.
+_BYTES_PER_ELEMENT: Final = 64
+_SECONDS_PER_MULTIPLY_ADD: Final = 2e-9
+_SECONDS_PER_ELEMENT: Final = 5e-7
+_SECONDS_PER_RUN: Final = 0.01
+# Blocks that a run has, and mma steps that a tile takes: a sum takes one, most scans three.
+_BLOCKS: Final = 2
+_MMA_PER_TILE: Final = 2
+# Lengths that are tried of a program, if several are, and if not.
+_LENGTHS: Final = {True: 8, False: 2}
+
+
+def validate_shape(
+    shape: str | tuple[int, int, int] | MmaShape,
+    *,
+    ab: str = "f16",
+    acc: str = "f32",
+    arch: str = "exact",
+    algorithms: Sequence[str] | None = None,
+    full: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+) -> ShapeReport:
+    """Find out which algorithms a tile shape can do, whether they are right, and at what cost.
+
+    Each algorithm of the registry is tried with the data in either operand: whether it can be
+    built; whether it gives the exact sums of small random integers, for segments and lengths
+    around the edges of the tile; whether it takes as many mma steps as its formula says; how much
+    of the tile it uses; and whether a GPU's instruction can run it.
+
+    Parameters
+    ----------
+    shape : str, tuple or MmaShape
+        Three sizes, M-N-K order, such as ``"64x8x16"``; a registered shape, or any sizes at all.
+    ab, acc : str
+        Element types of the operands and of the accumulator.
+    arch : str
+        Whose arithmetic; "exact" looks at the algorithms alone.
+    algorithms : sequence of str, optional
+        Names of the registry, or the paper's; by default all.
+    full : bool
+        Try many more sizes and layouts, which takes some ten times as long.
+    progress : callable, optional
+        Called with the part that is done and the whole, which is 1000.
+
+    Returns
+    -------
+    ShapeReport
+        A row for each algorithm and side; `print` shows it.
+
+    Raises
+    ------
+    UnknownName
+        For a type, architecture or algorithm that is not registered.
+    Unsupported
+        If the shape, or the architecture, does not take these types.
+    InputError
+        If the shape is not three sizes of at least 1, or one mma does not fit in memory.
+
+    Examples
+    --------
+    >>> report = validate_shape((5, 7, 3), algorithms=["reduction_t", "scan_k"])
+    >>> report.ok, [row.mma for row in report.rows]
+    (True, [3, 4, 1, 1])
+    """
+    return Validation.of(shape, algorithms, ab=ab, acc=acc, arch=arch, full=full).run(progress)
+
+
+# Of the programs for a tile, one of so many is tried where it is brief.
+_PART: Final = 3
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What `validate_shape` is about to do: how long it takes can be asked before it is run.
+
+    limit: integers up to which all is exact. brief: whether a third of the programs will do, as
+    other tiles of the unit have had all.
+    """
+
+    shape: MmaShape
+    ab: str
+    acc: str
+    arch: str
+    full: bool
+    limit: int
+    algorithms: tuple[Algorithm, ...]
+    brief: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        shape: str | tuple[int, int, int] | MmaShape,
+        algorithms: Sequence[str] | None = None,
+        *,
+        ab: str = "f16",
+        acc: str = "f32",
+        arch: str = "exact",
+        full: bool = False,
+    ) -> Validation:
+        """Return the work to do; the arguments and errors are those of `validate_shape`."""
+        require_flags(full=full)
+        shape = shape_of(shape)
+        require_types(shape, ab, acc)
+        limit = exact_up_to(ab, acc, rule_for(arch, ab, acc, shape.family(ab, acc)))
+        made = cls(shape, ab, acc, arch, full, limit, _named(algorithms))
+        require_bytes(made.nbytes, f"one mma of {shape.name} tiles on the simulator")
+        return made
+
+    @property
+    def elements(self) -> int:
+        """Elements of the three tiles of an mma."""
+        m, n, k = self.shape.m, self.shape.n, self.shape.k
+        return m * n + m * k + k * n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that an mma of one warp takes on the simulator."""
+        return _BYTES_PER_ELEMENT * self.elements
+
+    @cached_property
+    def trials(self) -> list[_Trial]:
+        """Every algorithm, with the options that make another of it, and side."""
+        return [
+            _Trial(self, row, options, side)
+            for row in self.algorithms
+            for options in variants(row)
+            for side in "ab"
+        ]
+
+    @property
+    def seconds(self) -> float:
+        """How long it takes, to within a factor of a few."""
+        return sum(trial.seconds for trial in self.trials)
+
+    def run(self, progress: Callable[[int, int], object] | None = None) -> ShapeReport:
+        """Try everything; progress is called with the part that is done, of 1000."""
+        start, rows, before, whole = time.monotonic(), [], 0.0, self.seconds
+
+        def tell(before: float, spent: float) -> None:
+            if progress is not None:
+                progress(round(1000 * (before + spent) / whole), 1000)
+
+        for trial in self.trials:
+            rows.append(trial.row_of_report(partial(tell, before)))
+            before += trial.seconds
+            tell(before, 0.0)
+        name, seconds = self.shape.name, time.monotonic() - start
+        return ShapeReport(name, self.ab, self.acc, self.arch, self.full, tuple(rows), seconds)
+
+
+def require_types(shape: MmaShape, ab: str, acc: str) -> None:
+    """Refuse types that are none, or that a shape does not take."""
+    format_of(ab)
+    format_of(acc)
+    if not shape.supports(ab, acc):
+        pairs = ", ".join(f"{one} to {other}" for one, other in shape.pairs())
+        if shape.operands and not pairs:
+            pairs = "types that tcusim does not sum"
+        raise Unsupported(
+            f"shape {shape.name} does not take {ab} to {acc}; it takes "
+            f"{pairs or 'f16 to f32 and other types of tensor cores'}. Choose ab and acc"
+        )
+
+
+def _named(names: Sequence[str] | None) -> tuple[Algorithm, ...]:
+    return algorithms() if names is None else tuple(map(algorithm_of, names))
+
+
+@dataclass
+class _Trial:
+    """One algorithm, its options and a side, under test. attempt: what is being tried.
+
+    programs, unproven: how many have been tried, and what is not proved of them for all sizes.
+    """
+
+    plan: Validation
+    row: Algorithm
+    options: dict[str, Any]
+    side: str
+    attempt: str = ""
+    too_large: list[str] = field(default_factory=list)
+    programs: int = 0
+    unproven: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def kind(self) -> Kind:
+        """How algorithms like this one are tried."""
+        return KINDS[self.row.kind]
+
+    @cached_property
+    def tile(self) -> Tile:
+        """The tile as an algorithm sees it that has its data in this operand."""
+        m, n, k = self.plan.shape.m, self.plan.shape.n, self.plan.shape.k
+        return Tile(n, m, k) if self.side == "b" else Tile(m, n, k)
+
+    @cached_property
+    def seconds(self) -> float:
+        """How long the trial takes, about."""
+        if self.row.kind not in KINDS:
+            return _SECONDS_PER_RUN
+        seconds = sum(self._seconds_of(*tried) for tried in self.recipes)
+        return seconds * len(self.row.combines)
+
+    @cached_property
+    def recipes(self) -> list[tuple[Recipe, bool]]:
+        """What is built, and whether for many lengths; if it is brief, each side another part."""
+        every = list(self.kind.programs(self.row, self.tile, self.plan.full))
+        if not self.plan.brief or len(every) < _PART:
+            return every
+        return every[0 if self.side == "a" else 1 :: _PART]
+
+    def _seconds_of(self, recipe: Recipe, many: bool) -> float:
+        """Return how long a program takes to build and to run."""
+        items: int = recipe.get("warps") * recipe.get("items_per_warp")
+        mma = _MMA_PER_TILE * _BLOCKS * items * self.kind.tiles(self.row, self.tile, recipe)
+        run = math.prod(self.tile) * mma * _SECONDS_PER_MULTIPLY_ADD + _SECONDS_PER_RUN
+        return _SECONDS_PER_ELEMENT * self.plan.elements + _SECONDS_PER_RUN + _LENGTHS[many] * run
+
+    def build(self, recipe: Recipe) -> Program:
+        """Build the program; MemoryError if there is none for its tiles.
+
+        The fragments of all warps are held at once, and as much again while they are multiplied.
+        """
+        self.attempt = recipe.text or "the default"
+        try:
+            require_bytes(2 * recipe.get("warps") * self.plan.nbytes, "it")
+        except InputError as error:
+            raise MemoryError(str(error)) from error
+        own = {"tile": self.plan.shape, "side": self.side, "ab": self.plan.ab, "acc": self.plan.acc}
+        given: dict[str, Any] = {**self.options, **dict(recipe.options), **own}
+        return build(self.row.name, **given)
+
+    def row_of_report(self, tell: Callable[[float], None]) -> ShapeRow:
+        """Return the row of the algorithm; report the seconds spent to `tell`."""
+        row = self.row
+        named = tuple((name, str(value)) for name, value in self.options.items())
+        found = ShapeRow(row.name, row.kind, named, self.side)
+        if row.kind not in KINDS:
+            return replace(found, reason=f"algorithms of kind {row.kind!r} cannot be checked here")
+        try:
+            combines, recipe, program = self.first()
+            reason = self.kind.unknown(program)
+            if reason:
+                return replace(found, reason=reason)
+            found = self.measured(replace(found, combines=combines), recipe, program)
+        except Unsupported as error:
+            return replace(found, reason=str(error).removeprefix(f"{row.name}: "))
+        except MemoryError as error:
+            return replace(found, reason=self._no_memory(error))
+        # An algorithm of somebody else's may raise anything.
+        except Exception as error:
+            return replace(found, cases=1, first_wrong=self._finding(error))
+        outcomes = list(self._outcomes(found.combines, tell))
+        wrong = [text for text in outcomes if text]
+        return replace(
+            found,
+            cases=len(outcomes),
+            right=len(outcomes) - len(wrong),
+            programs=self.programs,
+            unproven=tuple(self.unproven.values()),
+            first_wrong=wrong[0] if wrong else "",
+            left_out=len(self.too_large),
+            why_left_out=self.too_large[0] if self.too_large else "",
+        )
+
+    def _finding(self, error: Exception) -> str:
+        """Return an error as a finding, if it is about the program or from another's algorithm.
+
+        Anything else is a fault of tcusim, and is raised.
+        """
+        foreign = not self.row.function.__module__.startswith("tcusim.")
+        if foreign or isinstance(error, TcusimError):
+            return f"{self.attempt}: {type(error).__name__}: {error}"
+        raise error
+
+    def _no_memory(self, error: MemoryError) -> str:
+        return f"{self.attempt}: {str(error) or 'out of memory'}"
+
+    def first(self) -> tuple[tuple[str, ...], Recipe, Program]:
+        """Return the ways to combine that are possible, and the program that is measured."""
+        built: dict[str, tuple[Recipe, Program]] = {}
+        refused: list[Unsupported] = []
+        for combine in self.row.combines:
+            recipe = self._measured_recipe(self.row.repeats, combine)
+            try:
+                built[combine] = (recipe, self.build(recipe))
+            except Unsupported as error:
+                refused.append(error)
+        if not built:
+            raise refused[0]
+        return tuple(built), *next(iter(built.values()))
+
+    def _measured_recipe(self, repeats: int, combine: str) -> Recipe:
+        warps, items = layouts(self.row, self.tile)[0]
+        measured = self.kind.measured(self.row, self.tile, repeats)
+        return measured.but(**self.options, combine=combine, warps=warps, items_per_warp=items)
+
+    def measured(self, found: ShapeRow, recipe: Recipe, program: Program) -> ShapeRow:
+        """Add what one block of the default program counts, and what it needs."""
+        case, usage = self._run_on_ones(program, recipe)
+        volume = usage.mma * math.prod(self.tile)
+        elements = self.kind.useful(case)
+        gpu, gpu_reason = _on_gpu(program)
+        return replace(
+            found,
+            counts=tuple(self._counts(case, usage.mma)),
+            elements=elements,
+            mma=usage.mma,
+            useful=elements / volume if volume else None,
+            tile_used=usage.used / volume if volume else None,
+            shared_bytes=_bytes(program, Space.WARP),
+            block_bytes=_bytes(program, Space.SHARED),
+            bytes_read=usage.bytes_read,
+            input_bytes=usage.input_bytes,
+            registers=_registers(program),
+            gpu=gpu,
+            gpu_reason=gpu_reason,
+        )
+
+    def _run_on_ones(self, program: Program, recipe: Recipe) -> tuple[Case, _Usage]:
+        """Count a run of one block whose data have no zero."""
+        case, usage = next(self.kind.runs(program, recipe, True)), _Usage()
+        self.attempt = case.text
+        inputs = self.kind.inputs(program, case, self.plan.limit)
+        for name in inputs.keys() - offsets_of(program).keys():
+            inputs[name] = np.ones_like(inputs[name])
+        run_numpy(program, inputs, arch=self.plan.arch, watch=usage)
+        usage.input_bytes = sum(
+            len(inputs[buffer.name]) * format_of(buffer.dtype).itemsize for buffer in program.inputs
+        )
+        return case, usage
+
+    def _counts(self, case: Case, counted: int) -> Iterator[MmaCount]:
+        """Yield counts of the default segment, and of others if it may have any length."""
+        combine, repeats = case.recipe.get("combine"), self.row.repeats
+        known = combine == self.row.combines[0] and has_formula(self.row, self.options)
+        formula = self.kind.formula(self.row, self.tile, case, repeats) if known else None
+        yield MmaCount(repeats, counted, formula)
+        for other in sorted({1, 2, repeats + 1} - {repeats}) if known and repeats > 1 else ():
+            recipe = self._measured_recipe(other, combine)
+            case, usage = self._run_on_ones(self.build(recipe), recipe)
+            yield MmaCount(other, usage.mma, self.kind.formula(self.row, self.tile, case, other))
+
+    def _outcomes(self, combines: Sequence[str], tell: Callable[[float], None]) -> Iterator[str]:
+        """Yield for each case what is wrong with it; "" if nothing is."""
+        spent = 0.0
+        for (tried, many), combine in itertools.product(self.recipes, combines):
+            tell(min(self.seconds, spent))
+            spent += self._seconds_of(tried, many)
+            recipe = tried.but(**self.options, combine=combine)
+            try:
+                program = self.build(recipe)
+            except Unsupported:
+                # Such as a segment that is longer than the algorithm's longest.
+                continue
+            except MemoryError as error:
+                self.too_large.append(self._no_memory(error))
+                continue
+            # As above, here and where it runs: `_finding` raises what is a fault of tcusim.
+            except Exception as error:
+                yield self._finding(error)
+                continue
+            self.programs += 1
+            for name, text in zip(verify(program).unproven, verify(program).notes, strict=True):
+                self.unproven.setdefault(name, f"{recipe.text or 'the default'}: {text}")
+            for case in self.kind.runs(program, recipe, many):
+                yield from self._outcome(program, case)
+
+    def _outcome(self, program: Program, case: Case) -> Iterator[str]:
+        """Run a case; yield what is wrong with it, "" if nothing is, no text if it did not fit."""
+        self.attempt = case.text
+        try:
+            inputs = self.kind.inputs(program, case, self.plan.limit)
+            expected = self.kind.expected(program, case, inputs)
+            outputs = run_numpy(program, inputs, arch=self.plan.arch)
+        except MemoryError as error:
+            self.too_large.append(self._no_memory(error))
+        except Exception as error:
+            yield self._finding(error)
+        else:
+            yield _difference(case, program.outputs[0].name, outputs, expected)
+
+
+def _difference(
+    case: Case, name: str, outputs: Mapping[str, Any], expected: np.ndarray[Any, Any]
+) -> str:
+    """Return how a result differs from what is expected, "" if it does not."""
+    got = np.asarray(outputs[name], np.float64)
+    if got.shape != expected.shape:
+        return f"{case.text}: {name!r} has {got.size} elements, not {expected.size}"
+    places = np.flatnonzero(got != expected)
+    if not places.size:
+        return ""
+    at = int(places[0])
+    return (
+        f"{case.text}: {name}[{at}] is {got[at]:g}, not {expected[at]}; "
+        f"{places.size} of {got.size} elements are wrong"
+    )
+
+
+class _Usage(Counts):
+    """A watcher that also counts the multiply-adds without a factor of zero.
+
+    input_bytes: of the arrays that the program was given.
+    """
+
+    used: float = 0.0
+    input_bytes: int = 0
+
+    def __call__(self, event: Event, touched: Accesses | None = None) -> None:
+        """Count one step."""
+        super().__call__(event, touched)
+        if isinstance(event.step, Mma):
+            a = event.state.fragment(event.step.a, event.warps) != 0
+            b = event.state.fragment(event.step.b, event.warps) != 0
+            # For each l < k: the rows of column l of A, times the columns of row l of B.
+            self.used += float((a.sum(axis=1) * b.sum(axis=2)).sum())
+
+
+def _bytes(program: Program, space: Space) -> int:
+    """Return the bytes of a program's shared memory of one space."""
+    return sum(
+        buffer.size.evaluate({}) * format_of(buffer.dtype).itemsize
+        for buffer in program.scratch
+        if buffer.space is space
+    )
+
+
+def _registers(program: Program) -> int:
+    """Return the registers of 32 bits in which a lane holds its part of every fragment."""
+    fragments = {
+        value
+        for _, step in walk(program.steps)
+        for value in (getattr(step, item.name) for item in fields(step))
+        if isinstance(value, Frag)
+    }
+    nbytes = sum(one.rows * one.cols * format_of(one.dtype).itemsize for one in fragments)
+    return -(-nbytes // (4 * LANES))
+
+
+def _on_gpu(program: Program) -> tuple[str, str]:
+    """Return the instruction that would run a program, or "" and why there is none."""
+    emitter = find_emitter()
+    if emitter is None:
+        return "", "no installed backend emits kernels"
+    try:
+        instruction = emitter.instruction(program)
+    except Unsupported as error:
+        return "", str(error).removeprefix(f"{program.name}: ").split(". ")[0]
+    needed, most = SharedMemory(program).needed, 1024 * max(one.shared_kb or 0 for one in arches())
+    if needed <= most:
+        return instruction, ""
+    given = f"no GPU gives more than {most:,}"
+    return "", f"a block needs {needed:,} bytes of shared memory; {given}"

@@ -1,0 +1,190 @@
+"""The time of one launch: what it asks of each resource of a unit, and how these overlap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tcusim.judge.cost.accesses import LINE, SECTOR
+from tcusim.judge.cost.fitted import FITTED, Fitted
+from tcusim.judge.cost.occupancy import Occupancy, occupancy_of
+from tcusim.judge.cost.work import Latencies, Work, work_of
+from tcusim.machine import Unit, format_of
+from tcusim.program.grammar import BufferRole, Mma, Program, Space
+from tcusim.program.walk import sites
+
+__all__ = ["RESOURCES", "LaunchCost", "launch_cost"]
+
+# The parts of a launch's time, and what each is.
+RESOURCES: Final = {
+    "memory": "bytes of the arrays between memory and the chip, each read or written once",
+    "L2": "sectors of 32 bytes between the cache that all cores share and the cores",
+    "cores": "instructions that schedulers start, and turns of load-store paths that they do not "
+    "hide",
+    "matrix units": "products, one beside another",
+    "latency": "what a block waits for, one thing after another, over the blocks that run at once",
+    "launch": "from the end of the launch before to the start of this one",
+}
+
+# Each scheduler starts one instruction in a cycle; a core has so many, from compute capability 7.0
+# on [CPG, compute capabilities].
+_SCHEDULERS: Final = 4
+# Cycles of an addition on the ordinary units, from operands to result [CPG; GPGPU-Sim].
+_ADDITION: Final = 4.0
+# Cores have so few of their limits where nothing is known of them.
+_LIMITS: Final = (
+    "blocks_per_core", "warps_per_core", "threads_per_core", "registers_per_core",
+    "shared_bytes_per_core",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCost:
+    """The predicted time of one launch.
+
+    Attributes
+    ----------
+    program : str
+        Its name.
+    parts : mapping of str to float or None
+        Seconds that each of `RESOURCES` would take alone; None if a figure is unknown.
+    seconds : float or None
+        All of it: the norm of the parts, of which the longest dominates, and the launch.
+    bound : str
+        The part that takes longest.
+    work : Work
+        What all blocks do together; its `span` is that of one block.
+    occupancy : Occupancy
+        Blocks of a core at once.
+    blocks : int
+        Of the grid.
+    read_bytes, written_bytes : int
+        Of the arrays.
+    cached : bool
+        Whether the arrays were taken to lie in the cache.
+    multiply_adds : float
+        Of all products.
+    """
+
+    program: str
+    parts: Mapping[str, float | None]
+    seconds: float | None
+    bound: str
+    work: Work
+    occupancy: Occupancy
+    blocks: int
+    read_bytes: int
+    written_bytes: int
+    cached: bool
+    multiply_adds: float = 0.0
+
+
+class _Known:
+    """The figures of a unit: NaN, and a note, for one that is unknown."""
+
+    def __init__(self, unit: Unit, unknown: list[str]) -> None:
+        self.unit, self.unknown = unit, unknown
+
+    def __call__(self, name: str) -> float:
+        figure = getattr(self.unit, name)
+        if figure is None:
+            self._note(name)
+            return math.nan
+        return float(figure.value)
+
+    def instruction(self, program: Program, what: str) -> float:
+        """Return the latency or the interval of a program's products."""
+        tile, ab, acc = program.shape.name, program.ab, program.acc
+        family = program.shape.family(ab, acc)
+        found = self.unit.instruction(tile, ab, acc, family)
+        figure = None if found is None else getattr(found, what)
+        if figure is None:
+            self._note(f"{what} of {tile} {ab} -> {acc}")
+            return math.nan
+        return float(figure.value)
+
+    def _note(self, name: str) -> None:
+        if name not in self.unknown:
+            self.unknown.append(name)
+
+
+def launch_cost(
+    program: Program,
+    scalars: Mapping[str, int],
+    unit: Unit,
+    *,
+    cached: bool,
+    unknown: list[str],
+    fitted: Fitted = FITTED,
+) -> LaunchCost:
+    """Return the time of one launch of a program; names of figures that lack go to `unknown`."""
+    known = _Known(unit, unknown)
+    blocks = program.grid(scalars)
+    limits = {name: getattr(unit, name).value for name in _LIMITS if getattr(unit, name)}
+    occupancy = occupancy_of(program, limits)
+    load = known("l2_latency" if cached else "memory_latency") * fitted.queueing
+    products = any(isinstance(site.step, Mma) for site in sites(program))
+    latencies = Latencies(
+        load=load,
+        shared=known("shared_latency"),
+        mma=known.instruction(program, "latency") if products else 0.0,
+        add=_ADDITION,
+        barrier=known("barrier_latency") if program.warps > 1 else 0.0,
+        word=known("l2_latency") if program.status else 0.0,
+        pace=fitted.pace,
+    )
+    if not blocks:
+        parts: dict[str, float | None] = dict.fromkeys(RESOURCES, 0.0)
+        empty = Work()
+        return LaunchCost(program.name, parts, 0.0, "", empty, occupancy, 0, 0, 0, cached)
+    work = work_of(program, scalars, latencies, fitted.overhead)
+    span, awaited = work.span, work.awaited
+    work = work.times(blocks)
+    cycle, cores = 1 / known("clock"), known("cores")
+    read, written = (
+        sum(
+            buffer.size.evaluate(scalars) * format_of(buffer.dtype).itemsize
+            for buffer in program.buffers
+            if buffer.space is Space.GLOBAL and buffer.role in roles
+        )
+        for roles in ((BufferRole.INPUT,), (BufferRole.OUTPUT,))
+    )
+    memory = 0.0 if cached else (read + fitted.write_cost * written) / known("memory_bandwidth")
+    sectors = SECTOR * (work.sectors_read + work.sectors_written)
+    turns = (work.lines + work.passes) * LINE / known("shared_bandwidth")
+    busy = min(cores, blocks)
+    core_cycles = work.instructions / _SCHEDULERS + fitted.unhidden * turns
+    # What comes from memory passes the cache meanwhile: the slower of both counts.
+    cache = sectors / known("l2_bandwidth")
+    path = max(memory, cache) if memory == memory else memory
+    # Of so many blocks in a chain, all but the first wait.
+    waits = fitted.waiting * path * awaited / (1.0 + awaited)
+    interval = known.instruction(program, "interval") if products else 0.0
+    found = {
+        "memory": memory,
+        "L2": cache,
+        "cores": core_cycles * cycle / busy,
+        "matrix units": work.mma * interval * cycle / (busy * known("units_per_core")),
+        "latency": span * cycle * max(1.0, blocks / (cores * occupancy.blocks)) + waits,
+        "launch": known("launch_seconds") + fitted.start,
+    }
+    parts = {name: None if math.isnan(value) else value for name, value in found.items()}
+    power = fitted.sharpness
+    inside = [path, found["cores"], found["matrix units"], found["latency"]]
+    seconds = sum(value**power for value in inside) ** (1 / power) + found["launch"]
+    sure = {name: value for name, value in parts.items() if value is not None}
+    return LaunchCost(
+        program.name,
+        parts,
+        None if math.isnan(seconds) else seconds,
+        max(sure, key=lambda name: sure[name]) if sure else "",
+        replace(work, span=span),
+        occupancy,
+        blocks,
+        read,
+        written,
+        cached,
+        work.mma * program.shape.m * program.shape.n * program.shape.k,
+    )

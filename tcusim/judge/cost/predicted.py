@@ -1,0 +1,224 @@
+"""`tcusim.cost`: how long a program, or a plan, takes on a unit, and what bounds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from tcusim.arrays.plan_functions import Plan, ProductPlan
+from tcusim.errors import InputError, require_flags, told
+from tcusim.judge.cost.fitted import FITTED, Fitted
+from tcusim.judge.cost.model import RESOURCES, LaunchCost, launch_cost
+from tcusim.machine import Unit, unit_of
+from tcusim.machine.rules import Arch, require_int
+from tcusim.program.grammar import Program
+from tcusim.program.launches import LaunchPlan
+
+__all__ = ["Cost", "cost", "time_text"]
+
+# What can be asked the time of.
+Target: TypeAlias = Program | Plan | ProductPlan | LaunchPlan
+
+# Arrays are taken to lie in the cache if they fill no more of it than this: it is in two parts on
+# GPUs of today, and other data pass through it.
+_CACHED_PART: Final = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The predicted time of a program or a plan on a unit.
+
+    Attributes
+    ----------
+    title : str
+        Of what.
+    unit : str
+        On which unit.
+    launches : tuple of LaunchCost
+        Each launch by itself.
+    seconds : float or None
+        Of all launches; None if a figure is unknown.
+    unknown : tuple of str
+        The figures that are, by their names in a unit's file.
+    parts : dict of str to float or None
+        Seconds that each resource would take alone, over all launches.
+    bound : str
+        The resource that takes longest, of those that are known.
+    bytes : int
+        Of the plan's arrays, inputs read once and outputs written once.
+
+    Examples
+    --------
+    >>> import tcusim
+    >>> found = tcusim.cost(tcusim.plan("sum", length=2**30), unit="h200")
+    >>> found.bound
+    'memory'
+    """
+
+    title: str
+    unit: str
+    launches: tuple[LaunchCost, ...]
+    unknown: tuple[str, ...]
+    bytes: int
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of all launches; None if a figure is unknown."""
+        return _sum(launch.seconds for launch in self.launches)
+
+    @property
+    def parts(self) -> dict[str, float | None]:
+        """Seconds by resource, over all launches."""
+        return {name: _sum(launch.parts[name] for launch in self.launches) for name in RESOURCES}
+
+    @property
+    def bound(self) -> str:
+        """The resource that takes longest."""
+        sure = {name: value for name, value in self.parts.items() if value is not None}
+        return max(sure, key=lambda name: sure[name]) if sure else ""
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes a second of the arrays: what a user sees of the memory's speed."""
+        return self.bytes / self.seconds if self.seconds else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {
+            "title": self.title,
+            "unit": self.unit,
+            "seconds": self.seconds,
+            "bound": self.bound,
+            "unknown": list(self.unknown),
+            "bytes": self.bytes,
+            "parts": self.parts,
+            "launches": [_plain(launch) for launch in self.launches],
+        }
+
+
+def cost(
+    target: Target,
+    unit: str | Path | Unit | Arch = "h200",
+    length: int | None = None,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    cached: bool | None = None,
+    fitted: Fitted = FITTED,
+) -> Cost:
+    """Predict how long a program or a plan takes on a unit, and what bounds it.
+
+    Each launch is followed through one of its blocks: the sectors, lines and banks that its
+    accesses touch, its instructions, products and barriers, and what a block waits for. From these
+    and the unit's figures follows what each resource would take alone; the time is their norm, of
+    which the longest dominates. The page "What it costs" has the formulas, and how well they do.
+
+    Parameters
+    ----------
+    target : Program, Plan, ProductPlan or LaunchPlan
+        What to launch: `tcusim.build` makes programs, `tcusim.plan` plans.
+    unit : str, Path, Unit or Arch
+        On what: anything that `tcusim.unit_of` takes.
+    length : int, optional
+        Elements of a program's input, if it has one; a plan knows its own.
+    sizes : mapping of str to int, optional
+        Elements of each input of a program that has several.
+    cached : bool, optional
+        Whether the arrays lie in the second-level cache already, as of launches that follow each
+        other. By default they do if they fill no more than 70 % of it.
+    fitted : Fitted, optional
+        The constants of the model.
+
+    Returns
+    -------
+    Cost
+        `seconds` is None where the unit lacks a figure, and `unknown` names it.
+
+    Raises
+    ------
+    InputError
+        If a program is given without the sizes of its inputs, or a plan with some.
+    Unsupported
+        For segments of unequal length: their time depends on data.
+    """
+    if cached is not None:
+        require_flags(cached=cached)
+    plan = _launches(target, length, sizes)
+    where = unit_of(unit)
+    given = [plan.memory[name].nbytes for name in (*plan.inputs, *plan.outputs)]
+    if cached is None:
+        room = where.l2_bytes.value if where.l2_bytes else 0.0
+        cached = sum(array.nbytes for array in plan.arrays) <= _CACHED_PART * room
+    unknown: list[str] = []
+    costs = tuple(
+        launch_cost(
+            launch.program,
+            plan.scalars(launch),
+            where,
+            cached=cached,
+            unknown=unknown,
+            fitted=fitted,
+        )
+        for launch in plan.launches
+    )
+    return Cost(plan.title, where.name, costs, tuple(unknown), sum(given))
+
+
+def time_text(seconds: float) -> str:
+    """Return a time in the largest unit of which it is at least one, such as "12.5 us"."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.4g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def _launches(target: Target, length: int | None, sizes: Mapping[str, int] | None) -> LaunchPlan:
+    """Return the launches of a target; a program needs the sizes of its inputs."""
+    if not isinstance(target, Program | Plan | ProductPlan | LaunchPlan):
+        raise InputError(f"target must be a plan or a program, got {told(target)}")
+    if not isinstance(target, Program):
+        if length is not None or sizes is not None:
+            raise InputError(
+                f"{target!r} is a plan, which knows its sizes: leave out length and sizes"
+            )
+        return target if isinstance(target, LaunchPlan) else target.launch_plan
+    names = [buffer.name for buffer in target.inputs]
+    if sizes is not None and not isinstance(sizes, Mapping):
+        raise InputError(f"sizes must be a mapping of inputs to elements, got {told(sizes)}")
+    given = {} if length is None else {"length": length}
+    for name, size in {**given, **(sizes or {})}.items():
+        require_int(f"the size of {name!r}", size, 0)
+    if sizes is None:
+        if length is None or len(names) != 1:
+            how = "length=" if len(names) == 1 else "sizes={" + ", ".join(names) + "}"
+            raise InputError(
+                f"{target.name} takes {', '.join(names)}: say how many elements, by {how}"
+            )
+        sizes = {names[0]: length}
+    return LaunchPlan.of_program(target, sizes)
+
+
+def _sum(values: Any) -> float | None:
+    """Return a sum, None if a part of it is unknown."""
+    several = tuple(values)
+    return None if any(value is None for value in several) else float(sum(several))
+
+
+def _plain(launch: LaunchCost) -> dict[str, Any]:
+    work = {name: getattr(launch.work, name) for name in launch.work.__dataclass_fields__}
+    occupancy = {
+        name: getattr(launch.occupancy, name) for name in launch.occupancy.__dataclass_fields__
+    }
+    return {
+        "program": launch.program,
+        "blocks": launch.blocks,
+        "seconds": launch.seconds,
+        "bound": launch.bound,
+        "parts": dict(launch.parts),
+        "read_bytes": launch.read_bytes,
+        "written_bytes": launch.written_bytes,
+        "cached": launch.cached,
+        "occupancy": occupancy,
+        "work": work,
+    }

@@ -1,0 +1,539 @@
+"""What a block of a program does: accesses, products, barriers; and how long one takes alone.
+
+A block in the middle of the grid is followed, step by step, with the addresses that it really has.
+Of a long loop some rounds are followed, and the last one stands for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from tcusim.errors import Unsupported
+from tcusim.judge.cost.accesses import (
+    Access,
+    access_of,
+    spread_rows,
+    tile_pass,
+)
+from tcusim.machine import format_of
+from tcusim.program.grammar import (
+    Add,
+    Await,
+    Buffer,
+    BufferRole,
+    Const,
+    Copy,
+    Frag,
+    Load,
+    Locate,
+    Loop,
+    Map,
+    Mma,
+    Numbered,
+    Operation,
+    Prefix,
+    Program,
+    Publish,
+    Scope,
+    Space,
+    Split,
+    Store,
+    Sync,
+    View,
+    When,
+    accesses,
+    numbered,
+)
+from tcusim.program.lanes import (
+    LANES,
+    WORD_BYTES,
+    Rows,
+    Transfer,
+    Where,
+    known_steps,
+    narrow_rows,
+    rows_of,
+    transfer_of,
+    varying,
+)
+from tcusim.program.resources import SharedMemory
+from tcusim.program.walk import Ints, Mask, Placement
+
+__all__ = ["Latencies", "Work", "work_of"]
+
+_Elementwise: TypeAlias = Copy | Split | Map | Publish | Await
+
+# Rounds of a loop that are followed.
+_FOLLOWED: Final = 3
+# Bytes that a lane holds of what it has loaded and not yet stored: 64 registers.
+_HELD_BYTES: Final = 256
+# Warps of a block whose addresses are looked at.
+_LOOKED_AT: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Cycles until a result is there.
+
+    load: of global memory, wherever the data are. shared: of shared memory. mma, add: of a product
+    and of an addition. barrier: of a block's. word: of a status word. pace: from one instruction of
+    a warp to its next.
+    """
+
+    load: float
+    shared: float
+    mma: float
+    add: float
+    barrier: float
+    word: float
+    pace: float = 1.0
+
+
+@dataclass(slots=True)
+class Work:
+    """What one block does, all its warps together; or all blocks.
+
+    Attributes
+    ----------
+    instructions : float
+        Of warps.
+    mma, additions : float
+        Steps on tiles.
+    sectors_read, sectors_written : float
+        Of 32 bytes of global memory: those of one access, of 32 lanes or of a tile, counted once.
+    lines : float
+        Turns of a core's load-store path for global memory, one for each line of 128 bytes that an
+        instruction touches.
+    passes : float
+        Turns through the banks of shared memory.
+    shared_bytes : float
+        That these move. 128 times the passes is more where banks conflict, or lanes are idle.
+    words : float
+        Status words that are written or awaited.
+    awaited : float
+        Of these, those that are awaited.
+    block_barriers : float
+        Barriers of the block.
+    span : float
+        Cycles of a block that has a core for itself.
+    in_flight : float
+        The most bytes of global memory that a warp waits for at a time.
+    """
+
+    instructions: float = 0.0
+    mma: float = 0.0
+    additions: float = 0.0
+    sectors_read: float = 0.0
+    sectors_written: float = 0.0
+    lines: float = 0.0
+    passes: float = 0.0
+    shared_bytes: float = 0.0
+    words: float = 0.0
+    awaited: float = 0.0
+    block_barriers: float = 0.0
+    span: float = 0.0
+    in_flight: float = 0.0
+
+    def times(self, count: float) -> Work:
+        """Return the work of so many; what is of one block or of one warp stays."""
+        own = ("span", "in_flight")
+        return Work(
+            **{
+                one.name: getattr(self, one.name) * (1 if one.name in own else count)
+                for one in fields(self)
+            }
+        )
+
+
+def work_of(
+    program: Program,
+    scalars: Mapping[str, int],
+    latencies: Latencies,
+    overhead: float,
+    block: int | None = None,
+) -> Work:
+    """Return the work of a block, by default one in the middle of the grid.
+
+    overhead: instructions for each access of a warp besides the access itself.
+    """
+    blocks = program.grid(scalars)
+    number = blocks // 2 if block is None else block
+    return _Walk(program, scalars, latencies, overhead, number).work()
+
+
+# Of an operation of a formula. Those that are rounded correctly are short programs.
+_INSTRUCTIONS: Final = {
+    Operation.PLUS: 1.0,
+    Operation.TIMES: 1.0,
+    Operation.OVER: 10.0,
+    Operation.ROOT: 10.0,
+}
+
+
+def _arithmetic(step: _Elementwise) -> float:
+    """Return the instructions of a warp for the elements themselves: additions and conversions.
+
+    Two neighbours of two bytes are converted together.
+    """
+    if isinstance(step, Map):
+        each = sum(_INSTRUCTIONS[one] for one in step.formula.operations)
+        return each * step.dst.rows * step.dst.cols / LANES
+    written = step.dsts if isinstance(step, Split) else (step.dst,)
+    each = 1.0 if isinstance(step, Copy) and step.plus is not None else 0.0
+    for view in written:
+        if view.buffer.dtype != step.src.buffer.dtype:
+            each += 0.5 if format_of(view.buffer.dtype).itemsize == 2 else 1.0
+    return each * step.src.rows * step.src.cols / LANES
+
+
+def _additions(step: Prefix, rows: Rows) -> float:
+    """Return the instructions of a warp for the additions of rows, and for the shuffles between."""
+    each, between = rows.each * rows.pieces, rows.lanes.bit_length() - 1
+    alone = each.bit_length() - 1
+    if step.sums_alone:
+        of_lane = 2.0 * each - 1 + 2 * between
+    else:
+        # Half of a pair is added to in each round; between lanes all that a lane holds.
+        of_lane = each + each * alone / 2 + between * (2 + each)
+    of_lane += each * step.squares
+    return of_lane * rows.turns
+
+
+class _Walk:
+    """Follows one block."""
+
+    def __init__(
+        self,
+        program: Program,
+        scalars: Mapping[str, int],
+        latencies: Latencies,
+        overhead: float,
+        block: int,
+    ) -> None:
+        self.program, self.scalars, self.latencies = program, scalars, latencies
+        self.overhead = overhead
+        self.total = Work()
+        warps = np.arange(program.warps, dtype=np.int64)
+        self.all = Placement.of_warps(program, scalars, block * program.warps + warps)
+        self._known = known_steps(program)
+        self._first = {
+            name: int(value[0])
+            for name, value in self.all.symbols.items()
+            if isinstance(value, np.ndarray)
+        }
+        # The clock of the warp that does most, and when things are there.
+        self.now = 0.0
+        # When the round of a loop, or the branch, began that is being followed.
+        self.region = 0.0
+        # The sectors that the first-level cache has of that time, by buffer.
+        self.brought: dict[str, Ints] = {}
+        self.ready: dict[str, float] = {}
+        # Of each shared buffer the stretches that were written, and when they are there.
+        self.stored: dict[str, dict[tuple[int, int], float]] = {}
+        self.coming: list[tuple[float, float]] = []
+
+    def work(self) -> Work:
+        """Return the work of the block."""
+        everyone = np.ones(self.program.warps, bool)
+        self._make_tables()
+        self._steps(tuple(numbered(self.program.steps)), everyone, 1.0)
+        self.total.span = max([self.now, *self.ready.values(), *self._every()])
+        return self.total
+
+    def _every(self) -> Iterator[float]:
+        return (when for several in self.stored.values() for when in several.values())
+
+    def _make_tables(self) -> None:
+        """Let the block write its constant matrices, element by element, before all else."""
+        tables = SharedMemory(self.program).tables
+        sizes = [table.size for table in tables.filled.values()]
+        if sizes:
+            accesses_of_warps = sum(-(-size // LANES) for size in sizes)
+            each = accesses_of_warps / self.program.warps
+            self._issue(each * (1.0 + self.overhead), float(self.program.warps))
+            self.total.passes += accesses_of_warps
+            self.total.block_barriers += 1
+            self.now += self.latencies.barrier
+
+    # --- Control -----------------------------------------------------------------------------
+
+    def _steps(self, steps: tuple[Numbered, ...], who: Mask, times: float) -> None:
+        for _, step in steps:
+            if not who.any():
+                return
+            match step:
+                case Loop():
+                    self._loop(step, who, times)
+                case When():
+                    self._when(step, who, times)
+                case _:
+                    self._leaf(step, who, times)
+
+    def _loop(self, loop: Loop, who: Mask, times: float) -> None:
+        count = loop.count.evaluate(self.scalars)
+        body = tuple(numbered(loop.body))
+        followed = min(count, _FOLLOWED)
+        begins = self.now
+        for i in range(followed):
+            # The last one that is followed stands for those behind it.
+            weight = count - followed + 1 if i == followed - 1 else 1
+            begins = self.region = self.now
+            self.brought.clear()
+            self.all.symbols[loop.var] = i if i < followed - 1 else count // 2
+            self._steps(body, who, times * weight)
+        more = (count - followed) * (self.now - begins)
+        if more > 0:
+            self.now += more
+            self.ready = {name: when + more for name, when in self.ready.items()}
+            self.stored = {
+                name: {where: when + more for where, when in several.items()}
+                for name, several in self.stored.items()
+            }
+            self.coming = [(when + more, size) for when, size in self.coming]
+        self.all.symbols.pop(loop.var, None)
+
+    def _when(self, step: When, who: Mask, times: float) -> None:
+        taken = self.all.holds(step.bounds)
+        if step.not_finite is not None:
+            # Data are finite, as a rule: the warp looks, and takes the other branch.
+            over = self._alone(step.not_finite)
+            self._wait(self._when_there(step.not_finite))
+            self._read(step.not_finite, over, who & taken, times)
+            self._wait(self.now + self.latencies.shared)
+            taken = taken & False
+        begin = self.region = self.now
+        self._steps(tuple(numbered(step.body)), who & taken, times)
+        self._steps(tuple(numbered(step.otherwise)), who & ~taken, times)
+        if not (who & taken)[0] and not (who & ~taken)[0]:
+            self.now = begin
+
+    # --- Leaves ------------------------------------------------------------------------------
+
+    def _leaf(self, step: object, who: Mask, times: float) -> None:
+        late, warps = self.latencies, float(who.sum()) * times
+        match step:
+            case Const(dst, pattern):
+                self._issue(2.0, warps)
+                self.ready[dst.name] = self.now + (0 if pattern.uniform else late.shared)
+            case Load(dst, src):
+                self._wait(self._when_there(src))
+                access = self._tile(src, dst, who, times, written=False)
+                self._arrives(dst.name, src, access)
+            case Mma(d, a, b, c):
+                self._wait(max(self.ready.get(frag.name, 0.0) for frag in (a, b, c)))
+                self._issue(1.0, warps)
+                self.total.mma += warps
+                self.ready[d.name] = self.now + late.mma
+            case Add(d, a, b):
+                self._wait(max(self.ready.get(frag.name, 0.0) for frag in (a, b)))
+                each = -(-d.rows * d.cols // LANES)
+                self._issue(float(each), warps)
+                self.total.additions += warps
+                self.ready[d.name] = self.now + late.add
+            case Store(dst, src):
+                self._wait(self.ready.get(src.name, 0.0))
+                self._tile(dst, src, who, times, written=True)
+                self._written(dst)
+            case Copy() | Split() | Map() | Publish() | Await():
+                self._move(step, who, times)
+            case Prefix():
+                self._add_rows(step, who, times)
+            case Sync(scope):
+                self._issue(1.0, warps)
+                if scope is Scope.BLOCK:
+                    self.total.block_barriers += times
+                    self.now += late.barrier
+            case Locate():
+                raise Unsupported(
+                    f"{self.program.name}: segments of unequal length are found in the data's "
+                    f"offsets, which the program does not tell. Ask for segments of one size."
+                )
+
+    def _move(self, step: _Elementwise, who: Mask, times: float) -> None:
+        narrow = narrow_rows(step) if isinstance(step, Copy) else None
+        if isinstance(step, Copy) and narrow is not None:
+            reads, writes = spread_rows(narrow)
+            self._wait(self._when_there(step.src))
+            self._count(step.src, reads, who, times, written=False)
+            self._wait(self.now + self.latencies.shared)
+            # Every register of what is written is put together from two.
+            self._issue(writes.nbytes / (LANES * 4), float(who.sum()) * times)
+            self._count(step.dst, writes, who, times, written=True)
+            self._written(step.dst)
+            return
+        touched = accesses(step)
+        read = touched.views_read
+        if isinstance(step, Map):
+            read = varying(read) or read
+        over = transfer_of(self.program, touched.views_written, read, known=self._known)
+        self._pass(step, (over, over), read, _arithmetic(step), who, times)
+
+    def _add_rows(self, step: Prefix, who: Mask, times: float) -> None:
+        rows = rows_of(self.program, step, frozenset(), self._known)
+        self._pass(step, (rows.how, rows.to), (step.src,), _additions(step, rows), who, times)
+
+    def _pass(
+        self,
+        step: _Elementwise | Prefix,
+        transfers: tuple[Transfer, Transfer],
+        moved: Sequence[View],
+        arithmetic: float,
+        who: Mask,
+        times: float,
+    ) -> None:
+        """Read by one transfer, compute, and write by another, or by that of the result.
+
+        moved: the rectangles that the first transfer reads; each lane reads any other by itself.
+        """
+        touched, arrives = accesses(step), self.now
+        over, to = transfers
+        places = dict(zip(moved, over.where[-len(moved) :], strict=True))
+        for view in touched.views_read:
+            self._wait(self._when_there(view))
+            access = self._read(view, over, who, times)
+            if places.get(view) is Where.SHIFTED:
+                self._shift(access, over.vector * format_of(view.buffer.dtype).itemsize, who, times)
+            arrives = max(arrives, self._when_read(view))
+            if view.buffer.space is Space.GLOBAL:
+                self._hold(access.nbytes, arrives)
+        here = not any(view.buffer.space is Space.GLOBAL for view in touched.views_read)
+        if here or isinstance(step, Await):
+            self._wait(arrives)
+        self._issue(arithmetic, float(who.sum()) * times)
+        for view in touched.views_written:
+            alike = (view.rows, view.cols) == (to.rows, to.cols)
+            of_view = to if alike else self._alone(view)
+            self._read(view, of_view, who, times, written=True)
+            self._written(view, max(self.now, arrives))
+
+    # --- Accesses ----------------------------------------------------------------------------
+
+    def _alone(self, view: View) -> Transfer:
+        """Return the transfer of one rectangle."""
+        return transfer_of(self.program, (view,), (view,), known=self._known)
+
+    def _read(
+        self, view: View, over: Transfer, who: Mask, times: float, *, written: bool = False
+    ) -> Access:
+        access = access_of(view, over, self._some(who), written=written)
+        return self._count(view, access, who, times, written=written)
+
+    def _shift(self, access: Access, nbytes: int, who: Mask, times: float) -> None:
+        """Put vectors of so many bytes together from two aligned ones each (`tcu::words_from`)."""
+        words = nbytes // WORD_BYTES
+        selected = 3 * words + 3
+        self._issue(
+            access.instructions * (1.0 + self.overhead + selected), float(who.sum()) * times
+        )
+
+    def _tile(self, view: View, frag: Frag, who: Mask, times: float, *, written: bool) -> Access:
+        access = tile_pass(view, frag, self._some(who))
+        return self._count(view, access, who, times, written=written)
+
+    def _some(self, who: Mask) -> Placement:
+        """Return some of these warps, whose addresses stand for those of all."""
+        every = np.flatnonzero(who)
+        some: Ints = every[np.unique(np.linspace(0, every.size - 1, _LOOKED_AT).astype(int))]
+        picked = {
+            name: value[some] if isinstance(value, np.ndarray) else value
+            for name, value in self.all.symbols.items()
+        }
+        return Placement(some.size, picked)
+
+    def _count(
+        self, view: View, access: Access, who: Mask, times: float, *, written: bool
+    ) -> Access:
+        total, warps = self.total, float(who.sum()) * times
+        self._issue(access.instructions * (1.0 + self.overhead), warps)
+        if view.buffer.role is BufferRole.STATUS:
+            total.words += warps * view.rows * view.cols
+            total.awaited += 0 if written else warps * view.rows * view.cols
+        elif view.buffer.space is Space.GLOBAL:
+            total.lines += warps * access.lines
+            if written:
+                total.sectors_written += warps * access.sectors
+            else:
+                total.sectors_read += warps * access.sectors * self._missed(view, access)
+        else:
+            total.passes += warps * access.lines
+            total.shared_bytes += warps * access.nbytes
+        return access
+
+    def _missed(self, view: View, access: Access) -> float:
+        """Return the part of the sectors that no earlier step of the round has read."""
+        if access.which is None or not access.which.size:
+            return 1.0
+        name = view.buffer.name
+        had = self.brought.get(name)
+        new = access.which if had is None else np.setdiff1d(access.which, had)
+        self.brought[name] = access.which if had is None else np.union1d(had, access.which)
+        return float(new.size / access.which.size)
+
+    # --- The clock ---------------------------------------------------------------------------
+
+    def _issue(self, instructions: float, warps: float) -> None:
+        self.total.instructions += instructions * warps
+        self.now += instructions * self.latencies.pace
+
+    def _wait(self, until: float) -> None:
+        self.now = max(self.now, until)
+        self.coming = [(when, size) for when, size in self.coming if when > self.now]
+
+    def _hold(self, nbytes: float, arrives: float) -> None:
+        """Keep what a lane loads in registers, and wait first where there are no more of them."""
+        each = nbytes / LANES
+        while self.coming and sum(size for _, size in self.coming) + each > _HELD_BYTES:
+            self._wait(min(when for when, _ in self.coming))
+        rounds = max(0, int(-(-each // _HELD_BYTES)) - 1)
+        self.now += rounds * self.latencies.load
+        self.coming.append((arrives + rounds * self.latencies.load, min(each, _HELD_BYTES)))
+        self.total.in_flight = max(
+            self.total.in_flight, LANES * sum(size for _, size in self.coming)
+        )
+
+    def _when_read(self, view: View) -> float:
+        """Return when what is read now is there.
+
+        Inputs do not change, so that a compiler issues their loads as early as the loop's round or
+        the branch begins, as far as there are registers.
+        """
+        if view.buffer.role is BufferRole.INPUT:
+            return max(self.now, self.region + self.latencies.load)
+        return self.now + self._latency(view.buffer)
+
+    def _latency(self, buffer: Buffer) -> float:
+        if buffer.role is BufferRole.STATUS:
+            return self.latencies.word
+        return self.latencies.load if buffer.space is Space.GLOBAL else self.latencies.shared
+
+    def _when_there(self, view: View) -> float:
+        """Return when what a rectangle of shared memory holds is there."""
+        low, high = self._stretch(view)
+        several = self.stored.get(view.buffer.name, {})
+        return max(
+            (when for (begin, end), when in several.items() if begin <= high and low <= end),
+            default=0.0,
+        )
+
+    def _stretch(self, view: View) -> tuple[int, int]:
+        """Return the first and the last place of a rectangle, of the first warp."""
+        begin = view.offset.evaluate({**self.all.symbols, **self._first})
+        down, across = (view.rows - 1) * view.row_stride, (view.cols - 1) * view.col_stride
+        return begin + min(0, down, across), begin + down + across
+
+    def _arrives(self, name: str, view: View, access: Access) -> None:
+        when = self._when_read(view)
+        self.ready[name] = when
+        if view.buffer.space is Space.GLOBAL:
+            self.coming.append((when, 0.0))
+            waiting = {name: w for name, w in self.ready.items() if w > self.now}
+            self.total.in_flight = max(self.total.in_flight, access.nbytes * len(waiting))
+
+    def _written(self, view: View, when: float | None = None) -> None:
+        if view.buffer.space is not Space.GLOBAL:
+            several = self.stored.setdefault(view.buffer.name, {})
+            several[self._stretch(view)] = self.now if when is None else when

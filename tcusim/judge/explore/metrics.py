@@ -1,0 +1,188 @@
+"""Evaluate one unit of a grid: its error, its area, and the best algorithms for its tile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from tcusim.algorithms import algorithm_of, segmented_algorithms
+from tcusim.errors import InputError, TcusimError, UnknownName, require_flags, told, unknown_name
+from tcusim.judge.accuracy import FAMILIES, measured_errors, predicted_error
+from tcusim.judge.accuracy.prediction import LONGEST
+from tcusim.judge.explore.area import area_proxy
+from tcusim.judge.explore.axes import Grid, Point
+from tcusim.judge.explore.best import best_for_tile
+from tcusim.judge.explore.row import Row
+from tcusim.judge.verdict.consistency import IMPOSSIBLE, USELESS, Finding, findings_of
+from tcusim.judge.verdict.subjects import Subject
+from tcusim.machine import Rule, Unit, arch_of, fused_unit, rule_of
+from tcusim.machine.likeness import like
+from tcusim.machine.shapes import MmaShape
+
+__all__ = ["Settings", "evaluate", "unit_at"]
+
+
+# Sums that are measured take time in proportion to their length, on every unit.
+_LONGEST_MEASURED: Final = 2**16
+# In place of a unit's own arithmetic where that is not looked at.
+_ANY: Final = arch_of("exact")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is evaluated of each unit.
+
+    Attributes
+    ----------
+    length : int
+        Terms of the sum whose error is told.
+    family : str
+        What the terms are, one of `FAMILIES`.
+    measure : bool
+        Whether errors are measured on the simulator, too.
+    algorithms : tuple of str
+        Names of those to choose the best from.
+    """
+
+    length: int
+    family: str
+    measure: bool
+    algorithms: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        require_flags(measure=self.measure)
+        if not isinstance(self.length, int) or self.length < 1:
+            raise InputError(f"length must be a whole number from 1 on, got {told(self.length)}")
+        if self.length > LONGEST:
+            raise InputError(f"length must be at most {LONGEST:,}, got {self.length:,}")
+        if self.measure and self.length > _LONGEST_MEASURED:
+            raise InputError(
+                f"measure takes sums of up to {_LONGEST_MEASURED:,} terms, as each unit is "
+                f"simulated; got length={self.length:,}"
+            )
+        if self.family not in FAMILIES:
+            raise unknown_name("family", self.family, FAMILIES)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the settings as a mapping for JSON."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @classmethod
+    def of(
+        cls, length: int, family: str, *, measure: bool, algorithms: Sequence[str] | None
+    ) -> Settings:
+        """Return the settings of `explore`; the algorithms are by default all for segments."""
+        if algorithms is None:
+            rows = tuple(row for row in segmented_algorithms() if row.uses_mma)
+        else:
+            rows = tuple(map(algorithm_of, algorithms))
+            for row in rows:
+                if row.kind not in ("reduction", "scan"):
+                    raise InputError(
+                        f"algorithms must sum or scan segments of one size; {row.name} is of the "
+                        f"kind {row.kind}"
+                    )
+        return cls(length, family, measure, tuple(dict.fromkeys(row.name for row in rows)))
+
+
+def unit_at(grid: Grid, point: Point) -> Unit:
+    """Return the unit of a point, of one tile: a named one, or an invented one like another.
+
+    An invented unit that is like another has its figures, and does as many multiply-adds a cycle.
+
+    Raises
+    ------
+    InputError
+        If there can be no such unit.
+    """
+    if point.unit:
+        unit = grid.unit_of(point)
+        times = tuple(one for one in unit.instructions if one.tile == point.tile)
+        return replace(unit, shapes=(unit.tile(point.tile),), instructions=times)
+    tile = MmaShape(point.m, point.n, point.k, title="a point of a grid")
+    unit = fused_unit(
+        _known(point.fused_length),
+        _known(point.fraction_bits),
+        "rne" if point.output_rounding == "rne" else "rz",
+        alignment="rne" if point.alignment == "rne" else "rz",
+        tiles=(tile,),
+    )
+    return unit if grid.like is None else like(unit, grid.like)
+
+
+def _known(value: int | None) -> int:
+    assert value is not None, "an invented unit has every number"
+    return value
+
+
+def evaluate(grid: Grid, settings: Settings, part: Sequence[tuple[int, Point]]) -> list[Row]:
+    """Return the rows of some points; what cannot be is a row with its reason.
+
+    Raises
+    ------
+    UnknownName
+        If this process does not know an algorithm that the settings name.
+    """
+    for name in settings.algorithms:
+        try:
+            algorithm_of(name)
+        except UnknownName as error:
+            raise UnknownName(
+                f"{error} A process that explores knows the algorithms of packages, and those "
+                f"that a script registers outside of `if __name__ == '__main__':`; with jobs=1 "
+                f"there is no other process."
+            ) from error
+    return [_row(grid, settings, point) for _, point in part]
+
+
+def _row(grid: Grid, settings: Settings, point: Point) -> Row:
+    row = Row(point)
+    try:
+        unit = unit_at(grid, point)
+        rule = rule_of(unit.arch, point.ab, point.acc)
+        predicted = predicted_error(rule, settings.family, settings.length, k=point.k)
+        measured = _measured(settings, rule, point.k)
+        findings = _findings(unit, point)
+        # What is only said of a unit is no figure: those of one tile share what is found for it.
+        timed = replace(unit, name="timed", title="timed", note="", arch=_ANY)
+        sums, scans = best_for_tile(timed, point.ab, point.acc, settings.algorithms)
+    except TcusimError as error:
+        return replace(row, reason=str(error))
+    except MemoryError as error:
+        return replace(row, reason=f"too large to evaluate here: {str(error) or 'no memory'}")
+    return replace(
+        row,
+        error=_finite(predicted),
+        measured=_finite(measured),
+        area=area_proxy(point.m, point.n, point.k, rule),
+        sums=sums,
+        scans=scans,
+        notes=tuple(f"{one.name}: {one.text}" for one in findings) + _notes(rule, predicted),
+    )
+
+
+def _measured(settings: Settings, rule: Rule, k: int) -> float:
+    """Return the error as the simulator has it; NaN if that is not asked for."""
+    if not settings.measure:
+        return math.nan
+    lengths, families = [settings.length], [settings.family]
+    return measured_errors(rule, lengths, k=k, families=families)[settings.family][0]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _findings(unit: Unit, point: Point) -> tuple[Finding, ...]:
+    """Return the findings of waste in a unit; InputError for an impossible or useless one."""
+    found = findings_of(Subject(unit.name, unit, unit.shapes, point.ab, point.acc))
+    for one in found:
+        if one.gravity in (IMPOSSIBLE, USELESS):
+            raise InputError(one.text)
+    return found
+
+
+def _notes(rule: Rule, error: float) -> tuple[str, ...]:
+    return () if math.isfinite(error) else (f"overflow: a sum is beyond what {rule.acc} holds",)

@@ -1,0 +1,162 @@
+"""Whether a unit computes as its file says: its arithmetic against a model of the hardware.
+
+The model is whatever multiplies tiles: a GPU, a simulation of the circuit, or another unit of
+tcusim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.errors import InputError, TcusimError, Unsupported
+from tcusim.judge.verdict.subjects import Subject
+from tcusim.machine import Rule, Values, format_of, from_values, mma_values, round_values
+from tcusim.machine.probing import probe_rule
+from tcusim.machine.shapes import MmaShape
+
+__all__ = ["Claim", "Model", "claims_of"]
+
+# Called with a (m x k), b (k x n) and c (m x n), arrays of the element types; returns d (m x n).
+Model: TypeAlias = Callable[[Any, Any, Any], Any]
+
+# Tiles that are multiplied, of each of the families below.
+_TILES: Final = 6
+_SEED: Final = 20190626
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Something that a unit claims, and its model does otherwise.
+
+    Attributes
+    ----------
+    name : str
+        What it is about: ``"tile"``, ``"bits"``, or a parameter of the arithmetic, such as
+        ``"fraction_bits"``.
+    tile : str
+        The tile that was multiplied.
+    text : str
+        What is claimed and what was computed, as a sentence.
+    """
+
+    name: str
+    tile: str
+    text: str
+
+
+def claims_of(subject: Subject, model: Model) -> tuple[Claim, ...]:
+    """Return the claims of a unit that its model contradicts; none if all bits are equal.
+
+    Raises nothing that the model raises: that is a finding.
+    """
+    return tuple(claim for tile in subject.tiles for claim in _claims(subject, tile, model))
+
+
+def _claims(subject: Subject, tile: MmaShape, model: Model) -> Iterator[Claim]:
+    rule = subject.rule_of(tile)
+    outputs = wrong = 0
+    first = ""
+    for what, a, b, c in _inputs(subject, tile):
+        expected = from_values(mma_values(a, b, c, rule), rule.acc)
+        try:
+            given = (from_values(a, rule.ab), from_values(b, rule.ab), from_values(c, rule.acc))
+            got = np.asarray(model(*given))
+        # It is not tcusim's, and may raise anything.
+        except Exception as error:
+            name = "" if isinstance(error, TcusimError) else f"{type(error).__name__}: "
+            text = f"the model does not take a tile of {tile.name}: {name}{error}"
+            yield Claim("tile", tile.name, text)
+            return
+        if got.shape != expected.shape:
+            yield Claim(
+                "tile",
+                tile.name,
+                f"the unit claims tiles of {tile.name}, so that d is {tile.m} x {tile.n}; the "
+                f"model returns {' x '.join(map(str, got.shape)) or 'a number'}",
+            )
+            return
+        differs = _bits(got, expected) != _bits(expected, expected)
+        outputs += differs.size
+        wrong += int(differs.sum())
+        if differs.any() and not first:
+            row, col = (int(place[0]) for place in np.nonzero(differs))
+            first = f"{what}, d[{row}, {col}] is {got[row, col]!r} and not {expected[row, col]!r}"
+    if wrong:
+        yield from _named(rule, tile, model)
+        yield Claim(
+            "bits",
+            tile.name,
+            f"{wrong:,} of {outputs:,} outputs of {tile.name} have other bits than the unit's "
+            f"rule gives; of {first}",
+        )
+
+
+def _named(rule: Rule, tile: MmaShape, model: Model) -> Iterator[Claim]:
+    """Yield what the model computes with instead, if a rule reproduces its bits."""
+
+    def asked(a: Values, b: Values, c: Values) -> Any:
+        given = (from_values(one, fmt) for one, fmt in ((a, rule.ab), (b, rule.ab), (c, rule.acc)))
+        return model(*given)
+
+    try:
+        found = probe_rule(asked, tile, rule.ab, rule.acc).how
+    except (Unsupported, InputError):
+        # The bits are others all the same.
+        return
+    if type(found) is not type(rule.how):
+        kinds = (type(one).__name__.lower() for one in (rule.how, found))
+        yield Claim(
+            "kind",
+            tile.name,
+            "the unit claims {} arithmetic, and its model computes with {}".format(*kinds),
+        )
+        return
+    for item in fields(found):
+        claimed, computed = getattr(rule.how, item.name), getattr(found, item.name)
+        if claimed != computed:
+            yield Claim(
+                item.name,
+                tile.name,
+                f"the unit claims {item.name} = {claimed}, and its model computes with {computed} "
+                f"(tile {tile.name})",
+            )
+
+
+def _bits(values: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
+    """Return the bits of numbers in the type of others; all NaN are one."""
+    same = np.ascontiguousarray(values.astype(like.dtype))
+    if same.dtype.kind == "f":
+        same = np.where(np.isnan(same), same.dtype.type(np.nan), same)
+    found: NDArray[Any] = np.ascontiguousarray(same).view(f"u{same.dtype.itemsize}")
+    return found
+
+
+def _inputs(subject: Subject, tile: MmaShape) -> Iterator[tuple[str, Values, Values, Values]]:
+    """Yield tiles of numbers as they come, of very unequal size, and whose sums nearly cancel."""
+    rng = np.random.default_rng(_SEED)
+    ab, acc = format_of(subject.ab), format_of(subject.acc)
+    shapes = (tile.m, tile.k), (tile.k, tile.n), (tile.m, tile.n)
+    for number in range(_TILES):
+        if not ab.is_float:
+            least, most = int(ab.smallest), int(ab.largest)
+            a, b = (rng.integers(least, most + 1, one).astype(ab.dtype) for one in shapes[:2])
+            yield f"integers {number}", a, b, rng.integers(-99, 100, shapes[2]).astype(acc.dtype)
+            continue
+        drawn = [rng.standard_normal(one) for one in shapes]
+        yield f"normal numbers {number}", *_rounded(drawn, subject)
+        spread = [one * 2.0 ** rng.integers(-6, 7, one.shape) for one in drawn]
+        yield f"numbers of unequal size {number}", *_rounded(spread, subject)
+        a, b = (round_values(np.asarray(one), ab) for one in drawn[:2])
+        nearly = -(a.astype(np.float64) @ b.astype(np.float64))
+        yield f"sums that cancel {number}", a, b, round_values(nearly, acc)
+
+
+def _rounded(drawn: list[NDArray[np.float64]], subject: Subject) -> tuple[Values, Values, Values]:
+    ab, acc = format_of(subject.ab), format_of(subject.acc)
+    a, b, c = (round_values(one, fmt) for one, fmt in zip(drawn, (ab, ab, acc), strict=True))
+    return a, b, c

@@ -1,0 +1,158 @@
+"""What was found of a unit, before anybody tells it: the data of a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tcusim.judge.accuracy.summary import Accuracy
+from tcusim.judge.correctness.shape_report import ShapeReport
+from tcusim.judge.cost.roofline import Roofline
+from tcusim.judge.verdict.claims import Claim
+from tcusim.judge.verdict.consistency import IMPOSSIBLE, USELESS, Finding
+from tcusim.judge.verdict.on_arrays import OnArrays
+from tcusim.judge.verdict.tasks import Candidate, Task, best_of
+from tcusim.machine import Rule
+
+__all__ = ["SECTIONS", "Asked", "Reference", "UnitVerdict"]
+
+# The parts of a verdict that can be asked for, in their order.
+SECTIONS: Final = ("correctness", "precision", "counts", "time")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a verdict is to say.
+
+    Attributes
+    ----------
+    ab, acc : str
+        Element types.
+    algorithms : tuple of str or None
+        The only ones to try; None for all.
+    full : bool
+        Whether to try many more cases, and longer sums.
+    sections : tuple of str
+        Of `SECTIONS`.
+    """
+
+    ab: str = "f16"
+    acc: str = "f32"
+    algorithms: tuple[str, ...] | None = None
+    full: bool = False
+    sections: tuple[str, ...] = SECTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What units are compared with: the usual tile of a unit that is known.
+
+    Attributes
+    ----------
+    name, tile : str
+        The unit and its tile.
+    candidates : tuple of Candidate
+        What it can do for each task.
+    """
+
+    name: str
+    tile: str
+    candidates: tuple[Candidate, ...]
+
+    def __str__(self) -> str:
+        """Return its name: a tile on a unit."""
+        return f"{self.tile} on {self.name}"
+
+    def best(self, task: Task, *, by_time: bool = True) -> Candidate | None:
+        """Return the best for a task; `by_time` must be as it was for what it is compared with."""
+        return best_of(self.candidates, task, by_time=by_time)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitVerdict:
+    """What was found of one unit; its five lines are `lines_of`.
+
+    Attributes
+    ----------
+    name, title, arch : str
+        The unit, and whose arithmetic it has.
+    tiles : tuple of str
+        The tiles that were tried, the one that is compared first.
+    left_out : str
+        The other tiles, and why they were not tried.
+    asked : Asked
+        What was to be said.
+    rules : tuple of Rule
+        How the tiles compute, in their order.
+    refused : str
+        Why the unit does not take the types; then there is nothing else.
+    findings : tuple of Finding
+        What contradicts itself, or is of no use.
+    claims : tuple of Claim or None
+        What the unit claims and its model computes otherwise; None without a model.
+    reports : tuple of ShapeReport
+        Correctness and counts, one for each tile.
+    on_arrays : tuple of OnArrays
+        What the functions on arrays do, one for each tile; none if algorithms were named.
+    candidates : tuple of Candidate
+        What was right, for each task that it can do.
+    accuracy : Accuracy or None
+        How precise sums are; None if that was not asked for, or nobody said how it computes.
+    roofline : Roofline or None
+        The best of each task on the unit's roofs; None where no time is known.
+    machine : str
+        The unit whose figures stand for those that this one lacks; empty if none do.
+    borrowed : tuple of str
+        The names of these figures; empty if all are.
+    """
+
+    name: str
+    title: str
+    arch: str
+    tiles: tuple[str, ...]
+    left_out: str
+    asked: Asked
+    rules: tuple[Rule, ...] = ()
+    refused: str = ""
+    findings: tuple[Finding, ...] = ()
+    claims: tuple[Claim, ...] | None = None
+    reports: tuple[ShapeReport, ...] = ()
+    on_arrays: tuple[OnArrays, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    accuracy: Accuracy | None = None
+    roofline: Roofline | None = None
+    machine: str = ""
+    borrowed: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that ran was right, and nothing that was claimed was found otherwise."""
+        return (
+            not self.refused
+            and all(report.ok for report in self.reports)
+            and not any(one.failed for one in self.on_arrays)
+            and not self.claims
+            and not any(one.gravity in (IMPOSSIBLE, USELESS) for one in self.findings)
+        )
+
+    @property
+    def useless(self) -> str:
+        """Why no sum is right, if so: then neither algorithms nor precision are tried."""
+        return next((one.text for one in self.findings if one.gravity == USELESS), "")
+
+    @property
+    def where(self) -> str:
+        """Where times are predicted, if that is not the unit itself, to begin a sentence with."""
+        if not self.machine:
+            return ""
+        if not self.borrowed:
+            return f"in the machine of {self.machine}, at as many multiply-adds a second: "
+        return f"with {len(self.borrowed)} figures of {self.machine}, named below: "
+
+    def best(self, task: Task, *, by_time: bool = True) -> Candidate | None:
+        """Return the best for a task; None if it can do none, or none was right."""
+        return best_of(self.candidates, task, by_time=by_time)
+
+    def unknown(self) -> str:
+        """Return the figures without which some candidate has no time; nothing if all have one."""
+        return ", ".join(dict.fromkeys(name for one in self.candidates for name in one.unknown))

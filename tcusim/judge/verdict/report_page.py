@@ -1,0 +1,143 @@
+"""A verdict as HTML: a page that stands alone, or a fragment for a notebook. No script."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Final
+
+from tcusim import line_charts
+from tcusim.judge.accuracy.families import FAMILIES
+from tcusim.judge.accuracy.measure import BLOCK
+from tcusim.judge.accuracy.summary import Accuracy
+from tcusim.judge.verdict.found import Reference, UnitVerdict
+from tcusim.judge.verdict.lines import heading_of, lines_of
+from tcusim.judge.verdict.sections import Section, comparison_of, sections_of
+from tcusim.judge.verdict.tasks import TASKS, Task
+from tcusim.markup import page, shown, table
+
+__all__ = ["fragment_of", "page_of"]
+
+_STYLE: Final = """
+.tcusim-verdict dl { display: grid; grid-template-columns: max-content 1fr; gap: .3em 1em;
+  margin: .5em 0 1.5em; max-width: 62em }
+.tcusim-verdict dt { font-weight: 600 }
+.tcusim-verdict dd { margin: 0 }
+.tcusim-verdict .wrong { color: light-dark(#b3261e, #ff8a80) }
+.tcusim-verdict h2 { font-size: 1.25em; margin: 1.6em 0 .3em }
+.tcusim-verdict h3 { font-size: 1.05em; margin: 1.3em 0 .3em }
+.tcusim-verdict ul { margin: .3em 0; padding-left: 1.3em; max-width: 62em }
+.tcusim-verdict .bars { display: grid; grid-template-columns: max-content 1fr; gap: .1em .7em;
+  align-items: center; max-width: 40em; margin: .4em 0 1em }
+.tcusim-verdict .bars i { display: block; flex: none; height: .7em; min-width: 1px;
+  background: #5b6cd6 }
+.tcusim-verdict .bars i.other { background: #8a8a8a }
+.tcusim-verdict .bars span { white-space: nowrap }
+.tcusim-verdict .bars div { display: flex; gap: .5em; align-items: center }
+.tcusim-verdict .bars div span { white-space: normal; overflow-wrap: anywhere }
+@media (max-width: 36em) { .tcusim-verdict dl { display: block }
+  .tcusim-verdict dd { margin: 0 0 .7em } }
+"""
+
+
+# The class of a line, by whether nothing in it is wrong.
+_LOOKS: Final = {True: "right", False: "wrong"}
+
+
+def page_of(units: Sequence[UnitVerdict], reference: Reference | None) -> str:
+    """Return a whole page."""
+    names = ", ".join(unit.name for unit in units)
+    return page(f"Is it any good? {names}", fragment_of(units, reference))
+
+
+def fragment_of(units: Sequence[UnitVerdict], reference: Reference | None) -> str:
+    """Return the HTML of a notebook's output, which a page holds too."""
+    parts = [f"<style>{_STYLE}{line_charts.style()}</style>", '<div class="tcusim-verdict">']
+    for unit in units:
+        parts += [f"<h2>{escape(heading_of(unit))}</h2>", _five(unit, reference)]
+    if len(units) > 1:
+        parts.append(_section(comparison_of(units, reference)))
+    plots = list(_plots(units))
+    if plots:
+        parts += ["<h2>Error against length</h2>", line_charts.charts(plots)]
+    roofs = [line_charts.draw(one.roofline.plot()) for one in units if one.roofline is not None]
+    if roofs:
+        parts += ["<h2>Rooflines</h2>", line_charts.charts(roofs)]
+    parts += ["<h2>Elements an mma</h2>", *_bars(units, reference)]
+    for unit in units:
+        if len(units) > 1:
+            parts.append(f"<h2>{escape(unit.name)} in full</h2>")
+        parts += map(_section, sections_of(unit, every_tile=True))
+    return shown(*parts, "</div>")
+
+
+def _five(unit: UnitVerdict, reference: Reference | None) -> str:
+    items = (
+        f'<dt>{escape(line.name)}</dt><dd class="{_LOOKS[line.good]}">{escape(line.text)}</dd>'
+        for line in lines_of(unit, reference)
+    )
+    return f"<dl>{''.join(items)}</dl>"
+
+
+def _section(section: Section) -> str:
+    parts = [f"<h3>{escape(section.title)}</h3>"]
+    if section.texts:
+        items = "".join(f"<li>{escape(text.strip())}</li>" for text in section.texts)
+        parts.append(f"<ul>{items}</ul>")
+    if section.rows:
+        parts.append(table(section.title, section.rows, section.header))
+    return "\n".join(parts)
+
+
+def _plots(units: Sequence[UnitVerdict]) -> Iterator[str]:
+    """Yield charts of errors by length: as measured, and as predicted beyond."""
+    known = [(unit.name, unit.accuracy) for unit in units if unit.accuracy is not None]
+    for how, blocked in (("one accumulator", None), (f"blocks of {BLOCK} mma", BLOCK)):
+        if len(known) == 1:
+            name, accuracy = known[0]
+            lines = [_line(accuracy, family, blocked, family) for family in FAMILIES]
+            yield line_charts.draw(_plot(f"{name}: {how}", lines))
+        elif known:
+            lines = [_line(one, "same_sign", blocked, name) for name, one in known]
+            yield line_charts.draw(_plot(f"Terms between 0 and 1, {how}", lines))
+
+
+def _plot(title: str, lines: Sequence[line_charts.Line]) -> line_charts.Plot:
+    return line_charts.Plot(title, tuple(lines), "terms", "error, in shares of sum |x|", log=True)
+
+
+def _line(accuracy: Accuracy, family: str, blocked: int | None, name: str) -> line_charts.Line:
+    points = [
+        (float(one.length), value)
+        for one in accuracy.errors
+        if (one.family, one.blocked) == (family, blocked)
+        and 0 < (value := one.predicted if one.measured is None else one.measured) < math.inf
+    ]
+    return line_charts.Line(name, tuple(points))
+
+
+def _bars(units: Sequence[UnitVerdict], reference: Reference | None) -> Iterator[str]:
+    """Yield for each task how much one mma does, as bars of equal scale."""
+    for task in TASKS:
+        rows = [(unit.name, one, "") for unit in units if (one := unit.best(task)) is not None]
+        if not rows:
+            continue
+        if (
+            reference is not None
+            and (other := reference.best(task, by_time=rows[0][1].timed)) is not None
+        ):
+            rows.append((str(reference), other, "other"))
+        most = max(1 / one.mma for _, one, _ in rows)
+        items = "".join(
+            f'<span>{escape(name)}</span><div><i class="{look}" '
+            f'style="width: {60 / one.mma / most:.1f}%"></i>'
+            f"<span>{1 / one.mma:,.4g} ({escape(one.name)})</span></div>"
+            for name, one, look in rows
+        )
+        yield f'<h3>{escape(_of(task))}</h3><div class="bars">{items}</div>'
+
+
+def _of(task: Task) -> str:
+    what = "multiply-adds" if task.kind == "product" else "elements"
+    return f"{task}: {what} that one mma takes"

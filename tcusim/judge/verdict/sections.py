@@ -1,0 +1,330 @@
+"""What follows the five lines, as texts and tables: for a terminal, a page and a notebook alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from tcusim.judge.accuracy.families import FAMILIES
+from tcusim.judge.accuracy.measure import BLOCK
+from tcusim.judge.accuracy.summary import PROMISED, Accuracy, Error
+from tcusim.judge.correctness.shape_report import ShapeReport
+from tcusim.judge.verdict.found import Reference, UnitVerdict
+from tcusim.judge.verdict.lines import seconds_text
+from tcusim.judge.verdict.tasks import TASKS, Candidate, Task
+from tcusim.machine import Fused, Rule
+from tcusim.markup import aligned
+
+__all__ = ["Section", "comparison_of", "sections_of"]
+
+# What marks the best of a row, and that none is told apart.
+BEST: Final = " *"
+
+# A number to compare, and whether more of it is better.
+_Number: TypeAlias = float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a report.
+
+    Attributes
+    ----------
+    title : str
+        Its heading.
+    texts : tuple of str
+        Sentences, one a line.
+    header : tuple of str
+        Of the table; empty if there is none.
+    rows : tuple of tuple of str
+        Its cells; the first of a row is what the row is of.
+    """
+
+    title: str
+    texts: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+    def __str__(self) -> str:
+        """Return it as plain text."""
+        lines = [self.title, *self.texts]
+        table = [self.header, *self.rows] if self.rows else []
+        return "\n".join([*lines, *aligned(table)])
+
+
+def sections_of(found: UnitVerdict, *, every_tile: bool = False) -> tuple[Section, ...]:
+    """Return the sections of one unit.
+
+    every_tile: counts of all tiles rather than those of the first.
+    """
+    asked = found.asked.sections
+    made: list[Section] = []
+    if found.findings:
+        texts = tuple(f"{one.gravity}: {one.text} [{one.name}]" for one in found.findings)
+        made.append(Section("What contradicts itself, or is of no use", texts))
+    if found.claims is not None:
+        made.append(_claims(found))
+    if found.reports and "correctness" in asked:
+        made.append(_correctness(found))
+    if found.accuracy is not None:
+        made += _precision(found.accuracy)
+    if found.reports and "counts" in asked:
+        made += _counts(found.reports if every_tile else found.reports[:1])
+        others = ", ".join(found.tiles[1:])
+        if others and not every_tile:
+            more = f"Those of {others} are in the page (--html) and the JSON (--json)."
+            made.append(Section("Counts of the other tiles", (more,)))
+    if "time" in asked and found.candidates:
+        made.append(_time(found))
+    return tuple(made)
+
+
+def _time(found: UnitVerdict) -> Section:
+    """Tell the predicted time of the three fastest of each task, or what figures are missing."""
+    unknown = found.unknown()
+    known = [one for one in found.candidates if one.timed]
+    if not known:
+        return Section("Time", (f"Not known without {unknown}.",))
+    rows = []
+    for task in TASKS:
+        own = [one for one in known if one.task == task.name]
+        own.sort(key=lambda one: one.seconds or 0.0)
+        fastest: dict[tuple[str, str], Candidate] = {}
+        for one in own:
+            fastest.setdefault((one.name, one.tile), one)
+        rows += [
+            (str(task), one.name, one.tile, seconds_text(one.seconds), one.bound)
+            for one in list(fastest.values())[:3]
+        ]
+    whose = "the unit"
+    if found.machine:
+        whose = f"{found.machine}, whose machine the tile is taken to be a part of"
+        if found.borrowed:
+            whose = f"the unit, and of {found.machine} for {', '.join(found.borrowed)}"
+    return Section(
+        "Time",
+        (
+            f"Predicted from the figures of {whose}, of 2^26 elements, or of a product. They "
+            "are of the default programs, most with one warp a block; more may be faster. "
+            "Algorithms without mma are among them: where one is fastest, the matrix unit is of no "
+            "use.",
+            *([f"No time of others is known without {unknown}."] if unknown else ()),
+        ),
+        ("task", "algorithm", "tile", "time", "bound"),
+        tuple(rows),
+    )
+
+
+def _claims(found: UnitVerdict) -> Section:
+    texts = tuple(f"WRONG: {one.text} [{one.name}]" for one in found.claims or ())
+    tiles = ", ".join(found.tiles)
+    right = (f"Every bit of {tiles} is as the unit's rule gives it, on random tiles.",)
+    return Section("The model against the unit's rule", texts or right)
+
+
+def _correctness(found: UnitVerdict) -> Section:
+    """Tell what gave the exact sums of integers; that says nothing of rounding."""
+    texts = [
+        "Every algorithm, on integers so small that nothing is rounded: this tests the "
+        "algorithms on the tile, and not the arithmetic."
+    ]
+    for report in found.reports:
+        texts += [report.summary(), f"  {report.verified()}"]
+        texts += [f"  {note}" for note in report.notes()]
+    for one in found.on_arrays:
+        texts += [str(one), *(f"  WRONG: {text}" for text in one.failed)]
+    return Section("Correctness on exact integers", tuple(texts))
+
+
+def _precision(accuracy: Accuracy) -> Iterator[Section]:
+    """Tell the errors of sums by kind of data and length, then what limits them."""
+    for how, blocked in (("one accumulator", None), (f"blocks of {BLOCK} mma", BLOCK)):
+        errors = [one for one in accuracy.errors if one.blocked == blocked]
+        if all(one.measured is None for one in errors):
+            continue  # integers: every sum is exact
+        lengths = [one.length for one in errors]
+        some = sorted(set(lengths))
+        some = [length for length in some if length in (some[0], 2**8, 2**12, 2**16, 2**20, 2**24)]
+        rows = []
+        for name, family in FAMILIES.items():
+            cells = [_error(accuracy.at(name, length, blocked)) for length in some]
+            rows.append((f"{name}: {family.title}", *cells))
+        yield Section(
+            f"Error of sums in {how}",
+            (
+                "Root mean square of |computed - exact| / (sum of |terms|): measured, and = what "
+                "the rule predicts. Longer sums are predicted alone.",
+            ),
+            ("terms", *(f"{length:,}" for length in some)),
+            tuple(rows),
+        )
+    yield Section("What limits sums", tuple(_limits(accuracy)))
+
+
+def _error(error: Error) -> str:
+    predicted = "overflow" if math.isinf(error.predicted) else f"{error.predicted:.1e}"
+    if error.measured is None:
+        return f"= {predicted}"
+    measured = "overflow" if math.isinf(error.measured) else f"{error.measured:.1e}"
+    return f"{measured} = {predicted}"
+
+
+def _limits(accuracy: Accuracy) -> Iterator[str]:
+    for one in accuracy.stagnation:
+        yield (
+            f"Stagnation: a sum of {one.terms} stops growing at {_number(one.computed)} "
+            f"(predicted: {_number(one.predicted)})."
+        )
+    for bias in accuracy.bias:
+        yield (
+            f"Bias near 2^{bias.exponent}: {bias.computed:+.3f} units in the last place a step "
+            f"(predicted: {bias.predicted:+.3f}), of terms between 0 and 1."
+        )
+    if accuracy.splitting:
+        whole, *split = accuracy.splitting
+        told = ", ".join(f"{one.error:.1e} in {one.parts} parts" for one in split)
+        yield (
+            f"Splitting: sums of 4,096 float32 numbers, in blocks of {BLOCK} mma, have an error of "
+            f"{whole.error:.1e} if each number is rounded to {accuracy.ab}, and {told}."
+        )
+    yield f"Integers: every sum up to {accuracy.exact_integers:,} is exact."
+    overflow = accuracy.overflows_from()
+    if overflow is not None:
+        yield f"Overflow: sums of terms between 0 and 1 are infinite from about {overflow:,} on."
+    order = accuracy.order
+    yield (
+        f"Order: another order of the terms of an mma gives other bits for "
+        f"{100 * order.share:.3g}% of random rows, by up to {order.units:g} units in the last "
+        f"place."
+    )
+    fall = accuracy.fall
+    if fall is None:
+        yield "Monotonicity: no sum was found that falls where a part of it is raised."
+    else:
+        part, before = "c", fall.c
+        if fall.place is not None:
+            part, before = f"term {fall.place}", fall.terms[fall.place]
+        yield (
+            f"Monotonicity: a sum may fall where a part of it is raised. With {part} raised from "
+            f"{before!r} to {fall.raised!r} it falls from {fall.sum!r} to {fall.fallen!r}."
+        )
+
+
+def _number(value: float) -> str:
+    return "no number that it can reach" if math.isinf(value) else f"{value:,.0f}"
+
+
+def _counts(reports: Sequence[ShapeReport]) -> Iterator[Section]:
+    for report in reports:
+        yield Section(
+            f"Counts on {report.shape}, against the closed formulas",
+            header=tuple(report.header),
+            rows=tuple(report.table()),
+        )
+
+
+# --- Beside each other ------------------------------------------------------------------------
+
+
+def comparison_of(units: Sequence[UnitVerdict], reference: Reference | None) -> Section:
+    """Return a table with a column for each unit, the best of each row marked."""
+    others = () if reference is None else (str(reference),)
+    rows: list[tuple[str, ...]] = [
+        ("arithmetic", *map(_arithmetic, units), *("" for _ in others)),
+        ("tiles", *(", ".join(unit.tiles) or "none" for unit in units), *("" for _ in others)),
+        ("cases right", *map(_right, units), *("" for _ in others)),
+    ]
+    rows += [(name, *cells, *("" for _ in others)) for name, *cells in _precision_rows(units)]
+    for task in TASKS:
+        rows.extend(_task_rows(units, reference, task))
+    texts = [
+        f"The best of a row has{BEST}. An mma is one multiply-accumulate of a tile. The best of a "
+        f"task is the fastest, or takes the fewest mma where a unit's time is not known."
+    ]
+    texts += [
+        f"Times of {unit.name} are those {unit.where.removesuffix(': ').split(', named')[0]}."
+        for unit in units
+        if unit.machine
+    ]
+    return Section(
+        "Beside each other",
+        tuple(texts),
+        ("", *(unit.name for unit in units), *others),
+        tuple(rows),
+    )
+
+
+def _arithmetic(unit: UnitVerdict) -> str:
+    """Return how the first tile computes."""
+    if unit.refused:
+        return "refused"
+    return rule_in_words(unit.rules[0])
+
+
+def rule_in_words(rule: Rule) -> str:
+    """Return a rule in a few words."""
+    how = rule.how
+    if not isinstance(how, Fused):
+        return type(how).__name__.lower()
+    return f"{how.length} terms, {how.fraction_bits} bits, {how.output}"
+
+
+def _right(unit: UnitVerdict) -> str:
+    rows = [row for report in unit.reports for row in report.rows if row.possible]
+    if not rows:
+        return "refused" if unit.refused else "not tried"
+    right, cases = (sum(getattr(row, name) for row in rows) for name in ("right", "cases"))
+    return f"{right:,} of {cases:,}"
+
+
+def _precision_rows(units: Sequence[UnitVerdict]) -> Iterator[tuple[str, ...]]:
+    """Yield the bits that may be promised, and where ones stop growing."""
+    found = [unit.accuracy for unit in units]
+    if not any(found):
+        return
+    for how, blocked in (("one accumulator", None), (f"blocks of {BLOCK}", BLOCK)):
+        bits = [None if one is None else one.bits(blocked=blocked) for one in found]
+        yield (f"bits of {PROMISED:,} terms, {how}", *_marked(bits, "{:.1f}", len(bits)))
+    stops = [
+        None if one is None else next((stop.computed for stop in one.stagnation), None)
+        for one in found
+    ]
+    yield ("ones stop growing at", *_marked(stops, "{:,.0f}", len(stops)))
+
+
+def _task_rows(
+    units: Sequence[UnitVerdict], reference: Reference | None, task: Task
+) -> Iterator[tuple[str, ...]]:
+    """Yield what each does for a task: how, elements an mma, and what is useful."""
+    # One rule for all columns: by time where all have one.
+    by_time = all(one.timed for unit in units if (one := unit.best(task)) is not None)
+    found = [unit.best(task, by_time=by_time) for unit in units]
+    if not any(found):
+        return
+    others = [] if reference is None else [reference.best(task, by_time=by_time)]
+    every = [*found, *others]
+    yield (f"{task.name}: best", *("none" if one is None else one.name for one in every))
+    each = [None if one is None else 1 / one.mma for one in every]
+    what = "multiply-adds" if task.kind == "product" else "elements"
+    yield (f"  {what} an mma", *_marked(each, "{:,.4g}", len(found)))
+    useful = [None if one is None else 100 * one.useful for one in every]
+    yield ("  useful", *_marked(useful, "{:.3g}%", len(found)))
+    times = [None if one is None or one.seconds is None else 1e6 * one.seconds for one in every]
+    if any(time is not None for time in times[: len(found)]):
+        yield ("  predicted time, us", *_marked(times, "{:,.4g}", len(found), min))
+
+
+def _marked(
+    numbers: Sequence[_Number],
+    form: str,
+    compared: int,
+    best: Callable[[Sequence[float]], float] = max,
+) -> Iterator[str]:
+    """Yield numbers as text; the best of the first ones is marked, unless they are all equal."""
+    known = [one for one in numbers[:compared] if one is not None]
+    top = best(known) if len(set(known)) > 1 else None
+    for place, one in enumerate(numbers):
+        text = "" if one is None else form.format(one)
+        yield text + (BEST if place < compared and one is not None and one == top else "")

@@ -1,0 +1,355 @@
+"""What a matrix unit is for, and which algorithm does each best: counted on its programs.
+
+A task is the same for every unit, so that units can be compared. What is compared is how many
+multiply-accumulates of a tile it takes, not how many are possible at a time: that needs figures of
+a machine, and then time decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from tcusim.algorithms import algorithm_of, build
+from tcusim.algorithms import algorithms as registered
+from tcusim.errors import Unsupported
+from tcusim.judge.correctness.kinds import variants
+from tcusim.judge.correctness.shape_report import ShapeReport, ShapeRow
+from tcusim.judge.cost.predicted import Cost, cost
+from tcusim.judge.verdict.subjects import Subject
+from tcusim.machine.shapes import MmaShape
+from tcusim.program.grammar import Program
+from tcusim.program.resources import SharedMemory
+from tcusim.simulate.counts import Counts, counts_of_text
+from tcusim.simulate.interpreter import run_numpy
+
+__all__ = [
+    "TASKS",
+    "Candidate",
+    "Task",
+    "best_of",
+    "candidates_of",
+    "cost_of",
+    "counted",
+    "program_of",
+]
+
+_SHORT: Final = 16
+_LONG: Final = 2**16
+# Elements of an array of segments, about; rows, columns and depth of a product.
+_ELEMENTS: Final = 2**26
+_SIDE: Final = 1024
+# Sides of a product that is run to see how often it reads its operands.
+_SMALL_SIDE: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Something to do on a matrix unit.
+
+    Attributes
+    ----------
+    name : str
+        What people call it.
+    kind : str
+        The algorithms' kind.
+    size : int
+        Elements of a segment; of a product, its rows, columns and depth.
+    """
+
+    name: str
+    kind: str
+    size: int
+
+    def __str__(self) -> str:
+        """Return the name with its size."""
+        sides = f"{self.size} x {self.size} x {self.size}"
+        return f"{self.name}, {sides if self.kind == 'product' else f'segments of {self.size:,}'}"
+
+
+TASKS: Final = (
+    Task("short sums", "reduction", _SHORT),
+    Task("long sums", "reduction", _LONG),
+    Task("short scans", "scan", _SHORT),
+    Task("long scans", "scan", _LONG),
+    Task("matrix products", "product", _SIDE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One algorithm for a task on one tile, with the data in one operand.
+
+    Attributes
+    ----------
+    task : str
+        The task's name.
+    algorithm : str
+        Its name in the registry.
+    options : tuple of (str, str)
+        What makes it another than its default.
+    side : {"a", "b"}
+        The operand that holds the data.
+    tile : str
+        Such as ``"16x16x16"``.
+    combine : str
+        How partial sums are combined: by rounded additions, ``"add"``, where it can, as the array
+        functions do; the paper's products, ``"mma"``, round them to the operands' type.
+    mma : float
+        Multiply-accumulates of a tile for each element of the input; of a product, for each
+        multiply-add.
+    useful : float
+        The useful share of the tile's multiply-adds, as in `ShapeRow`.
+    reads : float
+        How often an element of the input is read from global memory.
+    shared_bytes : int
+        Shared memory of a block with one warp, all that an emitted kernel declares.
+    seconds : float or None
+        Predicted time on the unit; None where a figure is unknown.
+    bound : str
+        What takes that time; empty where it is unknown.
+    unknown : tuple of str
+        The figures that a prediction lacks.
+    """
+
+    task: str
+    algorithm: str
+    options: tuple[tuple[str, str], ...]
+    side: str
+    tile: str
+    combine: str
+    mma: float
+    useful: float
+    reads: float
+    shared_bytes: int
+    seconds: float | None = None
+    bound: str = ""
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The algorithm with its options."""
+        return " ".join([self.algorithm, *(value for _, value in self.options)])
+
+    @property
+    def timed(self) -> bool:
+        """Whether its time is known."""
+        return self.seconds is not None
+
+    @property
+    def uses_mma(self) -> bool:
+        """Whether it needs a matrix unit at all."""
+        return self.mma > 0
+
+
+def program_of(one: Candidate, task: Task, subject: Subject) -> tuple[Program, dict[str, int]]:
+    """Return the program of a candidate, and its scalars for the task's amount of data."""
+    row = ShapeRow(one.algorithm, task.kind, one.options, one.side)
+    program = _build(task, row, subject, subject.unit.tile(one.tile), one.combine)
+    return program, _scalars(task, program)
+
+
+def candidates_of(
+    subject: Subject,
+    reports: Sequence[ShapeReport],
+    tasks: Sequence[Task] = TASKS,
+    *,
+    machine: Subject | None = None,
+) -> tuple[Candidate, ...]:
+    """Return the candidates of each task, of the algorithms that were right.
+
+    What a task is too long or too short for, or what takes more shared memory than the unit has,
+    is no candidate.
+
+    machine: whose figures times are predicted with; None for no times.
+    """
+    tiles = {tile.name: tile for tile in subject.tiles}
+    shared = subject.unit.shared_bytes_per_block
+    most = math.inf if shared is None else shared.value
+    return tuple(
+        found
+        for report in reports
+        for row in report.rows
+        if row.possible and row.ok
+        for task in tasks
+        if task.kind == row.kind
+        for found in _candidate(task, row, subject, tiles[report.shape], machine, most)
+    )
+
+
+def cost_of(one: Candidate, task: Task, subject: Subject) -> Cost:
+    """Return the cost of a candidate on the unit, for the task's amount of data."""
+    return _cost(*program_of(one, task, subject), subject)
+
+
+def _cost(program: Program, scalars: Mapping[str, int], subject: Subject) -> Cost:
+    arrays = {buffer.name: buffer.size.evaluate(scalars) for buffer in program.inputs}
+    return cost(program, subject.unit, sizes=arrays)
+
+
+def best_of(
+    candidates: Sequence[Candidate], task: Task, *, by_time: bool = True
+) -> Candidate | None:
+    """Return the best for a task; None if none does it on the matrix unit.
+
+    The fastest of those whose time is known. If there is none, or not `by_time`, the one with the
+    fewest mma; of those, the one that reads its input least often, then the one with the least
+    shared memory.
+    """
+    own = [one for one in candidates if one.task == task.name and one.uses_mma]
+    known = [one for one in own if by_time and one.timed]
+    if known:
+        return min(known, key=lambda one: (one.seconds or 0.0, one.mma))
+    return min(
+        own,
+        key=lambda one: (round(one.mma, 9), round(one.reads, 3), one.shared_bytes),
+        default=None,
+    )
+
+
+def counted(
+    subject: Subject,
+    algorithms: Sequence[str] | None = None,
+    tasks: Sequence[Task] = TASKS,
+    *,
+    machine: Subject | None = None,
+) -> tuple[Candidate, ...]:
+    """Return the candidates of each task on the first tile, right or not.
+
+    It serves to compare others with; how often inputs are read is not counted for sums and scans.
+
+    machine: whose figures times are predicted with; None for no times.
+    """
+    rows = registered() if algorithms is None else tuple(map(algorithm_of, algorithms))
+    return tuple(
+        found
+        for row in rows
+        for options in variants(row)
+        for side in "ab"
+        for task in tasks
+        if task.kind == row.kind
+        for found in _candidate(
+            task,
+            ShapeRow(
+                row.name,
+                row.kind,
+                tuple((name, str(value)) for name, value in options.items()),
+                side,
+                combines=row.combines,
+            ),
+            subject,
+            subject.tiles[0],
+            machine,
+        )
+    )
+
+
+def _candidate(
+    task: Task,
+    row: ShapeRow,
+    subject: Subject,
+    tile: MmaShape,
+    machine: Subject | None,
+    most: float = math.inf,
+) -> Iterator[Candidate]:
+    """Yield the candidate that a row of a report is; nothing if it cannot do the task.
+
+    most: bytes of shared memory that it may take.
+    """
+    combines = [one for one in ("add", "mma") if one in row.combines]
+    made = _first(combines, lambda combine: _build(task, row, subject, tile, combine))
+    if made is None:
+        return
+    combine, program = made
+    shared = SharedMemory(program).needed
+    if shared > most:
+        return
+    sizes = _scalars(task, program)
+    elements = _elements(task, sizes)
+    mma = counts_of_text(program, sizes).mma
+    volume = tile.m * tile.n * tile.k * mma
+    found = Candidate(
+        task.name,
+        row.algorithm,
+        row.options,
+        row.side,
+        tile.name,
+        combine,
+        mma / elements,
+        elements / volume if volume else 0.0,
+        _reads(task, row, subject, tile),
+        shared,
+    )
+    # Here, where its program is at hand: to build it again takes as long as to predict its time.
+    yield found if machine is None else _timed(found, _cost(program, sizes, machine))
+
+
+def _timed(one: Candidate, found: Cost) -> Candidate:
+    known = found.seconds is not None
+    return replace(
+        one,
+        seconds=found.seconds,
+        bound=found.bound if known else "",
+        unknown=() if known else found.unknown,
+    )
+
+
+def _first(combines: Sequence[str], make: Callable[[str], Program]) -> tuple[str, Program] | None:
+    """Return the first way to combine of which there is a program, and that."""
+    for combine in combines:
+        try:
+            return combine, make(combine)
+        except (Unsupported, MemoryError):
+            continue
+    return None
+
+
+def _build(task: Task, row: ShapeRow, subject: Subject, tile: MmaShape, combine: str) -> Program:
+    """Build the program of a task; Unsupported or MemoryError if there is none."""
+    given: dict[str, Any] = {"tile": tile, "ab": subject.ab, "acc": subject.acc}
+    if task.kind == "product":
+        if "cols" not in algorithm_of(row.algorithm).options:
+            raise Unsupported(f"{row.algorithm} multiplies a matrix by a vector")
+        given |= {"cols": task.size, "inner": task.size}
+    else:
+        given["segment_size"] = task.size
+    given |= dict(row.options)
+    return build(row.algorithm, side=row.side, combine=combine, **given)
+
+
+def _scalars(task: Task, program: Program) -> dict[str, int]:
+    """Return as many elements, or rows, as the program takes: the task's amount, or a bit more."""
+    (scalar,) = program.scalars
+    amount = task.size if task.kind == "product" else _ELEMENTS
+    step = math.lcm(scalar.multiple_of, program.blocks.per)
+    if task.kind != "product":
+        step = math.lcm(step, task.size)
+    return {scalar.name: -(-amount // step) * step}
+
+
+def _elements(task: Task, sizes: Mapping[str, int]) -> int:
+    (amount,) = sizes.values()
+    return amount * task.size**2 if task.kind == "product" else amount
+
+
+def _reads(task: Task, row: ShapeRow, subject: Subject, tile: MmaShape) -> float:
+    """Return how often an element of the input is read from global memory."""
+    if task.kind != "product":
+        return row.reads or 0.0
+    # One that is so large that its tiles of operands are needed again.
+    small = Task("", "product", _SMALL_SIDE)
+    made = _first(row.combines, lambda combine: _build(small, row, subject, tile, combine))
+    if made is None:
+        return 0.0
+    _, program = made
+    sizes = _scalars(small, program)
+    inputs = {
+        buffer.name: np.zeros(buffer.size.evaluate(sizes), np.int64) for buffer in program.inputs
+    }
+    counts = Counts()
+    run_numpy(program, inputs, arch="exact", watch=counts)
+    return counts.bytes_read / counts_of_text(program, sizes).bytes_read

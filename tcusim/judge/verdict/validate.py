@@ -1,0 +1,379 @@
+"""Is a matrix unit any good? `validate` tries all that is known to judge it, and says so."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+from tcusim.algorithms import algorithm_of
+from tcusim.errors import InputError, Unsupported, require_flags, unknown_name
+from tcusim.judge.accuracy.summary import accuracy_of
+from tcusim.judge.correctness.shape_report import ShapeReport
+from tcusim.judge.cost.roofline import Roofline, roofline
+from tcusim.judge.verdict.claims import Model, claims_of
+from tcusim.judge.verdict.consistency import IMPOSSIBLE, USELESS, WASTE, Finding, findings_of
+from tcusim.judge.verdict.found import SECTIONS, Asked, Reference, UnitVerdict
+from tcusim.judge.verdict.lines import Line, heading_of, lines_of
+from tcusim.judge.verdict.on_arrays import OnArrays, on_arrays
+from tcusim.judge.verdict.report_page import fragment_of, page_of
+from tcusim.judge.verdict.sections import Section, comparison_of, sections_of
+from tcusim.judge.verdict.subjects import (
+    Named,
+    Subject,
+    judged_types,
+    lender_of,
+    placed_in,
+    subject_of,
+)
+from tcusim.judge.verdict.tasks import TASKS, Candidate, best_of, cost_of, counted
+from tcusim.judge.verdict.tries import tried
+from tcusim.machine.likeness import borrowed
+from tcusim.machine.shapes import MmaShape
+
+__all__ = ["Verdict", "validate"]
+
+# What is about a unit alone is left out where algorithms are named.
+_OF_ALGORITHMS: Final = ("correctness", "counts", "time")
+
+# Called with what is done, and of how much.
+Progress: TypeAlias = Callable[[int, int], object]
+_WHOLE: Final = 1000
+_USUAL_REFERENCE: Final = "h200"
+# The share of the time in which precision is measured, before algorithms are tried.
+_PRECISE: Final = 0.1
+# The sections for which algorithms are tried.
+_OF_TRIALS: Final = frozenset(_OF_ALGORITHMS)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What `validate` found: five lines for each unit, and what they are drawn from.
+
+    Attributes
+    ----------
+    units : tuple of UnitVerdict
+        In the order in which they were named.
+    reference : Reference or None
+        What their costs are compared with; None if it does not take the types.
+    seconds : float
+        How long it took.
+    """
+
+    units: tuple[UnitVerdict, ...]
+    reference: Reference | None
+    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that ran was right for every unit: see `UnitVerdict.ok`."""
+        return all(unit.ok for unit in self.units)
+
+    def lines(self) -> tuple[tuple[Line, ...], ...]:
+        """Return the five lines of each unit, in their order."""
+        return tuple(lines_of(unit, self.reference) for unit in self.units)
+
+    def sections(self) -> tuple[Section, ...]:
+        """Return the sections after the lines: those of one unit, or a comparison of several."""
+        if len(self.units) == 1:
+            return sections_of(self.units[0])
+        return (comparison_of(self.units, self.reference),)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything, ready for JSON."""
+        return {
+            "ok": self.ok,
+            "units": [self._unit_as_json(unit) for unit in self.units],
+            "reference": None if self.reference is None else asdict(self.reference),
+            "tasks": [asdict(task) for task in TASKS],
+            "seconds": round(self.seconds, 3),
+        }
+
+    def _unit_as_json(self, unit: UnitVerdict) -> dict[str, Any]:
+        shown = ("name", "title", "arch", "tiles", "left_out", "refused", "ok")
+        best = {task.name: unit.best(task) for task in TASKS}
+        return {
+            **{name: getattr(unit, name) for name in shown},
+            **asdict(unit.asked),
+            "verdict": {line.name: line.text for line in lines_of(unit, self.reference)},
+            "rules": [asdict(rule) for rule in unit.rules],
+            "findings": [asdict(one) for one in unit.findings],
+            "claims": None if unit.claims is None else [asdict(one) for one in unit.claims],
+            "correctness": [report.as_json() for report in unit.reports],
+            "array_functions": [asdict(one) for one in unit.on_arrays],
+            "precision": None if unit.accuracy is None else unit.accuracy.as_json(),
+            "best": {name: one and asdict(one) for name, one in best.items()},
+            "candidates": [asdict(one) for one in unit.candidates],
+        }
+
+    def to_json(self) -> str:
+        """Return everything as JSON text; `ShapeReport.from_json` reads its parts `correctness`."""
+        return json.dumps(self.as_json(), ensure_ascii=False, indent=2)
+
+    def to_html(self) -> str:
+        """Return a page with everything, which asks for nothing else."""
+        return page_of(self.units, self.reference)
+
+    def __str__(self) -> str:
+        """Return the five lines and the sections as plain text."""
+        texts = []
+        for unit in self.units:
+            lines = [heading_of(unit)]
+            lines += [f"{one.name:<10}  {one.text}" for one in lines_of(unit, self.reference)]
+            texts.append("\n".join(lines))
+        return "\n\n".join([*texts, *map(str, self.sections())])
+
+    def _repr_html_(self) -> str:
+        return fragment_of(self.units, self.reference)
+
+
+def validate(
+    *named: Named,
+    tile: str | tuple[int, int, int] | MmaShape | None = None,
+    ab: str | None = None,
+    acc: str | None = None,
+    arch: str = "exact",
+    algorithms: Sequence[str] | None = None,
+    full: bool = False,
+    sections: Sequence[str] | None = None,
+    reference: Named | None = _USUAL_REFERENCE,
+    like: Named | None = None,
+    model: Model | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Judge matrix units: are the algorithms right, how precise are sums, what do they cost.
+
+    Parameters
+    ----------
+    *named : str, Path, Unit, Arch, MmaShape or tuple
+        Units by name, by file or as they are; or tiles such as ``"64x8x16"``. Several are compared.
+    tile : str, tuple or MmaShape, optional
+        The only one of the units' tiles to try.
+    ab, acc : str, optional
+        Element types of the operands and of the accumulator. Default: f16 in f32, or the first that
+        the first unit has.
+    arch : str
+        The arithmetic of a tile alone; ``"exact"`` looks at the algorithms.
+    algorithms : sequence of str, optional
+        The only algorithms to try. What is about a unit alone is then left out.
+    full : bool
+        Try many more cases and longer sums, which takes some ten times as long.
+    sections : sequence of str, optional
+        Of ``"correctness"``, ``"precision"``, ``"counts"`` and ``"time"``; by default all.
+    reference : str, Path, Unit, Arch, MmaShape, tuple or None
+        What the costs are compared with: its tile 16x16x16, else its first; None for nothing. The
+        usual one is left out where it does not take the types, and a finding says so.
+    like : str, Path, Unit, Arch, MmaShape, tuple or None
+        The unit whose figures stand for those that a unit lacks, so that times are predicted. By
+        default the reference, for tiles alone and units of files.
+    model : callable, optional
+        What the unit computes with, if that is more than its rule: a GPU or a simulated circuit.
+        It is called with a (m x k), b (k x n) and c (m x n) and returns d (m x n); where its bits
+        are others, the unit claims what is not so. For one unit.
+    jobs : int
+        Processes that try algorithms.
+    progress : callable, optional
+        Called with the part that is done and the whole, which is 1000.
+
+    Returns
+    -------
+    Verdict
+        `print` tells it; `to_json` and `to_html` give everything.
+
+    Raises
+    ------
+    UnknownName
+        For a unit, type, architecture, algorithm or section that is not known.
+    Unsupported
+        If the only unit, or a reference that is not the usual one, does not take the types. One
+        unit of several is told of in the verdict.
+    InputError
+        If a file says what cannot be, or a unit has no such tile.
+
+    Examples
+    --------
+    >>> verdict = validate((5, 7, 3), algorithms=["reduction_t", "scan_k"])
+    >>> verdict.ok
+    True
+    """
+    if not named:
+        raise InputError("there is no unit to judge; name one, such as validate('64x8x16')")
+    require_flags(full=full)
+    first = named[0]
+    if model is not None and len(named) > 1:
+        raise InputError(f"a model is of one unit, and {len(named)} are named")
+    names = None if algorithms is None else tuple(algorithm_of(one).name for one in algorithms)
+    if names == ():
+        raise InputError("algorithms names none to try; leave it out to try all")
+    ab, acc = judged_types(first, ab, acc)
+    asked = Asked(ab, acc, names, full, _sections(sections, names))
+    start = time.monotonic()
+    machine = None if reference is None else _machine(reference, asked)
+    lender = machine if like is None else lender_of(like, ab, acc)
+    judged = []
+    for number, one in enumerate(named):
+        try:
+            subject = subject_of(one, ab=ab, acc=acc, tile=tile, arch=arch)
+        except Unsupported as error:
+            if len(named) == 1:
+                raise
+            judged.append(_refused(one, asked, str(error)))
+            continue
+        share = None
+        if progress is not None:
+            share = _of_several(progress, number, len(named))
+        judged.append(_judged(subject, asked, lender, like is not None, model, jobs, share))
+    if progress is not None:
+        progress(_WHOLE, _WHOLE)
+    if reference is not None and machine is None:
+        text = f"costs are compared with no other unit: {reference} has no {ab} -> {acc}"
+        alone = Finding("reference", WASTE, text)
+        judged = [replace(one, findings=(*one.findings, alone)) for one in judged]
+    found = None if machine is None else _reference(machine, asked)
+    return Verdict(tuple(judged), found, time.monotonic() - start)
+
+
+def _sections(sections: Sequence[str] | None, algorithms: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the sections to make, in their order."""
+    if sections is None:
+        return SECTIONS if algorithms is None else _OF_ALGORITHMS
+    for one in sections:
+        if one not in SECTIONS:
+            raise unknown_name("section", one, SECTIONS)
+    return tuple(one for one in SECTIONS if one in sections)
+
+
+def _of_several(progress: Progress, number: int, units: int) -> Callable[[float], object]:
+    """Return the progress callback of one of several units."""
+
+    def share(done: float) -> None:
+        progress(round(_WHOLE * (number + done) / units), _WHOLE)
+
+    return share
+
+
+def _refused(named: Named, asked: Asked, reason: str) -> UnitVerdict:
+    """Return the verdict on a unit that does not take the types."""
+    name = getattr(named, "name", None) or str(named)
+    return UnitVerdict(name, name, "", (), "", asked, refused=reason)
+
+
+def _judged(
+    subject: Subject,
+    asked: Asked,
+    machine: Subject | None,
+    known_too: bool,
+    model: Model | None,
+    jobs: int,
+    share: Callable[[float], object] | None,
+) -> UnitVerdict:
+    """Return the verdict on one unit; what it lacks of figures is the machine's."""
+    placed = None if machine is None else placed_in(subject, machine, known_too=known_too)
+    findings = findings_of(subject)
+    if placed is not None and machine is not None:
+        # A machine that has no room for the tile tells nothing of its times.
+        unfit = [one for one in findings_of(placed) if one.gravity == IMPOSSIBLE]
+        if unfit:
+            placed = None
+            findings += tuple(
+                Finding(one.name, WASTE, f"no time is predicted in {machine.name}: {one.text}")
+                for one in unfit
+                if one not in findings
+            )
+    elif machine is not None and known_too:
+        types = f"{asked.ab} -> {asked.acc}"
+        findings += (
+            Finding(
+                "like",
+                WASTE,
+                f"nothing is taken from {machine.name}: it has no latency and interval of "
+                f"{types} mma, or no figure that the unit lacks",
+            ),
+        )
+    timed_in = placed or subject
+    own = subject.unit.figures() or subject.unit.instructions
+    impossible = any(one.gravity == IMPOSSIBLE for one in findings)
+    # No result of such a unit tells anything of the algorithms.
+    wanted = set[str]() if any(one.gravity == USELESS for one in findings) else {*asked.sections}
+    reports: tuple[ShapeReport, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    accuracy = None
+    first = 0.0
+    if "precision" in wanted and subject.arch != "exact":
+        first = 1.0 if _OF_TRIALS.isdisjoint(wanted) else _PRECISE
+        accuracy = accuracy_of(
+            subject.unit,
+            ab=asked.ab,
+            acc=asked.acc,
+            k=subject.tiles[0].k,
+            full=asked.full,
+            share=_part(share, 0.0, first),
+        )
+    called: tuple[OnArrays, ...] = ()
+    if "correctness" in wanted and asked.algorithms is None:
+        called = on_arrays(subject)
+    if not _OF_TRIALS.isdisjoint(wanted):
+        reports, candidates = tried(
+            subject,
+            asked.algorithms,
+            full=asked.full,
+            machine=timed_in if "time" in wanted and not impossible else None,
+            jobs=jobs,
+            share=_part(share, first, 1.0),
+        )
+    return UnitVerdict(
+        name=subject.name,
+        title=subject.unit.title,
+        arch=subject.arch,
+        tiles=tuple(tile.name for tile in subject.tiles),
+        left_out=subject.left_out,
+        asked=asked,
+        rules=subject.rules,
+        findings=findings,
+        claims=None if model is None else claims_of(subject, model),
+        reports=reports,
+        on_arrays=called,
+        candidates=candidates,
+        accuracy=accuracy,
+        roofline=_roofline(timed_in, candidates),
+        machine="" if placed is None or machine is None else machine.name,
+        borrowed=borrowed(timed_in.unit) if own else (),
+    )
+
+
+def _part(
+    share: Callable[[float], object] | None, first: float, last: float
+) -> Callable[[float], object] | None:
+    """Return the progress callback of a part of the work."""
+    return None if share is None else lambda done: share(first + (last - first) * done)
+
+
+def _roofline(subject: Subject, candidates: Sequence[Candidate]) -> Roofline | None:
+    """Return the best of each task on the unit's roofs; None where no time is known."""
+    best = {task: one for task in TASKS if (one := best_of(candidates, task)) is not None}
+    costs = {task.name: cost_of(one, task, subject) for task, one in best.items() if one.seconds}
+    if not costs:
+        return None
+    return roofline(costs, subject.unit, (subject.tiles[0].name, subject.ab, subject.acc))
+
+
+def _machine(named: Named, asked: Asked) -> Subject | None:
+    """Return the subject to compare costs with; None if the usual one does not take the types."""
+    try:
+        return subject_of(named, ab=asked.ab, acc=asked.acc)
+    except Unsupported as error:
+        if named == _USUAL_REFERENCE:
+            return None
+        raise Unsupported(
+            "no comparison with the reference is possible: ", *error.pieces
+        ) from error
+
+
+def _reference(subject: Subject, asked: Asked) -> Reference:
+    """Return the counts of the reference's algorithms."""
+    machine = subject if "time" in asked.sections else None
+    candidates = counted(subject, asked.algorithms, machine=machine)
+    return Reference(subject.name, subject.tiles[0].name, candidates)

@@ -1,0 +1,125 @@
+"""`tcusim.explore`: equal rows however it is run, and reasons for what cannot be."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tcusim
+from faulty import plant
+from tcusim.algorithms.builder import Builder
+from tcusim.errors import InputError, TcusimError, UnknownName
+from tcusim.judge.explore.grid import explore
+from tcusim.judge.explore.results import Exploration
+
+# Few algorithms, which are built in little time.
+FEW: Any = {"algorithms": ["reduction_kn", "scan_kn"], "length": 64}
+GRID = {"tile": "16x16x16,8x8x4", "fraction_bits": "12:20:2", "fused_length": "4,8"}
+
+
+@pytest.fixture(scope="module")
+def found() -> Exploration:
+    return explore(GRID, jobs=1, **FEW)
+
+
+def test_there_is_a_row_for_each_unit_in_the_order_of_the_grid(found: Exploration) -> None:
+    assert [row.point for row in found.rows] == list(tcusim.Grid.of(**GRID).points())
+    assert len(found.rows) == len(found.evaluated) == 15
+
+
+def test_more_fraction_bits_have_less_error(found: Exploration) -> None:
+    errors = [row.error or 0.0 for row in found.rows if row.point.fused_length == 8][:5]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] > 50 * errors[-1] > 0
+
+
+def test_several_processes_and_a_file_give_the_same(found: Exploration, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.jsonl"
+    seen: list[tuple[int, int]] = []
+    two = explore(GRID, jobs=2, file=path, progress=lambda *now: seen.append(now), **FEW)
+    assert two == found
+    assert seen[0] == (0, 15)
+    assert seen[-1] == (15, 15)
+    # Cut short: what is lost is evaluated again, and nothing else.
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:9]) + lines[9][:40])
+    seen.clear()
+    again = explore(GRID, jobs=1, file=path, progress=lambda *now: seen.append(now), **FEW)
+    assert again == found
+    assert seen[0] == (8, 15)
+    assert sorted(path.read_bytes().splitlines()) == sorted(b"".join(lines).splitlines())
+
+
+def test_an_interruption_loses_nothing(found: Exploration, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.jsonl"
+
+    def stop(done: int, whole: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        explore(GRID, jobs=1, file=path, progress=stop, **FEW)
+    assert len(path.read_bytes().splitlines()) == 1 + 8
+    assert explore(GRID, jobs=1, file=path, **FEW) == found
+
+
+def test_a_file_of_other_settings_is_refused(tmp_path: Path) -> None:
+    one = {"tile": "4x4x4", "fraction_bits": 12, "fused_length": 4}
+    explore(one, jobs=1, file=tmp_path / "a", **FEW)
+    with pytest.raises(InputError, match="is of another exploration: its settings is"):
+        explore(one, jobs=1, file=tmp_path / "a", **{**FEW, "length": 65})
+    with pytest.raises(InputError, match="is of another exploration: its grid is"):
+        explore({**one, "fraction_bits": 13}, jobs=1, file=tmp_path / "a", **FEW)
+
+
+def test_what_cannot_be_is_a_row_with_its_reason() -> None:
+    found = explore(
+        {"fraction_bits": "20,60", "ab": "f16,s8", "units": ["mi300x"], "fused_length": 8},
+        jobs=1,
+        **FEW,
+    )
+    reasons = [row.reason for row in found.rows]
+    assert reasons[0] == ""
+    assert "needs sums beyond 2**53" in reasons[1]
+    assert "s8 accumulates in s32 here" in reasons[2]
+    assert "it adds c after eight products" in reasons[4]
+    text = str(found)
+    assert "not possible, such as mi300x" in text
+    assert text.endswith("1 of 11 units evaluated; error of sums of 64 terms, same_sign")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"length": 0}, "length must be a whole number from 1 on, got 0"),
+        ({"family": "none"}, "unknown family .none."),
+        ({"jobs": 0}, "jobs must be a whole number from 1 on, got 0"),
+        ({"jobs": 2, "scheduler": "tcp://x:1"}, "scheduler names a cluster, which has its own"),
+        ({"algorithms": ["matmul_block"]}, "unknown algorithm|must sum or scan segments"),
+        ({"algorithms": ["scan_of"]}, "unknown algorithm 'scan_of'"),
+    ],
+)
+def test_wrong_settings(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(TcusimError, match=text):
+        explore(**given)
+
+
+def test_a_process_that_does_not_know_an_algorithm_says_so() -> None:
+    def only_here(b: Builder, segment_size: int) -> int:
+        """Sum nothing."""
+        raise tcusim.Unsupported("not with this tile")
+
+    plant(only_here, kind="reduction", name="only_here")
+    with pytest.raises(UnknownName, match=r"'only_here'.* A process that explores knows the"):
+        explore(GRID, jobs=2, algorithms=["only_here"], length=16)
+    here = explore({"fraction_bits": 12}, jobs=1, algorithms=["only_here"], length=16)
+    assert (here.rows[0].reason, here.rows[0].sums, here.rows[0].scans) == ("", None, None)
+
+
+def test_a_cluster_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(tcusim.BackendUnavailable, match=r"pip install 'tcusim\[dask\]'"):
+        explore(GRID, scheduler="tcp://127.0.0.1:1", **FEW)
