@@ -219,9 +219,10 @@ class Segments:
         """
         if is_on_device(a) or is_on_device(self.ids):
             raise Unsupported(
-                "sort=True goes with arrays in the computer's memory. In GPU memory, sort the "
+                Given("sort", True),
+                " goes with arrays in the computer's memory. In GPU memory, sort the "
                 "elements by their ids first, with a stable sort of their library, and pass what "
-                "is sorted"
+                "is sorted",
             )
         values = as_numpy("a", a)
         if not is_integer(axis) or not -values.ndim <= axis < values.ndim:
@@ -424,7 +425,8 @@ def _require_ids(number: int, length: int) -> None:
 
 def _segments_of(facts: IntegerFacts, count: Any, length: int) -> int:
     """Return the number of segments of ids, of which there are some; refuse a wrong one."""
-    _require_sorted("ids", facts, "; sort the elements by them first, or give sort=True")
+    remedy = ("; sort the elements by them first, or give ", Given("sort", True))
+    _require_sorted("ids", facts, *remedy)
     number = facts.last + 1 if count is None else count_of("count", count)
     require_number(number, length, named=count is not None)
     for value in (facts.first, facts.last):
@@ -446,14 +448,14 @@ def require_number(segments: int, length: int, *, named: bool) -> None:
         )
 
 
-def _require_sorted(name: str, facts: IntegerFacts, remedy: str = "") -> None:
+def _require_sorted(name: str, facts: IntegerFacts, *remedy: str | Given) -> None:
     """Refuse integers that decrease."""
     if facts.down is not None:
         at, value, following = facts.down
         raise InputError(
             Given(name),
-            f" must not decrease, but {name}[{at}] = {value} and "
-            f"{name}[{at + 1}] = {following}{remedy}",
+            f" must not decrease, but {name}[{at}] = {value} and {name}[{at + 1}] = {following}",
+            *remedy,
         )
 
 
@@ -511,8 +513,10 @@ def require_side_by_side(by: Segments | None, *, include_initial: bool) -> None:
     """Refuse scans longer by a zero of segments with elements that lie apart."""
     if by is not None and by.sort and include_initial:
         raise InputError(
-            "include_initial goes with segments that lie side by side, and sort with others; leave "
-            "one of them out"
+            Given("include_initial"),
+            " goes with segments that lie side by side, and ",
+            Given("sort"),
+            " with others; leave one of them out",
         )
 
 

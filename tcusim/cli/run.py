@@ -74,7 +74,9 @@ class _Task:
 
     def _segments(self) -> Any:
         if self.ids is not None:
-            return tcusim.Segments(ids=self.ids, count=self.given["num_segments"])
+            return tcusim.Segments(
+                ids=self.ids, count=self.given["num_segments"], sort=self.given["sort"]
+            )
         return self.given["segment_size"] if self.offsets is None else self.offsets
 
     def reference(self) -> Array:
@@ -84,6 +86,8 @@ class _Task:
         if axis is None and not self.operation.startswith("segmented"):
             wide, axis = wide.ravel(), 0
         rows = np.moveaxis(wide, -1 if axis is None else axis, -1)
+        order = np.arange(rows.shape[-1]) if self.ids is None else self.ids.argsort(kind="stable")
+        rows = rows[..., order]
         with np.errstate(all="ignore"):
             parts = [
                 self._reduced(rows[..., begin:end])
@@ -92,6 +96,8 @@ class _Task:
         whole = np.concatenate(parts, axis=-1) if parts else rows[..., :0]
         if self.operation == "sum":
             return np.asarray(whole[..., 0])
+        if self.given["sort"] and self.operation.endswith("cumsum"):
+            whole = whole[..., order.argsort()]
         return np.moveaxis(whole, -1, -1 if axis is None else axis)
 
     def _edges(self, length: int) -> list[int]:
@@ -100,7 +106,7 @@ class _Task:
             return [int(edge) for edge in self.offsets]
         if self.ids is not None:
             number = self.given["num_segments"] or self.ids.max(initial=-1) + 1
-            return [int(edge) for edge in np.searchsorted(self.ids, np.arange(number + 1))]
+            return [int(edge) for edge in np.searchsorted(np.sort(self.ids), np.arange(number + 1))]
         size = self.given["segment_size"]
         return [0, length] if size is None else [*range(0, length, size), length]
 
@@ -163,6 +169,8 @@ def _check(operation: str, given: Mapping[str, Any]) -> None:
         raise click.UsageError(f"{operation} has no segments; did you mean segmented-{operation}?")
     if given["num_segments"] is not None and given["segment_ids"] is None:
         raise click.UsageError("--num-segments goes with --segment-ids; leave it out")
+    if given["sort"] and given["segment_ids"] is None:
+        raise click.UsageError("--sort goes with --segment-ids; leave it out")
     for name in _ORDER:
         if given[name] is not None and given[name] is not False and not scan:
             option = name.replace("_", "-")
@@ -205,11 +213,12 @@ def _check(operation: str, given: Mapping[str, Any]) -> None:
     "--segment-ids",
     type=click.Path(),
     metavar="FILE",
-    help="Instead: the number of each element's segment, in order.",
+    help="Instead: the number of each element's segment, ascending unless --sort is given.",
 )
 @click.option(
     "--num-segments", type=int, metavar="N", help="Segments by ids. Default: the last id, plus 1."
 )
+@click.option("--sort", is_flag=True, help="Take ids in any order; equal ones keep theirs.")
 @click.option(
     "--axis", type=int, metavar="I", help="Default: the whole array; of segments, the last axis."
 )

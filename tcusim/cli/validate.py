@@ -11,7 +11,7 @@ import click
 from tcusim import errors
 from tcusim.algorithms import algorithms
 from tcusim.cli import files
-from tcusim.cli.options import OneOf, OutputFile, Tile, arithmetic
+from tcusim.cli.options import OneOf, OutputFile, Tile, arithmetic, in_words_of_the_command
 from tcusim.cli.output import duration, examples, print_json, progress, show, show_rows
 from tcusim.judge.verdict.found import SECTIONS
 from tcusim.judge.verdict.lines import heading_of
@@ -109,7 +109,10 @@ def validate_command(ctx: click.Context, /, words: tuple[str, ...], **options: A
     if seconds > _PATIENCE_SECONDS:
         hint = "less for a smaller tile, or if you name algorithms"
         click.echo(f"this takes {estimate}; {hint}", err=True)
-    with progress("validating", of="", estimate=estimate) as draw:
+    with (
+        in_words_of_the_command(),
+        progress("validating", of="", estimate=estimate) as draw,
+    ):
         verdict = validate(
             *named, full=full, sections=sections, jobs=jobs, progress=draw, **options
         )

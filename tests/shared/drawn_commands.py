@@ -93,6 +93,8 @@ REFUSED: dict[str, tuple[str, ...]] = {
             "--axis .* is out of range for an array of ",
             "offsets must begin with 0 and end with the axis' length, ",
             "goes with segments of one size; those by offsets", "--num-segments goes with --segme",
+            "--include-initial goes with segments that lie side by side, and --sort with others;",
+            "--sort goes with --segment-ids; leave it out$", "--segment-ids must not decrease, ",
             "--segment-ids must be \\d+ integers, one for each element of the axis; there are ",
             "--segment-ids must be from 0 to 0, a segment each; got ",
             r"^error: '\w+' is a \w+, and this is a ",
@@ -133,6 +135,7 @@ BESIDE = {
     "--fused-length": ("--fraction-bits", "12"), "--output-rounding": ("--fraction-bits", "12"),
     "segmented-sum": ("--segment-size", "4"), "segmented-cumsum": ("--segment-size", "4"),
     "two.npz": ("--member", "a"), "--num-segments": ("--segment-ids", "ids.npy"),
+    "--sort": ("--segment-ids", "ids.npy"),
 }
 SIZES = {
     "matmul": ("--rows", "64", "--inner", "32", "--cols", "16"),

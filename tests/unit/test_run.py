@@ -87,6 +87,13 @@ def test_offsets_and_members_and_text(folder: Path) -> None:
     answer = json.loads(succeeds("run", "segmented-sum", *by_ids))
     assert answer["result"] == [[0.0, 0.0, 3.0, 0.0], [3.0, 0.0, 9.0, 0.0]]
     assert answer["error"]["max_absolute"] == 0
+    Path("ids.txt").write_text("2 0 2\n")
+    answer = json.loads(succeeds("run", "segmented-cumsum", *by_ids, "--sort"))
+    assert answer["result"] == [[0.0, 1.0, 2.0], [3.0, 4.0, 8.0]]
+    assert answer["error"]["max_absolute"] == 0
+    assert "sort the elements by them first, or give --sort" in fails(
+        1, "run", "segmented-sum", *by_ids
+    )
     succeeds("run", "segmented-cumsum", *arguments, "--exclusive", "--axis", "1")
     assert Path("out.csv").read_text() == "0.0,0.0,1.0\n0.0,0.0,4.0\n"
 
@@ -246,6 +253,7 @@ def test_the_output_is_checked_before_anything_is_computed(
             for words in (["sum"], ["cumsum"], ["segmented-sum", "--segment-size", "2"])
             for number in "03"
         ),
+        (["sum", "a.npy", "--sort"], "--sort goes with --segment-ids"),
         (["sum", "a.npy", "--exclusive"], "--exclusive is for scans"),
         (["sum", "a.npy", "--reverse"], "--reverse is for scans"),
         (["sum", "a.npy", "--initial", "0"], "--initial is for scans"),

@@ -95,6 +95,12 @@ def test_one_of_several_that_does_not_take_the_types_is_told_of() -> None:
         (("4x4x4",), {"algorithms": ()}, InputError, "algorithms names none to try; leave it out"),
         (("4x4x4",), {"sections": ["cost"]}, UnknownName, "Did you mean 'counts'"),
         (("4x4x4",), {"algorithms": ["scan_kk"]}, UnknownName, "Did you mean 'scan_k'"),
+        (
+            ("4x4x4",),
+            {"sections": ("precision",), "reference": "a100"},
+            InputError,
+            "without the sections counts and time there are none; add one to precision, or leave it",
+        ),
         (("4x4x4", "2x2x2"), {"model": max}, InputError, "a model is of one unit, and 2 are"),
         (("mi300x",), {}, Unsupported, "which no kind of rule here says"),
         (("4x4x4", "h2000"), {}, UnknownName, "unknown unit or architecture 'h2000'"),

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from tcusim.algorithms import algorithm_of
-from tcusim.errors import InputError, Unsupported, require_flags, unknown_name
+from tcusim.errors import Given, InputError, Unsupported, require_flags, unknown_name
 from tcusim.judge.accuracy.summary import accuracy_of
 from tcusim.judge.correctness.shape_report import ShapeReport
 from tcusim.judge.cost.roofline import Roofline, roofline
@@ -41,6 +41,8 @@ _OF_ALGORITHMS: Final = ("correctness", "counts", "time")
 # Called with what is done, and of how much.
 Progress: TypeAlias = Callable[[int, int], object]
 _WHOLE: Final = 1000
+# The sections that compare costs.
+_OF_COSTS: Final = frozenset({"counts", "time"})
 _USUAL_REFERENCE: Final = "h200"
 # The share of the time in which precision is measured, before algorithms are tried.
 _PRECISE: Final = 0.1
@@ -210,6 +212,12 @@ def validate(
         raise InputError("algorithms names none to try; leave it out to try all")
     ab, acc = judged_types(first, ab, acc)
     asked = Asked(ab, acc, names, full, _sections(sections, names))
+    if reference not in (None, _USUAL_REFERENCE) and not _OF_COSTS & set(asked.sections):
+        raise InputError(
+            Given("reference"),
+            f" is for comparing costs, and without the sections counts and time there are none; add "
+            f"one to {', '.join(asked.sections)}, or leave it out",
+        )
     start = time.monotonic()
     machine = None if reference is None else _machine(reference, asked)
     lender = machine if like is None else lender_of(like, ab, acc)
