@@ -99,7 +99,7 @@ def test_one_of_several_that_does_not_take_the_types_is_told_of() -> None:
             ("4x4x4",),
             {"sections": ("precision",), "reference": "a100"},
             InputError,
-            "without the sections counts and time there are none; add one to precision, or leave it",
+            "without the sections counts and time there are none; add one to precision",
         ),
         (("4x4x4", "2x2x2"), {"model": max}, InputError, "a model is of one unit, and 2 are"),
         (("mi300x",), {}, Unsupported, "which no kind of rule here says"),

@@ -215,8 +215,8 @@ def validate(
     if reference not in (None, _USUAL_REFERENCE) and not _OF_COSTS & set(asked.sections):
         raise InputError(
             Given("reference"),
-            f" is for comparing costs, and without the sections counts and time there are none; add "
-            f"one to {', '.join(asked.sections)}, or leave it out",
+            f" is for comparing costs, and without the sections counts and time there are none; "
+            f"add one to {', '.join(asked.sections)}, or leave it out",
         )
     start = time.monotonic()
     machine = None if reference is None else _machine(reference, asked)
