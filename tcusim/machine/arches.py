@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypedDict
 
 from tcusim.machine.rules import (
     Arch,
@@ -29,7 +29,6 @@ from tcusim.machine.rules import (
     Refusal,
     Rule,
     Sequential,
-    Tf32,
 )
 
 __all__ = ["BUILT_IN"]
@@ -46,38 +45,36 @@ _SINCE: Final = (
 )
 
 
-def _generation(
-    name: str,
-    title: str,
-    gpus: Mapping[int, str],
-    rows: tuple[Rule, ...],
-    *,
-    source: str,
-    shared_kb: int,
-    recorded: tuple[str, ...] = (),
-    library: str = "",
-    tf32: Tf32 = "cut",
-) -> Arch:
-    """Return a generation of NVIDIA's, with its GPUs by compute capability [GPUS]."""
-    refusals = (
-        Refusal(ab, "", why.format(title, ab), instead)
-        for types, first_sm, why, instead in _SINCE
-        for ab in types.split()
-        if min(gpus) < first_sm
-    )
-    return Arch(
-        name,
-        f"NVIDIA {title}",
-        sm=tuple(gpus),
-        aliases=tuple(gpu for names in gpus.values() for gpu in names.split(", ")),
-        rows=rows,
-        source=source,
-        refusals=tuple(refusals),
-        shared_kb=shared_kb,
-        recorded=recorded,
-        library=library,
-        tf32=tf32,
-    )
+class _Names(TypedDict):
+    """The fields of an `Arch` that follow from a generation's name and GPUs."""
+
+    title: str
+    sm: tuple[int, ...]
+    aliases: tuple[str, ...]
+    refusals: tuple[Refusal, ...]
+
+
+def _nvidia(title: str, gpus: Mapping[int, str]) -> _Names:
+    """Return the names of a generation of NVIDIA's, and the types that it lacks.
+
+    gpus: its GPUs by compute capability [GPUS].
+    """
+    return {
+        "title": f"NVIDIA {title}",
+        "sm": tuple(gpus),
+        "aliases": tuple(gpu for names in gpus.values() for gpu in names.split(", ")),
+        "refusals": tuple(
+            refusal
+            for types, first_sm, why, instead in _SINCE
+            if min(gpus) < first_sm
+            for refusal in _refused(types, why.format(title, "{0}"), instead)
+        ),
+    }
+
+
+def _refused(types: str, why: str, instead: str = "") -> tuple[Refusal, ...]:
+    """Return the refusals of operand types, such as ``"f16 bf16"``; why: ``{0}`` is the type."""
+    return tuple(Refusal(ab, "", why.format(ab), instead) for ab in types.split())
 
 
 # The least exponent that terms are aligned to, for fp32 and for fp16 results. [H200] decides
@@ -165,36 +162,36 @@ _DOUBLE_AND_INTEGER_ROWS: Final = (
 )
 
 _GENERATIONS: Final = (
-    _generation(
+    Arch(
         "volta",
-        "Volta",
-        {70: "v100, titan v"},
+        **_nvidia("Volta", {70: "v100, titan v"}),
         # [KHATTAK25] V100; 4 terms and no extra alignment bits agree with [FASI21].
-        _half_rows(4, 23, _VOLTA_FLOORS, "[KHATTAK25] V100"),
+        rows=_half_rows(4, 23, _VOLTA_FLOORS, "[KHATTAK25] V100"),
         source="[KHATTAK25], [MMASIM25], [FASI21]",
         # [CPG], technical specifications: the most shared memory of a block, here and below.
         shared_kb=96,
         recorded=("v100",),
     ),
-    _generation(
+    Arch(
         "turing",
-        "Turing",
-        {75: "t4, rtx 2060, rtx 2070, rtx 2080, titan rtx"},
+        **_nvidia("Turing", {75: "t4, rtx 2060, rtx 2070, rtx 2080, titan rtx"}),
         # [MMASIM25] nv_ptx.py: m16n8k8 is one step of 8; [FASI21]: the T4 has an extra bit or more.
-        (*_half_rows(8, 24, (None, None), "[MMASIM25], [FASI21]", _PUBLISHED), *_INTEGER_ROWS),
+        rows=(*_half_rows(8, 24, (None, None), "[MMASIM25], [FASI21]", _PUBLISHED), *_INTEGER_ROWS),
         source="[MMASIM25], [FASI21]",
         shared_kb=64,
     ),
-    _generation(
+    Arch(
         "ampere",
-        "Ampere",
-        {
-            80: "a100, a30, a800",
-            86: "a2, a10, a10g, a16, a40, rtx a4000, rtx a5000, rtx a6000, "
-            "rtx 3050, rtx 3060, rtx 3070, rtx 3080, rtx 3090",
-            87: "orin",
-        },
-        (
+        **_nvidia(
+            "Ampere",
+            {
+                80: "a100, a30, a800",
+                86: "a2, a10, a10g, a16, a40, rtx a4000, rtx a5000, rtx a6000, "
+                "rtx 3050, rtx 3060, rtx 3070, rtx 3080, rtx 3090",
+                87: "orin",
+            },
+        ),
+        rows=(
             # [KHATTAK25] A100 and A2: k = 16 is two steps of 8.
             *_rows_since_ampere(8, 24, _AMPERE_FLOORS, "[KHATTAK25] A100, A2"),
             *_DOUBLE_AND_INTEGER_ROWS,
@@ -207,11 +204,13 @@ _GENERATIONS: Final = (
         # triton-lang/triton#4574: cvt.rna.tf32 gives what torch returns on an A100.
         tf32="nearest_away",
     ),
-    _generation(
+    Arch(
         "ada",
-        "Ada Lovelace",
-        {89: "l40s, l4, l40, rtx 1000 ada, rtx 4050, rtx 4060, rtx 4070, rtx 4080, rtx 4090"},
-        (
+        **_nvidia(
+            "Ada Lovelace",
+            {89: "l40s, l4, l40, rtx 1000 ada, rtx 4050, rtx 4060, rtx 4070, rtx 4080, rtx 4090"},
+        ),
+        rows=(
             # [KHATTAK25] RTX 1000 Ada and L40S: as Ampere.
             *_rows_since_ampere(8, 24, _AMPERE_FLOORS, "[KHATTAK25] RTX 1000 Ada, L40S"),
             # [KHATTAK25]: k = 32 in fp8 is two steps of 16; an fp32 result has 13 fraction bits.
@@ -233,11 +232,10 @@ _GENERATIONS: Final = (
         # Nobody reports it: taken from Ampere, whose instructions these are.
         tf32="nearest_away",
     ),
-    _generation(
+    Arch(
         "hopper",
-        "Hopper",
-        {90: "h100, h200, h20, h800, gh200"},
-        (
+        **_nvidia("Hopper", {90: "h100, h200, h20, h800, gh200"}),
+        rows=(
             # [H200] and [KHATTAK25]: k = 16 is one step; the tile shape does not change the bits.
             # [H200]: the floors of E are those in the code of [KHATTAK25]. One more or less, none,
             # or the -126 of [MMASIM25] gives other bits than the GPU.
@@ -264,11 +262,10 @@ _GENERATIONS: Final = (
         # [H100]: no product of 65,536 with the identity differs; ties away in 5, cut in half.
         tf32="nearest_even",
     ),
-    _generation(
+    Arch(
         "blackwell",
-        "Blackwell",
-        {100: "b200, gb200", 103: "b300, gb300", 110: "thor"},
-        (
+        **_nvidia("Blackwell", {100: "b200, gb200", 103: "b300, gb300", 110: "thor"}),
+        rows=(
             *_rows_since_ampere(16, 25, _HOPPER_FLOORS, "[KHATTAK25] B200"),
             # [KHATTAK25] B200 has k = 4 in tf32, so it says nothing of instructions with k = 8.
             _tf32_of_8("mma.sync", "[MMASIM25], [KHATTAK25]", _PUBLISHED),
@@ -286,11 +283,12 @@ _GENERATIONS: Final = (
         library="tcgen05",
         tf32="nearest_even",
     ),
-    _generation(
+    Arch(
         "blackwell_rtx",
-        "RTX Blackwell",
-        {120: "rtx 5050, rtx 5060, rtx 5070, rtx 5080, rtx 5090", 121: "gb10"},
-        (
+        **_nvidia(
+            "RTX Blackwell", {120: "rtx 5050, rtx 5060, rtx 5070, rtx 5080, rtx 5090", 121: "gb10"}
+        ),
+        rows=(
             *_rows_since_ampere(16, 25, _HOPPER_FLOORS, "[MMASIM25]", _PUBLISHED),
             _tf32_of_8("mma.sync", "[MMASIM25]", _PUBLISHED),
             # [SASS]: one QMMA instruction, which [MMASIM25] has with c among the terms.
@@ -308,10 +306,6 @@ _GENERATIONS: Final = (
 
 # No bits of these have been compared; pairs without a rule here are rejected.
 _BY_DEFINITION: Final = "exact by definition"
-_LATE_C: Final = (
-    "it adds c after eight products, aligned and cut toward minus infinity [MMASIM25], which no "
-    "kind of rule here says"
-)
 _OTHERS: Final = (
     Arch(
         "cdna",
@@ -323,14 +317,10 @@ _OTHERS: Final = (
             Rule("s8", "s32", Integer(), "AMD CDNA ISA, V_MFMA_I32", _BY_DEFINITION),
         ),
         source="[MMASIM25], [KHATTAK25]",
-        refusals=tuple(
-            Refusal(
-                ab,
-                "",
-                "its two published models contradict each other: a tree of pairs [MMASIM25], or an "
-                "exact sum of four products [KHATTAK25]",
-            )
-            for ab in ("f16", "bf16")
+        refusals=_refused(
+            "f16 bf16",
+            "its two published models contradict each other: a tree of pairs [MMASIM25], or an "
+            "exact sum of four products [KHATTAK25]",
         ),
     ),
     Arch(
@@ -344,14 +334,10 @@ _OTHERS: Final = (
             Rule("s8", "s32", Integer(), "AMD CDNA 2 ISA, V_MFMA_I32", _BY_DEFINITION),
         ),
         source="[MMASIM25]",
-        refusals=tuple(
-            Refusal(
-                ab,
-                "",
-                "it sums in a tree of pairs and flushes subnormals [MMASIM25], which no kind of "
-                "rule here says",
-            )
-            for ab in ("f16", "bf16")
+        refusals=_refused(
+            "f16 bf16",
+            "it sums in a tree of pairs and flushes subnormals [MMASIM25], which no kind of "
+            "rule here says",
         ),
     ),
     Arch(
@@ -365,7 +351,11 @@ _OTHERS: Final = (
             Rule("s8", "s32", Integer(), "AMD CDNA 3 ISA, V_MFMA_I32", _BY_DEFINITION),
         ),
         source="[MMASIM25]",
-        refusals=tuple(Refusal(ab, "", _LATE_C) for ab in ("f16", "bf16", "tf32", "e4m3", "e5m2")),
+        refusals=_refused(
+            "f16 bf16 tf32 e4m3 e5m2",
+            "it adds c after eight products, aligned and cut toward minus infinity [MMASIM25], "
+            "which no kind of rule here says",
+        ),
     ),
     Arch(
         "amx",
@@ -377,13 +367,10 @@ _OTHERS: Final = (
             Rule("u8", "s32", Integer(), "Intel SDM, TDPBUUD", _BY_DEFINITION),
         ),
         source="Intel SDM",
-        refusals=(
-            Refusal(
-                "bf16",
-                "",
-                "TDPBF16PS sums even and odd k apart and flushes subnormals [Intel SDM], which no "
-                "kind of rule here says",
-            ),
+        refusals=_refused(
+            "bf16",
+            "TDPBF16PS sums even and odd k apart and flushes subnormals [Intel SDM], which no "
+            "kind of rule here says",
         ),
     ),
     Arch(
@@ -397,14 +384,10 @@ _OTHERS: Final = (
             Rule("u8", "s32", Integer(), "Arm ARM, UMOPA", _BY_DEFINITION),
         ),
         source="Arm ARM",
-        refusals=tuple(
-            Refusal(
-                ab,
-                "",
-                "the outer products of this type round pairs of products in ways of their own "
-                "[Arm ARM], which no kind of rule here says",
-            )
-            for ab in ("f16", "bf16")
+        refusals=_refused(
+            "f16 bf16",
+            "the outer products of this type round pairs of products in ways of their own "
+            "[Arm ARM], which no kind of rule here says",
         ),
     ),
     Arch(
