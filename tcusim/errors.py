@@ -6,9 +6,10 @@ A message states the place, the expectation, the actual value, and the remedy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 __all__ = [
+    "MOST_ELEMENTS",
     "AgreementError",
     "BackendUnavailable",
     "Given",
@@ -19,6 +20,10 @@ __all__ = [
     "VerifyError",
     "unknown_name",
 ]
+
+
+# More than any memory holds: the bound of sizes and counts.
+MOST_ELEMENTS: Final = 2**48
 
 
 class Given(NamedTuple):
@@ -148,6 +153,18 @@ def names_of(parameter: str, given: object) -> list[str]:
     if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
         raise InputError(Given(parameter), f" must be a name, or several, got {told(given)}")
     return list(names)
+
+
+def require_int(what: str | Given, value: Any, least: int, most: int = MOST_ELEMENTS) -> None:
+    """Raise InputError unless a value is an integer within these bounds."""
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    if is_int and least <= value <= most:
+        return
+    bounds = f"an integer within {least}..{most}"
+    if most == MOST_ELEMENTS:
+        too_large = is_int and value > most
+        bounds = "at most 2**48" if too_large else f"an integer of at least {least}"
+    raise InputError(what, f" must be {bounds}, got {told(value)}")
 
 
 def require_flags(**given: object) -> None:

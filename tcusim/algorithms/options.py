@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias
 
-from tcusim.errors import Given, InputError, require_flags, told
+from tcusim.errors import Given, InputError, require_flags, require_int, told
 
 # For each name, the valid words of a value, and the text.
 _Words: TypeAlias = Mapping[str, tuple[tuple[str, ...], str]]
@@ -94,16 +94,10 @@ def arguments_of(function: Callable[..., Any], given: Mapping[str, Any]) -> dict
     return arguments
 
 
-# More elements than any memory holds.
-MOST = 2**48
-
-
 def as_size(name: str, value: object) -> int:
     """Return a number of elements, tiles or warps; refuse one that is no integer of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(Given(name), f" must be an integer of at least 1, got {told(value)}")
-    if value > MOST:
-        raise InputError(Given(name), f" must be at most 2**48, got {told(value)}")
+    require_int(Given(name), value, 1)
+    assert isinstance(value, int)
     return value
 
 

@@ -23,8 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, TypeAlias
 
 from tcusim.algorithms.builder import LENGTH, Builder, Work, numbered, require
-from tcusim.algorithms.options import MOST
-from tcusim.errors import Given, told
+from tcusim.errors import MOST_ELEMENTS, Given, told
 from tcusim.program.grammar import (
     COL,
     ROW,
@@ -169,7 +168,8 @@ class Chunks:
     def __post_init__(self) -> None:
         cuts = self.levels
         require(
-            isinstance(cuts, tuple) and all(type(cut) is int and 0 < cut <= MOST for cut in cuts),
+            isinstance(cuts, tuple)
+            and all(type(cut) is int and 0 < cut <= MOST_ELEMENTS for cut in cuts),
             f"levels are cuts made before, a tuple of integers from 1 to 2**48; got {told(cuts)}",
         )
 

@@ -20,9 +20,9 @@ from tcusim.arrays.libraries import (
     name_of_kind,
     require_plain,
 )
-from tcusim.arrays.spec import MOST_ELEMENTS, Layout, count_of, is_integer
+from tcusim.arrays.spec import Layout, count_of, is_integer
 from tcusim.backends import DeviceBackend, IntegerFacts, OffsetsBackend, is_offsets_backend
-from tcusim.errors import Given, InputError, Unsupported, require_flags, told
+from tcusim.errors import MOST_ELEMENTS, Given, InputError, Unsupported, require_flags, told
 from tcusim.machine.formats import format_of
 
 __all__ = [

@@ -20,10 +20,17 @@ from tcusim.arrays.problem import Shape
 from tcusim.arrays.report import Report
 from tcusim.backends import Edge, Progress, get_backend, native_arch
 from tcusim.call_options import Bits
-from tcusim.errors import Given, InputError, require_flags, require_names, told, unknown_name
+from tcusim.errors import (
+    MOST_ELEMENTS,
+    Given,
+    InputError,
+    require_flags,
+    require_names,
+    told,
+    unknown_name,
+)
 
 __all__ = [
-    "MOST_ELEMENTS",
     "OPERATIONS",
     "Call",
     "Layout",
@@ -44,8 +51,6 @@ OPERATIONS: Final[Mapping[str, str]] = {
 }
 # The keywords of a specification that are names, or None.
 _NAMES: Final = ("backend", "arch", "acc", "algorithm", "bits", "strategy")
-# More elements than any memory holds; positions are 64-bit integers, and so are their sums.
-MOST_ELEMENTS: Final = 2**48
 
 
 class Spec(NamedTuple):

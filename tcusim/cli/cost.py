@@ -10,7 +10,6 @@ import click
 import tcusim
 from tcusim import Plan, ProductPlan, Program
 from tcusim.algorithms.registry import algorithm_of
-from tcusim.arrays.spec import MOST_ELEMENTS
 from tcusim.cli import files
 from tcusim.cli.options import (
     ARRAY_TYPES,
@@ -24,6 +23,7 @@ from tcusim.cli.options import (
     types_of,
 )
 from tcusim.cli.output import examples, print_json, show
+from tcusim.errors import MOST_ELEMENTS
 from tcusim.machine import FORMATS, Unit, format_of, unit_of, usual_types
 
 if TYPE_CHECKING:

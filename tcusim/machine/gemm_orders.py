@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tcusim.errors import InputError, names_of, require_flags, require_names, told
+from tcusim.errors import InputError, names_of, require_flags, require_int, require_names, told
 from tcusim.machine.convert import as_array, as_values, from_values, round_to_tf32
 from tcusim.machine.formats import (
     BY_ARRAY_NAME,
@@ -32,7 +32,7 @@ from tcusim.machine.formats import (
     round_values,
 )
 from tcusim.machine.registry import arch_of, library_rules, rule_of
-from tcusim.machine.rules import TF32, Fused, Rule, Tf32, require_int
+from tcusim.machine.rules import TF32, Fused, Rule, Tf32
 from tcusim.machine.values import mma_values
 
 __all__ = [

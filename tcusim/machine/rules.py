@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from tcusim.errors import InputError, told
+from tcusim.errors import InputError, require_int, told
 from tcusim.machine.formats import Rounding, format_of
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "Rule",
     "Sequential",
     "Tf32",
-    "require_int",
     "require_tuple",
 ]
 
@@ -103,14 +102,6 @@ class Fused:
             if not any(value == one and type(value) is type(one) for one in valid):
                 choices = " or ".join(map(repr, valid))
                 raise InputError(f"Fused.{field} must be {choices}, got {told(value)}")
-
-
-def require_int(what: str, value: Any, least: int, most: int | None = None) -> None:
-    """Require an integer within these bounds."""
-    is_int = isinstance(value, int) and not isinstance(value, bool)
-    if not is_int or value < least or (most is not None and value > most):
-        bounds = f"of at least {least}" if most is None else f"within {least}..{most}"
-        raise InputError(f"{what} must be an integer {bounds}, got {told(value)}")
 
 
 def require_tuple(what: str, value: object, kind: type) -> None:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tcusim import errors
+from tcusim.errors import require_int
 from tcusim.machine.formats import FORMATS
-from tcusim.machine.rules import FAMILIES, require_int, require_tuple
+from tcusim.machine.rules import FAMILIES, require_tuple
 from tcusim.plugins import OWN, Broken, Registry
 
 __all__ = [

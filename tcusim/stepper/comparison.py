@@ -10,10 +10,9 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.errors import AgreementError, InputError
+from tcusim.errors import AgreementError, InputError, require_int
 from tcusim.machine import arch_of, format_of
 from tcusim.machine.formats import to_memory
-from tcusim.machine.rules import require_int
 from tcusim.program.grammar import Space
 from tcusim.program.walk import Mask
 from tcusim.stepper.frames import IN_FLIGHT, Frame, Tile

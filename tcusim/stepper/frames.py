@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.errors import InputError, told
+from tcusim.errors import MOST_ELEMENTS, InputError, told
 from tcusim.machine import Format, Values, as_values, format_of, from_values
 from tcusim.program.bind import bind_scalars, offsets_of, require_inputs
 from tcusim.program.grammar import Program
@@ -29,8 +29,6 @@ __all__ = [
 # The note of a write that a barrier makes visible later.
 IN_FLIGHT: Final = "written, seen after the next sync"
 
-# More than any memory holds.
-_MOST_ELEMENTS: Final = 2**48
 # float16 represents every integer up to this one.
 _EXACT_IN_F16 = 2048
 
@@ -184,7 +182,7 @@ def default_inputs(program: Program, length: int | None = None) -> dict[str, NDA
         segments = max(1, min(step.dst.count // 2, length))
         scalars.update(dict.fromkeys(step.segments.offsets.size.index.symbols, segments))
         squares, last = np.arange(segments + 1) ** 2, step.segments.last_offset(segments, length)
-        if last > _MOST_ELEMENTS:
+        if last > MOST_ELEMENTS:
             raise InputError(
                 f"{program.name} takes {told(last)} elements, more than any memory holds; build it "
                 "with smaller sizes"

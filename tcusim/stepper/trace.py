@@ -14,9 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from tcusim.backends import Backend, native_arch, tapping_backend
-from tcusim.errors import InputError, Unsupported, require_flags, require_names
+from tcusim.errors import InputError, Unsupported, require_flags, require_int, require_names
 from tcusim.machine import Values, arch_of
-from tcusim.machine.rules import require_int
 from tcusim.program.grammar import Accesses, Const, Program, accesses, walk
 from tcusim.program.printer import line, listing
 from tcusim.program.walk import Ints

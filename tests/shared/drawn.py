@@ -788,6 +788,12 @@ def product_calls(draw: st.DrawFn, name: str) -> DrawnCall:
     cols = right[-1] if len(right) > 1 else 1
     call.reasons = tuple(reasons("product", common, keywords, cols))
     call.reasons += (refused,) if refused else ()
+    # Integers of two kinds are multiplied as float64, and rounded to `dtype`.
+    largest = max(
+        (float(np.max(np.abs(x), initial=0)) for x in wide if x.dtype == object), default=0
+    )
+    if result.kind in "fV" and largest > float(FINFO(result).max):
+        call.reasons += ("holds values beyond the range of ",)
     call.known = not mixed and not _beyond(size, keywords, common, family)
     if family == "floats" and result.kind in "fV":
         call.error = 2 * _allowed(size, exact, k, result)

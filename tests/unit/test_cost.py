@@ -167,6 +167,19 @@ def test_what_is_neither_a_plan_nor_a_program_is_refused() -> None:
         tcusim.cost(None)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [
+        (-1, "an integer of at least 0, got -1"),
+        (2**300, "at most 2**48, got an integer of 301 bits"),
+    ],
+)
+def test_sizes_that_no_input_has_are_refused(length: int, text: str) -> None:
+    with pytest.raises(InputError) as raised:
+        tcusim.cost(tcusim.build("reduction_k"), length=length)
+    assert f"the size of 'length' must be {text}" in str(raised.value)
+
+
 @pytest.mark.parametrize("kind", ["reduction", "scan"])
 def test_exact_plans_have_a_cost(kind: str) -> None:
     """The sums of parts are added by a launch that keeps nothing in shared memory."""

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from tcusim.arrays.plan_functions import Plan, ProductPlan
-from tcusim.errors import InputError, require_flags, told
+from tcusim.errors import InputError, require_flags, require_int, told
 from tcusim.judge.cost.fitted import FITTED, Fitted
 from tcusim.judge.cost.model import RESOURCES, LaunchCost, launch_cost
 from tcusim.machine import Unit, unit_of
-from tcusim.machine.rules import Arch, require_int
+from tcusim.machine.rules import Arch
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan
 

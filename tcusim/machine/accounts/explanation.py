@@ -15,6 +15,7 @@ from tcusim.errors import (
     InputError,
     names_of,
     require_flags,
+    require_int,
     require_names,
     told,
     unknown_name,
@@ -28,7 +29,7 @@ from tcusim.machine.bits import hex_bits, to_bits
 from tcusim.machine.convert import as_values, nearest_values, same_values
 from tcusim.machine.formats import Format, Values, format_of
 from tcusim.machine.registry import arch_of, rule_for, usual_types
-from tcusim.machine.rules import FAMILIES, require_int
+from tcusim.machine.rules import FAMILIES
 
 __all__ = ["Explanation", "explain"]
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
-from tcusim.errors import Given, Unsupported, require_names, unknown_name
+from tcusim.errors import Given, Unsupported, require_int, require_names, unknown_name
 from tcusim.machine.layouts.maps import LANES, FragmentMap, mma_sync_map, volta_wmma_map, wmma_map
 from tcusim.machine.layouts.picture import (
     drawing_of,
@@ -17,7 +17,7 @@ from tcusim.machine.layouts.picture import (
     page_of,
 )
 from tcusim.machine.registry import arch_of
-from tcusim.machine.rules import FAMILIES, Arch, require_int
+from tcusim.machine.rules import FAMILIES, Arch
 from tcusim.machine.shapes import MmaShape, Operands, shape_of
 
 __all__ = ["Held", "Layout", "layout"]
