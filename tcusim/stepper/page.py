@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from tcusim.machine import Arch, Rule, Values, arch_of, rule_for
-from tcusim.machine.accounts.account import Account, Step
-from tcusim.machine.accounts.layout import in_words, left_out, panel, shown_steps, summary
+from tcusim.machine.accounts.account import Account
+from tcusim.machine.accounts.layout import in_words, panels, summary
 from tcusim.machine.accounts.recorder import accounts_of
 from tcusim.stepper.frames import Frame
 from tcusim.stepper.panes import LOOKS, Pane, distinct, panes_of
@@ -229,13 +229,8 @@ class _Writer:
         if one.exact is None:
             result = f"{one.bits} = {words['value']}"
         steps: list[Any] = []
-        for step in shown_steps(one):
-            if isinstance(step, Step):
-                shown = panel(one, step)
-                columns = ("name", "digits", "lost", "remark", "exponent", "factors", "kind")
-                rows = (tuple(getattr(line, name) for name in columns) for line in shown.lines)
-                lines = [self.lines.number(row) for row in rows]
-                steps.append([shown.title, shown.sentence, lines])
-            else:
-                steps.append([left_out(step), "", []])
+        for shown in panels(one):
+            columns = ("name", "digits", "lost", "remark", "exponent", "factors", "kind")
+            rows = (tuple(getattr(line, name) for name in columns) for line in shown.lines)
+            steps.append([shown.title, shown.sentence, [self.lines.number(row) for row in rows]])
         return [result, steps]

@@ -85,7 +85,7 @@ def test_an_account_ends_with_the_bits_of_mma(arch: Arch, rule: Rule) -> None:
         c = draw(rng, (count,), rule.acc, spread)
         tiles = a[:, None, :], b[:, :, None], c[:, None, None]
         d = mma_values(*tiles, rule)[:, 0, 0]
-        watched = mma_values(*tiles, rule, Recorder())[:, 0, 0]
+        watched = mma_values(*tiles, rule, Recorder(count))[:, 0, 0]
         assert np.array_equal(watched.view(f"u{d.itemsize}"), d.view(f"u{d.itemsize}"))
         part = slice(0, told_each)
         told = list(accounts_of(a[part], b[part], c[part], rule, arch))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, Literal, TypeAlias
@@ -70,15 +71,8 @@ class Term:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the account as JSON types; numbers as in C, ``0x1.8p-3`` for 1.5 * 2**-3."""
-        return {
-            "term": self.name,
-            "factors": [_number(factor) for factor in self.factors],
-            "value": _text(self.value),
-            "exponent": self.exponent,
-            "significand": _text(self.significand),
-            "kept": _text(self.kept),
-            "lost": _text(self.lost),
-        }
+        facts = "factors", "value", "exponent", "significand", "kept", "lost"
+        return {"term": self.name, **_facts(self, facts)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,20 +134,11 @@ class Step:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the data as JSON types."""
-        return {
-            "step": self.name,
-            "kind": self.kind,
-            "terms": [term.to_dict() for term in self.terms],
-            "exponent": self.exponent,
-            "lowest": self.lowest,
-            "total": _text(self.total),
-            "rounding": self.rounding,
-            "last_bit": self.last_bit,
-            "lost_in_alignment": _text(self.lost_in_alignment),
-            "lost_in_rounding": _text(self.lost_in_rounding),
-            "result": _number(self.result),
-            "bits": self.bits,
-        }
+        facts = (
+            *("kind", "terms", "exponent", "lowest", "total", "rounding", "last_bit"),
+            *("lost_in_alignment", "lost_in_rounding", "result", "bits"),
+        )
+        return {"step": self.name, **_facts(self, facts)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,23 +208,14 @@ class Account:
     def to_dict(self) -> dict[str, Any]:
         """Return the data as JSON types."""
         return {
-            "arch": self.arch,
-            "title": self.title,
+            **_facts(self, ("arch", "title")),
             "ab": self.rule.operands,
-            "acc": self.rule.acc,
-            "family": self.rule.family,
+            **_facts(self.rule, ("acc", "family")),
             "arithmetic": repr(self.rule.how),
-            "source": self.rule.source,
-            "evidence": self.rule.evidence,
-            "steps": [step.to_dict() for step in self.steps],
-            "result": _number(self.result),
-            "bits": self.bits,
-            "exact": _text(self.exact),
-            "error": _text(self.error),
-            "ulp": _text(self.ulp),
+            **_facts(self.rule, ("source", "evidence")),
+            **_facts(self, ("steps", "result", "bits", "exact", "error", "ulp")),
             "error_ulps": self.ulps,
-            "cut_operands": self.cut_operands,
-            "rounded": list(self.rounded),
+            **_facts(self, ("cut_operands", "rounded")),
         }
 
 
@@ -272,17 +248,24 @@ def hex_text(x: Fraction) -> str:
     return f"{'-' if x < 0 else ''}0x1{'.' if digits else ''}{digits}p{exponent:+d}"
 
 
-def _text(x: Fraction | None) -> str | None:
-    return None if x is None else hex_text(x)
-
-
 def _fraction(x: float) -> Fraction | None:
     """Return a finite number as it is; None for infinities and NaN."""
     return Fraction(x) if math.isfinite(x) else None
 
 
-def _number(x: float) -> float | str:
-    """Return a number for JSON, which has none for infinities and NaN: these become texts."""
-    if math.isfinite(x):
-        return x
-    return "NaN" if math.isnan(x) else "Infinity" if x > 0 else "-Infinity"
+def _facts(source: object, names: Iterable[str]) -> dict[str, Any]:
+    """Return attributes of an object as JSON types."""
+    return {name: _plain(getattr(source, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    """Return a fact as a JSON type; infinities and NaN, which JSON lacks, become texts."""
+    if isinstance(value, Fraction):
+        return hex_text(value)
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, Term | Step):
+        return value.to_dict()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value

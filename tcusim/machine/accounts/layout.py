@@ -17,13 +17,12 @@ __all__ = [
     "Line",
     "Panel",
     "about",
-    "fates",
     "in_words",
-    "left_out",
     "legend",
     "panel",
-    "shown_steps",
+    "panels",
     "summary",
+    "tables",
 ]
 
 # Of a long chain, the first and the last steps are shown; the data have all.
@@ -56,7 +55,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A step: its title, a sentence on its alignment, and its lines."""
+    """A step: its title, a sentence on its alignment, and its lines.
+
+    Without lines, the title describes the steps that are not shown.
+    """
 
     title: str
     sentence: str
@@ -84,6 +86,13 @@ def about(accounts: Sequence[Account]) -> str:
     return f"{of}. Exact value: {_decimal(one.exact)} ({hex_text(one.exact)})"
 
 
+def tables(accounts: Sequence[Account]) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
+    """Yield the captions and the rows of the tables of all accounts, headers first."""
+    yield "Results", summary(accounts)
+    if kept := _fates(accounts):
+        yield "What each keeps of the terms", kept
+
+
 def summary(accounts: Sequence[Account]) -> list[tuple[str, ...]]:
     """Return a table of the results, its header first."""
     header = ("arch", "bits", "value", "error", "by alignment", "by rounding", "steps", "terms cut")
@@ -108,7 +117,7 @@ def summary(accounts: Sequence[Account]) -> list[tuple[str, ...]]:
     return rows
 
 
-def fates(accounts: Sequence[Account]) -> list[tuple[str, ...]]:
+def _fates(accounts: Sequence[Account]) -> list[tuple[str, ...]]:
     """Return a table of the kept part of each input on each architecture, if any truncates one."""
     if len(accounts) < 2 or not any(one.cut_terms for one in accounts):
         return []
@@ -196,20 +205,14 @@ def in_words(one: Account) -> str:
             return f"{head}integers added exactly, modulo 2^32"
 
 
-def shown_steps(one: Account) -> Iterator[Step | int]:
-    """Yield the steps that are shown, and in the place of others how many they are."""
-    steps = one.steps
-    if len(steps) <= _FIRST + _LAST:
-        yield from steps
-        return
-    yield from steps[:_FIRST]
-    yield len(steps) - _FIRST - _LAST
-    yield from steps[-_LAST:]
-
-
-def left_out(count: int) -> str:
-    """Return the words in the place of steps that are not shown."""
-    return f"{count} more steps; to_json() and .accounts have them all"
+def panels(one: Account) -> Iterator[Panel]:
+    """Yield the panels of the first and of the last steps."""
+    more = len(one.steps) - _FIRST - _LAST
+    for number, step in enumerate(one.steps):
+        if more <= 0 or not _FIRST <= number < _FIRST + more:
+            yield panel(one, step)
+        elif number == _FIRST:
+            yield Panel(f"{more} more steps; to_json() and .accounts have them all", "", ())
 
 
 # --- Of one step ----------------------------------------------------------------------------

@@ -6,18 +6,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
-from tcusim.machine.accounts.account import Account, Step
-from tcusim.machine.accounts.layout import (
-    Line,
-    about,
-    fates,
-    in_words,
-    left_out,
-    legend,
-    panel,
-    shown_steps,
-    summary,
-)
+from tcusim.machine.accounts.account import Account
+from tcusim.machine.accounts.layout import Line, Panel, about, in_words, legend, panels, tables
 from tcusim.markup import page, scrolling, themed
 
 __all__ = ["fragment_of", "page_of"]
@@ -64,16 +54,14 @@ def fragment_of(accounts: Sequence[Account], *, level: int = 4) -> str:
     parts = [
         f'<div class="tcusim-explain"><style>{_STYLE}</style>',
         f"<p>{escape(about(accounts))}</p>",
-        *_table("Results", summary(accounts)),
+        *(line for caption, rows in tables(accounts) for line in _table(caption, rows)),
+        '<div class="archs">',
     ]
-    if kept := fates(accounts):
-        parts += _table("What each keeps of the terms", kept)
-    parts.append('<div class="archs">')
     for one in accounts:
         parts.append(f"<section><h{level}>{escape(one.arch)}: {escape(one.bits)}</h{level}>")
         parts.append(f"<p>{escape(in_words(one))}.</p>")
-        for step in shown_steps(one):
-            parts += _panel(one, step) if isinstance(step, Step) else [f"<p>{left_out(step)}</p>"]
+        for shown in panels(one):
+            parts += _panel(shown) if shown.lines else [f"<p>{shown.title}</p>"]
         parts.append("</section>")
     parts.append(f"</div><p>{escape(legend(accounts))}</p></div>")
     return "\n".join(parts)
@@ -96,9 +84,8 @@ def _cell(text: str) -> str:
     return f"<td{kind}>{escape(text)}</td>"
 
 
-def _panel(one: Account, step: Step) -> Iterator[str]:
+def _panel(shown: Panel) -> Iterator[str]:
     """Yield the table of a step."""
-    shown = panel(one, step)
     yield f'<p class="caption"><strong>{escape(shown.title)}.</strong> {escape(shown.sentence)}</p>'
     yield f"{scrolling(shown.title)}<table><thead><tr>"
     # On a phone the columns that matter most are seen first.

@@ -26,10 +26,10 @@ def accounts_of(a: Values, b: Values, c: Values, rule: Rule, arch: Arch) -> Iter
     """Yield the account of each of W dot products: a, b (W, k) of rule.ab, c (W,) of rule.acc."""
     for first in range(0, len(a), _BATCH):
         rows, columns, addends = (x[first : first + _BATCH] for x in (a, b, c))
-        recorder = Recorder()
+        recorder = Recorder(len(rows))
         tiles = rows[:, None, :], columns[:, :, None], addends[:, None, None]
         d = mma_values(*tiles, rule, recorder)[:, 0, 0]
-        sums = [one.listed(len(d)) for one in recorder.sums]
+        sums = recorder.sums
         for w, addend in enumerate(addends.tolist()):
             bits = _bits(d[w], rule)
             steps = [
@@ -67,67 +67,36 @@ def _sum(terms: Sequence[Fraction | None]) -> Fraction | None:
 
 @dataclass
 class _Sum:
-    """The record of one sum: arrays (terms, W or 1), or (W or 1,)."""
-
-    names: list[str]
-    factors: list[tuple[Values, ...]]
-    powers: list[Values] = field(default_factory=list)
-    kept: list[Values] = field(default_factory=list)
-    top: Values | None = None
-    total: Values | None = None
-    d: Values | None = None
-    source: Float64 | None = None
-
-    def listed(self, count: int) -> _Listed:
-        """Return the same as lists of `count` dot products, which are quick to read one by one."""
-
-        def by_output(arrays: list[Values]) -> list[list[float]]:
-            wide = [np.broadcast_to(array, count) for array in arrays]
-            return np.stack(wide, axis=1).tolist() if wide else [[] for _ in range(count)]
-
-        def listed(array: Values | None) -> list[float] | None:
-            return None if array is None else np.broadcast_to(array, count).tolist()
-
-        factors = [[np.broadcast_to(x, count).tolist() for x in each] for each in self.factors]
-        return _Listed(
-            names=self.names,
-            factors=[list(zip(*each, strict=True)) for each in factors],
-            powers=by_output(self.powers),
-            kept=by_output(self.kept),
-            top=listed(self.top),
-            total=listed(self.total),
-            d=listed(self.d) or [],
-        )
-
-
-@dataclass(frozen=True)
-class _Listed:
-    """The same as lists: by term and output, or by output alone."""
+    """The record of one sum, as lists: by term and output, or by output alone."""
 
     names: list[str]
     factors: list[list[tuple[float, ...]]]
-    powers: list[list[float]]
-    kept: list[list[float]]
-    top: list[float] | None
-    total: list[float] | None
-    d: list[float]
+    powers: list[list[float]] = field(default_factory=list)
+    kept: list[list[float]] = field(default_factory=list)
+    top: list[float] | None = None
+    total: list[float] = field(default_factory=list)
+    d: list[float] = field(default_factory=list)
+    source: Float64 | None = None
 
 
 class Recorder:
-    """A `Watch` that records outputs, each of them a tile of its own."""
+    """A `Watch` that records `count` outputs, each of them a tile of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int) -> None:
+        self.count = count
         self.sums: list[_Sum] = []
 
     def begin(
         self, products: Sequence[int], a: Float64 | None, b: Float64 | None, *addends: Float64
     ) -> None:
         """Keep the terms of a sum."""
-        one = _Sum([self._name(addend) for addend in addends], [(x[:, 0, 0],) for x in addends])
+        names = [self._name(addend) for addend in addends]
+        factors: list[tuple[Values, ...]] = [(x[:, 0, 0],) for x in addends]
         if a is not None and b is not None:
-            one.names += [f"a[{k}]*b[{k}]" for k in products]
-            one.factors += [(a[:, 0, k], b[:, k, 0]) for k in products]
-        self.sums.append(one)
+            names += [f"a[{k}]*b[{k}]" for k in products]
+            factors += [(a[:, 0, k], b[:, k, 0]) for k in products]
+        by_term = [list(zip(*map(self._listed, each), strict=True)) for each in factors]
+        self.sums.append(_Sum(names, by_term))
 
     def _name(self, addend: Float64) -> str:
         """Return the name of the step that produced an addend, or c."""
@@ -136,6 +105,11 @@ class Recorder:
                 return f"d{number}"
         return "c"
 
+    def _listed(self, array: Values) -> list[float]:
+        """Return an array (W or 1,) as a list, which is quick to read one by one."""
+        numbers: list[float] = np.broadcast_to(array, self.count).tolist()
+        return numbers
+
     def aligned(
         self, powers: Sequence[Float64], top: Float64, kept: Sequence[Float64], total: Float64
     ) -> None:
@@ -143,19 +117,20 @@ class Recorder:
         one = self.sums[-1]
         # A step that begins from zero has no addend, and a zero in its place.
         first = len(powers) - len(one.names)
-        one.powers = [power[0, 0] for power in powers[first:]]
-        one.kept = [units[0, 0] for units in kept[first:]]
-        one.top, one.total = top[0, 0], total[0, 0]
+        one.powers, one.kept = (
+            [self._listed(x[0, 0]) for x in terms[first:]] for terms in (powers, kept)
+        )
+        one.top, one.total = self._listed(top[0, 0]), self._listed(total[0, 0])
 
     def end(self, d: Float64) -> None:
         """Keep the result."""
-        self.sums[-1].source, self.sums[-1].d = d, d[:, 0, 0]
+        self.sums[-1].source, self.sums[-1].d = d, self._listed(d[:, 0, 0])
 
 
 # --- Writing ----------------------------------------------------------------------------------
 
 
-def _step(name: str, one: _Listed, w: int, rule: Rule, bits: str) -> Step:
+def _step(name: str, one: _Sum, w: int, rule: Rule, bits: str) -> Step:
     """Return the account of a sum for output w; its bits are found out if they are not given."""
     factors = [each[w] for each in one.factors]
     if isinstance(rule.how, Integer):
@@ -163,17 +138,18 @@ def _step(name: str, one: _Listed, w: int, rule: Rule, bits: str) -> Step:
     values = [_product(each, rule) for each in factors]
     exponents: list[int | None]
     top = lowest = None
-    if one.top is not None and one.total is not None and isinstance(rule.how, Fused):
-        exponents = [_exponent(power) for power in one.powers[w]]
+    if one.top is not None and isinstance(rule.how, Fused):
+        powers = [each[w] for each in one.powers]
+        exponents = list(map(_exponent, powers))
         special = not math.isfinite(one.top[w])
-        if any(power for power in one.powers[w]) and not special:
+        if any(powers) and not special:
             top = _exponent(one.top[w])
         unit = 0.0
         if top is not None:
             lowest = top - rule.how.fraction_bits
             unit = 2.0**lowest
         # A power of two times a number is exact, and far from the ends of float64's range.
-        kept = [None if special else Fraction(units * unit) for units in one.kept[w]]
+        kept = [None if special else Fraction(each[w] * unit) for each in one.kept]
         total = None if special else Fraction(one.total[w] * unit)
     else:
         exponents = [leading_exponent(value) if value else None for value in values]
@@ -200,7 +176,7 @@ def _exponent(power: float) -> int | None:
     return math.frexp(power)[1] - 1 if power and math.isfinite(power) else None
 
 
-def _kind(one: _Listed, rule: Rule) -> Kind:
+def _kind(one: _Sum, rule: Rule) -> Kind:
     match rule.how:
         case Fused():
             return "addition" if one.top is None else "fused"
@@ -213,7 +189,7 @@ def _kind(one: _Listed, rule: Rule) -> Kind:
 
 
 def _rounding(
-    one: _Listed, total: Fraction | None, rule: Rule
+    one: _Sum, total: Fraction | None, rule: Rule
 ) -> tuple[Literal["rz", "rne", "wrap"], int | None]:
     """Return the rounding of a sum, and the exponent of the last bit of a result of its size."""
     acc, how = format_of(rule.acc), rule.how

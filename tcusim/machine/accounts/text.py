@@ -6,18 +6,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from tcusim.machine.accounts.account import Account, Step
-from tcusim.machine.accounts.layout import (
-    Line,
-    about,
-    fates,
-    in_words,
-    left_out,
-    legend,
-    panel,
-    shown_steps,
-    summary,
-)
+from tcusim.machine.accounts.account import Account
+from tcusim.machine.accounts.layout import Line, Panel, about, in_words, legend, panels, tables
 from tcusim.markup import aligned
 
 __all__ = ["Row", "Span", "rows_of", "text_of"]
@@ -53,20 +43,15 @@ def text_of(accounts: Sequence[Account], *, color: bool = False) -> str:
 def rows_of(accounts: Sequence[Account]) -> Iterator[Row]:
     """Yield the rows of the text."""
     yield (Span(about(accounts), "title"),)
-    yield ()
-    yield from _table(summary(accounts))
-    if kept := fates(accounts):
+    for _, rows in tables(accounts):
         yield ()
-        yield from _table(kept)
+        yield from ((Span(f"  {line}"),) for line in aligned(rows))
     for one in accounts:
         yield from ((), ())
         yield from _wrapped(in_words(one))
-        for step in shown_steps(one):
+        for shown in panels(one):
             yield ()
-            if isinstance(step, Step):
-                yield from _panel(one, step)
-            else:
-                yield (Span(f"  ... {left_out(step)}"),)
+            yield from _panel(shown) if shown.lines else [(Span(f"  ... {shown.title}"),)]
     yield ()
     yield from _wrapped(legend(accounts))
 
@@ -76,16 +61,11 @@ def _wrapped(text: str) -> Iterator[Row]:
         yield (Span(line),)
 
 
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[Row]:
-    for line in aligned(rows):
-        yield (Span(f"  {line}"),)
-
-
-def _panel(one: Account, step: Step) -> Iterator[Row]:
+def _panel(shown: Panel) -> Iterator[Row]:
     """Yield a step's title, a header, and its lines."""
-    shown = panel(one, step)
     yield (Span("  "), Span(shown.title, "title"), Span(f". {shown.sentence}"))
-    header = Line("term", "numbers", "exp", "" if step.is_special else " digits")
+    has_digits = any(line.digits for line in shown.lines)
+    header = Line("term", "numbers", "exp", " digits" * has_digits)
     lines = (header, *shown.lines)
     names, factors, exponents = (
         max(len(getattr(line, column)) for line in lines)
