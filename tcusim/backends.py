@@ -139,7 +139,7 @@ class DeviceArrayFacts(Protocol):
         """Whether the elements lie without gaps, the last axis fastest."""
 
 
-class Lane(Protocol):
+class PreparedLaunch(Protocol):
     """A prepared launch of a plan, for arrays like those of an earlier launch."""
 
     def __call__(self, *arrays: Any, out: Any = None, stream: Any = None) -> Any:
@@ -154,7 +154,9 @@ class Lane(Protocol):
 class QuickSession(Protocol):
     """The optional fast path of a session, for calls that are repeated very often."""
 
-    def lane(self, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]) -> Lane | None:
+    def prepared_launch(
+        self, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]
+    ) -> PreparedLaunch | None:
         """Return a prepared launch for arrays like these, and a result of this shape.
 
         They have been passed to `run` without `initial` and `starts`. None if there is no fast
@@ -162,12 +164,12 @@ class QuickSession(Protocol):
         """
 
 
-def lane_of_session(
+def prepared_launch_of(
     session: Any, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]
-) -> Lane | None:
-    """Return `QuickSession.lane` of a session; None if it is no such session."""
+) -> PreparedLaunch | None:
+    """Return `QuickSession.prepared_launch` of a session; None if it is no such session."""
     # No isinstance: of a protocol it takes as long as a launch.
-    make: Callable[..., Lane | None] | None = getattr(session, "lane", None)
+    make: Callable[..., PreparedLaunch | None] | None = getattr(session, "prepared_launch", None)
     return None if make is None else make(inputs, out, shape)
 
 

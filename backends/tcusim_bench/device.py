@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tcusim.backends import lane_of_session
+from tcusim.backends import prepared_launch_of
 from tcusim.errors import BackendUnavailable, InputError
 from tcusim.machine import format_of
 from tcusim.machine.formats import Values, from_memory
@@ -229,11 +229,11 @@ class Device(Stopwatch):
         """Return a function that launches a plan on arrays, and writes the result to `out`."""
         session = self._launcher.prepare(plan)
         inputs = dict(zip(plan.inputs, arrays, strict=True))
-        lane = lane_of_session(session, inputs, out, out.shape)
+        launch = prepared_launch_of(session, inputs, out, out.shape)
 
         def run() -> None:
             # The first call checks the arrays and makes the launches ready.
-            if lane is None or lane(*arrays, out=out) is None:
+            if launch is None or launch(*arrays, out=out) is None:
                 session.run(inputs, out=out, shape=out.shape)
 
         return run

@@ -79,7 +79,7 @@ class DeviceSession:
     Kernels are emitted when it is made, unless they are given, and compiled and loaded when first
     launched on a GPU. Each stream has temporaries of its own, and one lock keeps the launches of a
     call together. Every call ends in `launch`: from `run` and `compute`, which check their arrays,
-    and from a `PreparedLaunch`, whose arrays are like those of a call that was right.
+    and from a `DeviceLaunch`, whose arrays are like those of a call that was right.
     """
 
     def __init__(
@@ -123,10 +123,10 @@ class DeviceSession:
         shapes = {self._last: shape}
         return self._launched(given, wanted, shapes, stream, initial, starts)[self._last]
 
-    def lane(
+    def prepared_launch(
         self, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]
-    ) -> PreparedLaunch | None:
-        """Return a prepared launch for such arrays; see `tcusim.backends.QuickSession.lane`."""
+    ) -> DeviceLaunch | None:
+        """Return a prepared launch for such arrays; see `tcusim.backends.QuickSession`."""
         like = inputs[self._first]
         library, kinds = quick_library(like), {type(array) for array in inputs.values()}
         # Outputs that no launch writes are poisoned; a prepared launch does not do that.
@@ -138,7 +138,7 @@ class DeviceSession:
             or not all(step.blocks for step in self.prepared.steps)
         ):
             return None
-        return PreparedLaunch(self, library, library.device(like), shape)
+        return DeviceLaunch(self, library, library.device(like), shape)
 
     # --- Plans of any results ----------------------------------------------------------------
 
@@ -454,8 +454,8 @@ class DeviceSession:
         return f"Nothing was launched. Its arrays have {total} bytes in all."
 
 
-class PreparedLaunch:
-    """A session's launches for arrays like those of a call that was right: a `Lane` of tcusim's.
+class DeviceLaunch:
+    """A session's `tcusim.backends.PreparedLaunch`, for arrays like those of a call that was right.
 
     The arrays are of one library and one GPU. Each call writes addresses into arguments that are
     ready; it looks at addresses, gaps, overlaps, the stream and the context.
@@ -476,7 +476,7 @@ class PreparedLaunch:
         self.nbytes = [plan.memory[name].nbytes for name in (*plan.inputs, *plan.outputs)]
 
     def __call__(self, *arrays: Any, out: Any = None, stream: Any = None) -> Any:
-        """Launch on such arrays; see `tcusim.backends.Lane`."""
+        """Launch on such arrays; see `tcusim.backends.PreparedLaunch`."""
         addresses = []
         for array in arrays if out is None else (*arrays, out):
             address = self.address_of(array)

@@ -54,10 +54,16 @@ from tcusim.arrays.problem import (
 from tcusim.arrays.report import Report
 from tcusim.arrays.segments import Offsets, Segments, initial_of, require_longest
 from tcusim.arrays.spec import Call, Layout, ProductLayout, Spec, arch_of_run
-from tcusim.backends import DeviceArrayFacts, DeviceBackend, Lane, Session, lane_of_session
+from tcusim.backends import (
+    DeviceArrayFacts,
+    DeviceBackend,
+    PreparedLaunch,
+    Session,
+    prepared_launch_of,
+)
 from tcusim.errors import InputError, Unsupported, told
 
-__all__ = ["Prepared", "forget", "lane_of", "noticed", "run"]
+__all__ = ["Prepared", "forget", "noticed", "prepared_of", "run"]
 
 # The order of an array's axes, and its type.
 Arrangement: TypeAlias = tuple[tuple[int, ...], str]
@@ -93,7 +99,7 @@ class Prepared:
     signatures: Hashable = None
     # Prepared launches, by the signatures of the call's other arrays: offsets, initial values, out.
     # None where there is none.
-    lanes: dict[Hashable, Lane | None] = field(
+    launches: dict[Hashable, PreparedLaunch | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     # The axes of the result, where the last is to go back to its place.
@@ -104,7 +110,7 @@ class Prepared:
             object.__setattr__(self, "back", self.layout.back)
 
     @property
-    def takes_lanes(self) -> bool:
+    def takes_prepared_launches(self) -> bool:
         """Whether each call is one launch of the plan on the arrays as they are."""
         edge = self.layout is not None and self.layout.initial is not None
         as_they_are = all(arrangement is None for _, arrangement in self.arranged)
@@ -145,7 +151,7 @@ _PREPARED: Final = Cache(256)
 # Calls by offsets: there is one for each number of segments, and for each length of the longest.
 _BY_OFFSETS: Final = Cache(256)
 # Prepared launches of a prepared call: for offsets, initial values and out of other libraries.
-_MOST_LANES: Final = 8
+_MOST_LAUNCHES: Final = 8
 _NOTICED: Final[ContextVar[list[Prepared] | None]] = ContextVar("tcusim.noticed", default=None)
 
 
@@ -231,11 +237,11 @@ def _run_foreign(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -
     return returned(np.asarray(result), call.out, like)
 
 
-def lane_of(prepared: Prepared, array: Any) -> Lane | None:
+def prepared_of(prepared: Prepared, array: Any) -> PreparedLaunch | None:
     """Return the prepared launch for a call that has been run on this array only, if any."""
     if prepared.back is not None or prepared.signatures != (signature(array),):
         return None
-    return prepared.lanes.get(())
+    return prepared.launches.get(())
 
 
 # --- Running a prepared call ----------------------------------------------------------------------
@@ -331,10 +337,10 @@ def _launched(
     """
     others = [*beside.values()] if call.out is None else [*beside.values(), call.out]
     key = tuple(map(signature, others)) if others else ()
-    lane, out, session = prepared.lanes.get(key), call.out, prepared.session
-    if lane is not None:
+    launch, out, session = prepared.launches.get(key), call.out, prepared.session
+    if launch is not None:
         as_they_are = arrays[: len(prepared.arranged)]
-        result = lane(*as_they_are, *beside.values(), out=out, stream=call.stream)
+        result = launch(*as_they_are, *beside.values(), out=out, stream=call.stream)
         if result is not None:
             return result
     inputs = {
@@ -353,10 +359,10 @@ def _launched(
         initial=None if prepared.layout is None else prepared.layout.initial,
         starts=prepared.starts,
     )
-    if key not in prepared.lanes and None not in key and prepared.takes_lanes:
-        if len(prepared.lanes) >= _MOST_LANES:
-            prepared.lanes.clear()
-        prepared.lanes[key] = lane_of_session(session, inputs, out, prepared.shape)
+    if key not in prepared.launches and None not in key and prepared.takes_prepared_launches:
+        if len(prepared.launches) >= _MOST_LAUNCHES:
+            prepared.launches.clear()
+        prepared.launches[key] = prepared_launch_of(session, inputs, out, prepared.shape)
     return result
 
 

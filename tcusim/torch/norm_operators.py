@@ -10,7 +10,7 @@ import torch
 
 from tcusim.algorithms.norm import most_columns, rms_norm
 from tcusim.arrays.libraries import as_numpy, chosen_backend, like_array
-from tcusim.backends import DeviceBackend, Session, get_backend, lane_of_session, run
+from tcusim.backends import DeviceBackend, Session, get_backend, prepared_launch_of, run
 from tcusim.errors import TcusimError
 from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
 from tcusim.machine.registry import rule_for
@@ -112,7 +112,7 @@ def _run(
         session = _session_of(program, arrays)
         result = session.run(arrays, shape=shape)
         if key is not None:
-            keep(key, lane_of_session(session, arrays, None, shape))
+            keep(key, prepared_launch_of(session, arrays, None, shape))
         return result
     values = {name: as_numpy(name, array).reshape(-1) for name, array in arrays.items()}
     out = run(program, values, arch=arch_for(input))["out"]
@@ -166,10 +166,10 @@ def asked_of(input: Any, weight: Any, shape: Any, eps: float | None) -> Hashable
 
 def rms_norm_again(key: Hashable, input: Any, weight: Any) -> Any:
     """Compute it by the launch that is kept; None if there is none, or not for these tensors."""
-    lane = found(key)
-    if lane is None:
+    launch = found(key)
+    if launch is None:
         return None
-    return lane(input) if weight is None else lane(input, weight)
+    return launch(input) if weight is None else launch(input, weight)
 
 
 def rms_scales_kernel(input: Any, eps: float) -> Any:
@@ -182,8 +182,8 @@ def rms_scales_kernel(input: Any, eps: float) -> Any:
     taken, key = plain(input).contiguous(), None
     if input.is_cuda:
         key = rms_scales_kernel, eps, input.shape, input.dtype, input.get_device()
-        lane = found(key)
-        result = None if lane is None else lane(taken)
+        launch = found(key)
+        result = None if launch is None else launch(taken)
         if result is not None:
             return result
     program = _program(columns, _type_of(input), eps=_rounded(eps), scales=True)

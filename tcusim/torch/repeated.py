@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
-from tcusim.arrays.calls import lane_of, noticed
-from tcusim.backends import Lane
+from tcusim.arrays.calls import noticed, prepared_of
+from tcusim.backends import PreparedLaunch
 from tcusim.torch.operators import plain
 
 __all__ = ["found", "keep", "launched"]
 
 _MOST: Final = 1024
 # By what was asked for, the operator and its arguments, and of what tensors.
-_LANES: Final[dict[Hashable, Lane]] = {}
+_LAUNCHES: Final[dict[Hashable, PreparedLaunch]] = {}
 
 
 def launched(kernel: Callable[..., Any], input: Any, *arguments: Hashable) -> Any:
@@ -29,27 +29,27 @@ def launched(kernel: Callable[..., Any], input: Any, *arguments: Hashable) -> An
         return kernel(input, *arguments)
     # A number is read, hashed and compared faster than a device.
     key = kernel, arguments, input.shape, input.dtype, input.get_device()
-    lane = _LANES.get(key)
-    if lane is not None:
-        result = lane(input)
+    launch = _LAUNCHES.get(key)
+    if launch is not None:
+        result = launch(input)
         if result is not None:
             return result
     with noticed() as ran:
         result = kernel(input, *arguments)
     if len(ran) == 1:
-        keep(key, lane_of(ran[0], plain(input)))
+        keep(key, prepared_of(ran[0], plain(input)))
     return result
 
 
-def found(key: Hashable) -> Lane | None:
+def found(key: Hashable) -> PreparedLaunch | None:
     """Return the way that is kept for such tensors."""
-    return _LANES.get(key)
+    return _LAUNCHES.get(key)
 
 
-def keep(key: Hashable, lane: Lane | None) -> None:
+def keep(key: Hashable, launch: PreparedLaunch | None) -> None:
     """Keep a way; the one kept first is let go if there are too many."""
-    if lane is None:
+    if launch is None:
         return
-    _LANES[key] = lane
-    while len(_LANES) > _MOST:
-        _LANES.pop(next(iter(_LANES)), None)
+    _LAUNCHES[key] = launch
+    while len(_LAUNCHES) > _MOST:
+        _LAUNCHES.pop(next(iter(_LAUNCHES)), None)

@@ -508,9 +508,9 @@ def ours(backend: str, library: Library, x: NDArray[Any]) -> Calls:
             yield f"{label} plan(x, out=y)", functools.partial(plan, a, out=out)
             session = getattr(launcher, "prepare")(plan.launch_plan)  # noqa: B009
             session.run({"in": a}, out=out, shape=results)
-            lane = session.lane({"in": a}, out, results)
-            if lane is not None:
-                yield f"{label} prepared launch(x, out=y)", functools.partial(lane, a, out=out)
+            launch = session.prepared_launch({"in": a}, out, results)
+            if launch is not None:
+                yield f"{label} prepared launch(x, out=y)", functools.partial(launch, a, out=out)
 
 
 def warm_calls(pairs: list[tuple[str, Library]]) -> None:

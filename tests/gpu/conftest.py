@@ -46,13 +46,13 @@ def placed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     for kind, names in ENTRIES.items():
         for name in names:
             monkeypatch.setattr(kind, name, elsewhere(getattr(kind, name)))
-    lane_of = DeviceSession.lane
+    prepare = DeviceSession.prepared_launch
 
-    def lane(*given: Any) -> Any:
-        made = lane_of(*given)
+    def prepared_launch(*given: Any) -> Any:
+        made = prepare(*given)
         return None if made is None else elsewhere(made)
 
-    monkeypatch.setattr(DeviceSession, "lane", lane)
+    monkeypatch.setattr(DeviceSession, "prepared_launch", prepared_launch)
     with driver.in_primary_context(number):
         use(number)
         yield

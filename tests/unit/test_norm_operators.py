@@ -148,18 +148,18 @@ def test_tensor_cores_without_bfloat16_go_pass_by_pass() -> None:
 def test_a_kept_launch_is_found_by_all_that_its_result_depends_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def lane(*arrays: Any, out: Any = None, stream: Any = None) -> Any:
+    def launch(*arrays: Any, out: Any = None, stream: Any = None) -> Any:
         return arrays
 
-    monkeypatch.setattr(repeated, "_LANES", {})
+    monkeypatch.setattr(repeated, "_LAUNCHES", {})
     x, weight = rows(4, 96), rows(96, seed=1)
     key = asked_of(x, weight, [96], None)
     assert rms_norm_again(key, x, weight) is None
-    repeated.keep(key, lane)
+    repeated.keep(key, launch)
     found = rms_norm_again(asked_of(x.clone(), weight, x.shape[1:], None), x, weight)
     assert found == (x, weight)
     bare = asked_of(x, None, 96, 1e-5)
-    repeated.keep(bare, lane)
+    repeated.keep(bare, launch)
     assert rms_norm_again(bare, x, None) == (x,)
     for other in (
         asked_of(x, weight.float(), (96,), None),

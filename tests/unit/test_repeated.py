@@ -19,7 +19,7 @@ from tcusim.torch.repeated import found, keep, launched
 
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated, "_LANES", {})
+    monkeypatch.setattr(repeated, "_LAUNCHES", {})
 
 
 def tensor(*shape: int, is_cuda: bool = True, dtype: str = "half") -> Any:
@@ -36,21 +36,21 @@ def test_the_general_way_comes_first_and_its_end_is_kept(monkeypatch: pytest.Mon
         ways.append("general")
         return "general"
 
-    def lane(one: Any) -> str | None:
-        ways.append("lane")
-        return None if one.stops else "lane"
+    def launch(one: Any) -> str | None:
+        ways.append("launch")
+        return None if one.stops else "launch"
 
     monkeypatch.setattr(repeated, "plain", lambda one: one)
-    monkeypatch.setattr(repeated, "lane_of", lambda ready, one: lane)
+    monkeypatch.setattr(repeated, "prepared_of", lambda ready, one: launch)
     x = tensor(2, 3)
     x.stops = False
-    assert [launched(kernel, x, 1) for _ in range(3)] == ["general", "lane", "lane"]
+    assert [launched(kernel, x, 1) for _ in range(3)] == ["general", "launch", "launch"]
     for other in (tensor(3, 2), tensor(2, 3, dtype="float")):
         assert launched(kernel, other, 1) == "general"
     assert launched(kernel, x, 0) == "general"
     x.stops = True
     assert launched(kernel, x, 1) == "general"
-    assert ways[-2:] == ["lane", "general"]
+    assert ways[-2:] == ["launch", "general"]
 
 
 def test_on_the_cpu_and_of_several_calls_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_on_the_cpu_and_of_several_calls_nothing_is_kept(monkeypatch: pytest.Mon
     launched(lambda x: (one(x), one(x)), tensor(4))
     # The simulator's calls have no such way.
     launched(one, tensor(4))
-    assert not repeated._LANES
+    assert not repeated._LAUNCHES
 
 
 def test_as_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,13 +29,13 @@ from gpu_standin import (
     session_of,
 )
 from launch_plans import forget_plans
-from tcusim.arrays.calls import lane_of, noticed
+from tcusim.arrays.calls import noticed, prepared_of
 from tcusim.errors import InputError
 from tcusim.plugins import restored
 from tcusim.simulate.backend import NUMPY
 from tcusim_cuda.emit import emit
 from tcusim_cuda.runtime import LaunchError
-from tcusim_cuda.session import PreparedLaunch
+from tcusim_cuda.session import DeviceLaunch
 
 
 def chunked(operation: str = "cumsum", result: str = "f16", x: Any = LONG) -> Any:
@@ -465,16 +465,16 @@ def test_a_prepared_launch_is_that_of_a_call_on_the_array_itself() -> None:
     x, options = there(FEW), {"backend": "stand-in"}
     with noticed() as ran:
         assert tcusim.sum(x, options=options).values == FEW.sum()
-    lane = lane_of(ran[0], there(-FEW))
-    assert lane is not None
-    assert lane(there(-FEW)).values == -FEW.sum()
+    launch = prepared_of(ran[0], there(-FEW))
+    assert launch is not None
+    assert launch(there(-FEW)).values == -FEW.sum()
     # A caller that has summed a part, or a copy of another type or shape, asks with its own array.
     for other in (FEW[:1024], FEW.reshape(2, -1), FEW.astype(np.float32), FEW[::-1]):
-        assert lane_of(ran[0], Cupy.ndarray(other)) is None
+        assert prepared_of(ran[0], Cupy.ndarray(other)) is None
     square = there(FEW[:1024].reshape(32, 32))
     with noticed() as ran:
         tcusim.matmul(square, square, options=options)
-    assert lane_of(ran[0], square) is None
+    assert prepared_of(ran[0], square) is None
 
 
 def test_every_kind_of_call_has_a_prepared_launch(quick: StandIn) -> None:
@@ -497,9 +497,9 @@ def test_every_kind_of_call_has_a_prepared_launch(quick: StandIn) -> None:
         expected = call().values.tobytes()
         with noticed() as ran:
             assert call().values.tobytes() == expected
-        assert [type(lane) for one in ran for lane in one.lanes.values()] == [PreparedLaunch], (
-            number
-        )
+        assert [type(launch) for one in ran for launch in one.launches.values()] == [
+            DeviceLaunch
+        ], number
 
 
 def test_a_session_that_nobody_keeps_goes_at_once(quick: StandIn) -> None:
@@ -555,19 +555,19 @@ def test_a_prepared_launch_leaves_other_arrays_and_streams_to_the_session(
     session = prepared(quick, result="float32", algorithm="scan_single_pass")
     first = there(LONG)
     expected = session.run({"in": first}, shape=LONG.shape).values.tobytes()
-    lane = session.lane({"in": first}, None, LONG.shape)
-    assert lane(first).values.tobytes() == expected
+    launch = session.prepared_launch({"in": first}, None, LONG.shape)
+    assert launch(first).values.tobytes() == expected
     assert quick.driver.notes[1:] == 2 * ["launch 7 x 32 on 3"]
     apart = aligned(np.zeros(2 * LONG.size, np.float16))
     for other in (aligned(LONG, shift=16), apart[::2]):
-        assert lane(Cupy.ndarray(other)) is None
+        assert launch(Cupy.ndarray(other)) is None
     on(5, monkeypatch)
-    assert lane(first) is None
+    assert launch(first) is None
     assert quick.launches == 2
     # Each stream on which the session has run has its launches.
     session.run({"in": first}, shape=LONG.shape)
-    assert lane(first).values.tobytes() == expected
+    assert launch(first).values.tobytes() == expected
     assert (quick.launches, quick.long_ways) == (4, 2)
     # Of several libraries, and of unknown ones, there is none.
     for inputs, out in (({"in": OnGpu(LONG)}, None), ({"in": first}, OnGpu(LONG))):
-        assert session.lane(inputs, out, LONG.shape) is None
+        assert session.prepared_launch(inputs, out, LONG.shape) is None
