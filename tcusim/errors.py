@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 __all__ = [
-    "MOST_ELEMENTS",
     "AgreementError",
     "BackendUnavailable",
     "Given",
