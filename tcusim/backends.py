@@ -283,6 +283,12 @@ class OffsetsBackend(DeviceBackend, Protocol):
         offsets: of one row, whose last one is its length. There is at least one row.
         """
 
+    def settled(self, array: Any) -> bool:
+        """Wait for the queued work of an array's stream, so that calls on any stream may read it.
+
+        False if that stream is being captured into a CUDA graph, so that nothing can wait.
+        """
+
 
 def is_device_backend(backend: Any) -> TypeGuard[DeviceBackend]:
     """Return whether a backend computes on arrays in GPU memory."""

@@ -213,3 +213,12 @@ class Launcher(Runtime):
     def offsets_of_rows(self, offsets: Any, rows: int) -> Any:
         """Return the offsets of rows that lie end to end and are cut alike."""
         return offsets_of_rows(self, on_gpu(offsets, "offsets"), rows)
+
+    def settled(self, array: Any) -> bool:
+        """Wait for the queued work of an array's stream; False if that is being captured."""
+        given, driver = on_gpu(array, "a"), Driver.open()
+        with opened(self, given, "a wait for an array"):
+            is_captured = driver.is_capturing(given.stream)
+            if not is_captured:
+                driver.wait(given.stream)
+        return not is_captured

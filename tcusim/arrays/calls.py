@@ -7,9 +7,8 @@ these signatures, or prepares it (types, layout, problem, plan), and launches wh
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,6 +32,7 @@ from tcusim.arrays.libraries import (
     as_numpy,
     is_foreign,
     is_on_device,
+    keep,
     require_plain,
     signature,
 )
@@ -52,7 +52,7 @@ from tcusim.arrays.problem import (
     tile_for,
 )
 from tcusim.arrays.report import Report
-from tcusim.arrays.segments import Offsets, Segments, initial_of, require_longest
+from tcusim.arrays.segments import MOST_KEPT, Offsets, Segments, initial_of, require_longest
 from tcusim.arrays.spec import Call, Layout, ProductLayout, Spec, arch_of_run
 from tcusim.backends import (
     DeviceArrayFacts,
@@ -63,24 +63,24 @@ from tcusim.backends import (
 )
 from tcusim.errors import InputError, Unsupported, told
 
-__all__ = ["Prepared", "forget", "noticed", "prepared_of", "run"]
+__all__ = ["PreparedCall", "forget", "noticed", "prepared_of", "run"]
 
 # The order of an array's axes, and its type.
 Arrangement: TypeAlias = tuple[tuple[int, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedCall:
     """The part that is the same for all calls with one specification on arrays of like signatures.
 
     home: where the arrays are. rule: their types. arch: whose arithmetic. plan: of the launches;
     None if there is nothing to compute, and until the offsets of segments are known. arranged: for
     each array, by the plan's name, its order of axes and the type to which it is cast first; None
     where it is taken as it is. layout: of a sum or a scan. shape: of the result. flat: its shape
-    for the user, if the session computes it in another. offsets: those of segments of one size that
-    are scanned by offsets. starts: the beginnings of products that are computed one by one, in
+    for the user, if the session computes it in another. offsets: of the segments, if they are the
+    same for all these calls. starts: the beginnings of products that are computed one by one, in
     elements. before: the stages before the plan's own. session: of a GPU. signatures: of the call's
-    arrays, if it is kept.
+    arrays, if it is kept. initial_there: whether initial values are in GPU memory, too.
     """
 
     spec: Spec
@@ -97,10 +97,14 @@ class Prepared:
     before: tuple[Stage, ...] = ()
     session: Session | None = None
     signatures: Hashable = None
-    # Prepared launches, by the signatures of the call's other arrays: offsets, initial values, out.
-    # None where there is none.
-    launches: dict[Hashable, PreparedLaunch | None] = field(
+    initial_there: bool = False
+    # By the number of segments, and the rounded length of the longest: the same calls with a plan.
+    planned: dict[Hashable, PreparedCall] = field(
         default_factory=dict, init=False, repr=False, compare=False
+    )
+    # Prepared launches of the plan, by the signatures of offsets and out; None where there is none.
+    launches: dict[Hashable, PreparedLaunch | None] = field(
+        default_factory=dict, repr=False, compare=False
     )
     # The axes of the result, where the last is to go back to its place.
     back: tuple[int, ...] | None = field(default=None, init=False)
@@ -110,62 +114,33 @@ class Prepared:
             object.__setattr__(self, "back", self.layout.back)
 
     @property
-    def takes_prepared_launches(self) -> bool:
+    def is_one_launch(self) -> bool:
         """Whether each call is one launch of the plan on the arrays as they are."""
         edge = self.layout is not None and self.layout.initial is not None
         as_they_are = all(arrangement is None for _, arrangement in self.arranged)
         return as_they_are and self.starts is None and not edge
 
 
-class Cache:
-    """The latest prepared calls, up to a number."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._calls: dict[Hashable, Prepared] = {}
-        self._lock = threading.Lock()
-
-    def find(self, key: Hashable) -> Prepared | None:
-        """Return the one of this key; None if it is not kept, or an argument has no hash."""
-        try:
-            return self._calls.get(key)
-        except TypeError:
-            return None
-
-    def keep(self, key: Hashable, prepared: Prepared) -> None:
-        """Keep one, unless the key is None; the one kept first is let go if there are too many."""
-        if key is None:
-            return
-        with self._lock, suppress(TypeError):
-            self._calls[key] = prepared
-            while len(self._calls) > self.most:
-                del self._calls[next(iter(self._calls))]
-
-    def clear(self) -> None:
-        """Let go of all calls, and with them of the sessions of backends."""
-        with self._lock:
-            self._calls.clear()
-
-
-_PREPARED: Final = Cache(256)
-# Calls by offsets: there is one for each number of segments, and for each length of the longest.
-_BY_OFFSETS: Final = Cache(256)
-# Prepared launches of a prepared call: for offsets, initial values and out of other libraries.
+# The latest calls, by all on which they depend beside values. Those by `tcusim.Segments` that are
+# checked once are kept there.
+_PREPARED: Final[dict[Hashable, PreparedCall]] = {}
+_MOST_PREPARED: Final = 256
+# Of one prepared call: calls by offsets, prepared launches.
+_MOST_PLANNED: Final = 64
 _MOST_LAUNCHES: Final = 8
-_NOTICED: Final[ContextVar[list[Prepared] | None]] = ContextVar("tcusim.noticed", default=None)
+_NOTICED: Final[ContextVar[list[PreparedCall] | None]] = ContextVar("tcusim.noticed", default=None)
 
 
 def forget() -> None:
     """Let go of all prepared calls and plans, and with them of the sessions of backends."""
     _PREPARED.clear()
-    _BY_OFFSETS.clear()
     plan_for.cache_clear()
 
 
 @contextmanager
-def noticed() -> Iterator[list[Prepared]]:
+def noticed() -> Iterator[list[PreparedCall]]:
     """Give a list, to which each call that is run within this context is added."""
-    seen: list[Prepared] = []
+    seen: list[PreparedCall] = []
     token = _NOTICED.set(seen)
     try:
         yield seen
@@ -179,48 +154,41 @@ def run(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Any:
     Arrays of other libraries in the computer's memory are taken as NumPy's, and the result is
     returned as theirs.
     """
-    by_offsets = call.segments is not None
-    key = _key_of(request, arrays, call, by_offsets=by_offsets)
-    prepared = _PREPARED.find(key)
-    if prepared is None:
-        if any(map(is_foreign, arrays)) and not any(map(is_on_device, arrays)):
-            return _run_foreign(request, arrays, call)
-        prepared = _prepare(request, arrays, call)
-        if key is not None:
-            prepared = replace(prepared, signatures=key[2])
-            _PREPARED.keep(key, prepared)
-    offsets = prepared.offsets
-    if by_offsets:
-        prepared, offsets = _with_offsets(prepared, key, arrays[0], call)
+    key, by = _key_of(request, arrays, call), call.segments
+    try:
+        prepared = (_PREPARED if by is None else by.calls).get(key)
+    except TypeError:
+        # An argument has no hash.
+        key = prepared = None
+    if prepared is not None:
+        offsets = prepared.offsets
+    elif any(map(is_foreign, arrays)) and not any(map(is_on_device, arrays)):
+        return _run_foreign(request, arrays, call)
+    else:
+        prepared, offsets = _prepared(request, arrays, call, key)
     seen = _NOTICED.get()
     if seen is not None:
         seen.append(prepared)
-    if isinstance(prepared.home, Host):
+    if prepared.session is None and isinstance(prepared.home, Host):
         return _on_host(prepared, arrays, call, offsets)
-    return _on_device(prepared, prepared.home, arrays, call, offsets)
+    return _on_device(prepared, arrays, call, offsets)
 
 
 def _key_of(
-    request: Spec | Planned, arrays: tuple[Any, ...], call: Call, *, by_offsets: bool
+    request: Spec | Planned, arrays: tuple[Any, ...], call: Call
 ) -> tuple[Hashable, ...] | None:
     """Return all on which a call depends beside values; None if that cannot be told quickly."""
-    signatures = tuple([() if array is None else signature(array) for array in arrays])
-    of_initial = _signature_of_initial(call.initial)
-    if of_initial is None or None in signatures:
+    signatures, of_initial = tuple(map(signature, arrays)), call.initial
+    if of_initial is not None:
+        # Initial values on the computer are copied each time.
+        of_initial = signature(of_initial) if is_on_device(of_initial) else Host
+        if of_initial is None:
+            return None
+    if None in signatures:
         return None
     # True is 1, and 1.0 is, too: a specification of other types is checked by itself.
     kinds = () if isinstance(request, Planned) else tuple(map(type, request))
-    return request, kinds, signatures, of_initial, by_offsets
-
-
-def _signature_of_initial(initial: Any) -> Hashable | None:
-    """Return the signature of initial values; those on the computer are copied each time.
-
-    None if it cannot be told quickly.
-    """
-    if initial is None:
-        return ()
-    return signature(initial) if is_on_device(initial) else Host
+    return request, kinds, signatures, of_initial, call.segments is not None
 
 
 def _run_foreign(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Any:
@@ -237,18 +205,25 @@ def _run_foreign(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -
     return returned(np.asarray(result), call.out, like)
 
 
-def prepared_of(prepared: Prepared, array: Any) -> PreparedLaunch | None:
-    """Return the prepared launch for a call that has been run on this array only, if any."""
+def prepared_of(prepared: PreparedCall, array: Any) -> Callable[[Any], Any] | None:
+    """Return the prepared launch for a call that has been run on this array only, if any.
+
+    It takes such an array, and returns None, without a launch, if the call is to be made again.
+    """
     if prepared.back is not None or prepared.signatures != (signature(array),):
         return None
-    return prepared.launches.get(())
+    offsets = prepared.offsets
+    launch = prepared.launches.get(() if offsets is None else (offsets.signature,))
+    if launch is None or offsets is None:
+        return launch
+    return lambda array: launch(array, offsets.array)
 
 
 # --- Running a prepared call ----------------------------------------------------------------------
 
 
 def _on_host(
-    prepared: Prepared, arrays: tuple[Any, ...], call: Call, offsets: Offsets | None
+    prepared: PreparedCall, arrays: tuple[Any, ...], call: Call, offsets: Offsets | None
 ) -> Any:
     """Compute NumPy arrays: flatten, compute, and shape the result."""
     if call.stream is not None:
@@ -292,57 +267,76 @@ def _require_report(report: Any) -> None:
 
 
 def _on_device(
-    prepared: Prepared,
-    home: DeviceBackend,
-    arrays: tuple[Any, ...],
-    call: Call,
-    offsets: Offsets | None,
+    prepared: PreparedCall, arrays: tuple[Any, ...], call: Call, offsets: Offsets | None
 ) -> Any:
-    """Compute arrays in GPU memory where they are: arrange, launch, and shape the result."""
-    out, layout, back = call.out, prepared.layout, prepared.back
-    if out is not None:
-        require_plain("out", out)
-    beside: dict[str, Any] = {}
+    """Compute arrays in GPU memory where they are: by a prepared launch, or by the session."""
+    home, out = prepared.home, call.out
+    assert not isinstance(home, Host)
+    key: tuple[Hashable, ...] = ()
+    beside = {}
     if offsets is not None:
-        beside["offsets"] = offsets.array
-    if layout is not None and prepared.spec.carry:
-        beside["carry"] = initial_of(home, arrays[0], call.initial, layout, prepared.rule)
-    if prepared.plan is None:
-        return _zeros(prepared, home, arrays, out)
-    if out is not None and back is not None:
-        raise Unsupported(
-            "out= for an array in GPU memory goes with the last axis alone: the result is "
-            "computed with its axis last. Leave out= out, and copy what comes back"
-        )
-    result = _launched(prepared, home, arrays, beside, call)
+        key, beside["offsets"] = (offsets.signature,), offsets.array
+    if out is not None:
+        key = (*key, signature(out))
+    launch = prepared.launches.get(key)
+    if prepared.spec.carry and prepared.layout is not None:
+        # Where there is a prepared launch, initial values of the same signature were right.
+        as_it_is = launch is not None and prepared.initial_there
+        beside["carry"] = call.initial if as_it_is else _initial(prepared, home, arrays[0], call)
+    result = None
+    if launch is not None:
+        as_they_are = arrays[: len(prepared.arranged)]
+        result = launch(*as_they_are, *beside.values(), out=out, stream=call.stream)
+    if result is None:
+        if out is not None:
+            require_plain("out", out)
+        if prepared.plan is None:
+            return _zeros(prepared, home, arrays, out)
+        result = _launched(prepared, home, arrays, beside, call, key)
     if call.report is not None:
         _require_report(call.report)
+        assert prepared.plan is not None
         for _ in prepared.starts or (None,):
             call.report.note(prepared.plan.launch_plan, prepared.plan.problem.arch or "")
     if prepared.flat is not None:
         result = out if out is not None else result.reshape(prepared.flat)
-    return result if back is None else home.restored(result, back)
+    return result if prepared.back is None else home.restored(result, prepared.back)
+
+
+def _initial(prepared: PreparedCall, home: DeviceBackend, a: Any, call: Call) -> Any:
+    """Return the initial values of a call, flat, where `a` is: those of a number may be kept."""
+    plan, initial, layout = prepared.plan, call.initial, prepared.layout
+    assert layout is not None
+    if plan is None or prepared.signatures is None or type(initial) not in (int, float):
+        return initial_of(home, a, initial, layout, prepared.rule)
+    # 0.0 is -0.0 as well, and nan is none.
+    key = prepared.signatures, initial.hex() if type(initial) is float else initial
+    kept = plan.initials.get(key)
+    if kept is None:
+        kept = initial_of(home, a, initial, layout, prepared.rule)
+        plan.keep_initial(key, kept, home)
+    return kept
 
 
 def _launched(
-    prepared: Prepared,
+    prepared: PreparedCall,
     home: DeviceBackend,
     arrays: tuple[Any, ...],
     beside: Mapping[str, Any],
     call: Call,
+    key: tuple[Hashable, ...],
 ) -> Any:
-    """Launch on a call's arrays: by a prepared launch if there is one, or by the session.
+    """Launch by the session on a call's arrays, and prepare launches for such calls.
 
-    beside: other inputs of the plan, by its names. Their signatures may differ from call to call.
+    beside: other inputs of the plan, by its names. key: of the prepared launch.
     """
-    others = [*beside.values()] if call.out is None else [*beside.values(), call.out]
-    key = tuple(map(signature, others)) if others else ()
-    launch, out, session = prepared.launches.get(key), call.out, prepared.session
-    if launch is not None:
-        as_they_are = arrays[: len(prepared.arranged)]
-        result = launch(*as_they_are, *beside.values(), out=out, stream=call.stream)
-        if result is not None:
-            return result
+    out, session = call.out, prepared.session
+    assert session is not None
+    if out is not None and prepared.back is not None:
+        raise Unsupported(
+            "out= for an array in GPU memory goes with the last axis alone: the result is "
+            "computed with its axis last. Leave out= out, and copy what comes back"
+        )
     inputs = {
         name: array if arrangement is None else home.arranged(array, *arrangement)
         for (name, arrangement), array in zip(prepared.arranged, arrays, strict=False)
@@ -350,7 +344,6 @@ def _launched(
     inputs |= beside
     if out is not None and prepared.flat is not None:
         out = out.reshape(prepared.shape)
-    assert session is not None
     result = session.run(
         inputs,
         out=out,
@@ -359,14 +352,13 @@ def _launched(
         initial=None if prepared.layout is None else prepared.layout.initial,
         starts=prepared.starts,
     )
-    if key not in prepared.launches and None not in key and prepared.takes_prepared_launches:
-        if len(prepared.launches) >= _MOST_LAUNCHES:
-            prepared.launches.clear()
-        prepared.launches[key] = prepared_launch_of(session, inputs, out, prepared.shape)
+    if key not in prepared.launches and None not in key and prepared.is_one_launch:
+        launch = prepared_launch_of(session, inputs, out, prepared.shape)
+        keep(prepared.launches, key, launch, _MOST_LAUNCHES)
     return result
 
 
-def _zeros(prepared: Prepared, home: DeviceBackend, arrays: tuple[Any, ...], out: Any) -> Any:
+def _zeros(prepared: PreparedCall, home: DeviceBackend, arrays: tuple[Any, ...], out: Any) -> Any:
     """Return the result for arrays in GPU memory without elements."""
     if out is not None or any(array is not None for array in arrays[2:]):
         raise Unsupported(
@@ -382,7 +374,26 @@ def _zeros(prepared: Prepared, home: DeviceBackend, arrays: tuple[Any, ...], out
 # --- Preparing sums and scans ---------------------------------------------------------------------
 
 
-def _prepare(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Prepared:
+def _prepared(
+    request: Spec | Planned, arrays: tuple[Any, ...], call: Call, key: Any
+) -> tuple[PreparedCall, Offsets | None]:
+    """Return the call prepared for such arrays, and its offsets; keep it by its key, if any."""
+    prepared, by = _PREPARED.get(key), call.segments
+    if prepared is None:
+        prepared = _prepare(request, arrays, call)
+        if key is not None:
+            there = call.initial is not None and is_on_device(call.initial)
+            prepared = replace(prepared, signatures=key[2], initial_there=there)
+            keep(_PREPARED, key, prepared, _MOST_PREPARED)
+    if by is None:
+        return prepared, prepared.offsets
+    prepared, offsets = _with_offsets(prepared, arrays[0], by)
+    if key is not None and offsets.is_kept:
+        keep(by.calls, key, replace(prepared, offsets=offsets), MOST_KEPT)
+    return prepared, offsets
+
+
+def _prepare(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> PreparedCall:
     """Prepare calls with such arrays; refuse arguments that do not go together."""
     if isinstance(request, Planned):
         if isinstance(request.problem, ProductProblem):
@@ -392,7 +403,7 @@ def _prepare(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Pr
     return _product(request, arrays) if request.is_product else _segments(request, arrays[0], call)
 
 
-def _segments(spec: Spec, a: Any, call: Call) -> Prepared:
+def _segments(spec: Spec, a: Any, call: Call) -> PreparedCall:
     """Prepare a sum or a scan: without its plan if calls give offsets."""
     by_offsets = call.segments is not None
     if by_offsets or spec.carry:
@@ -403,7 +414,7 @@ def _segments(spec: Spec, a: Any, call: Call) -> Prepared:
     rule = _types(spec, home, facts.dtype, spec.dtype, arch)
     layout = spec.layout(tuple(facts.shape), by_offsets=by_offsets)
     needed = _needed(home, a, facts, (layout.order, rule.work))
-    prepared = Prepared(spec, home, rule, arch, None, (("in", needed),), layout.result, layout)
+    prepared = PreparedCall(spec, home, rule, arch, None, (("in", needed),), layout.result, layout)
     if by_offsets:
         return prepared
     uneven = layout.missing > 0 and not isinstance(home, Host)
@@ -421,29 +432,30 @@ def _segments(spec: Spec, a: Any, call: Call) -> Prepared:
 
 
 def _with_offsets(
-    prepared: Prepared, key: tuple[Hashable, ...] | None, a: Any, call: Call
-) -> tuple[Prepared, Offsets]:
-    """Return the checked offsets of a call, and the call prepared for segments like theirs."""
-    layout = prepared.layout
+    prepared: PreparedCall, a: Any, segments: Segments
+) -> tuple[PreparedCall, Offsets]:
+    """Return the call prepared for segments like those of a call, and their checked offsets."""
+    layout, where = prepared.layout, prepared.signatures
     assert layout is not None
-    where = None if key is None else key[2]
     if prepared.plan is not None:
-        segments = call.segments.numbered(layout.segments)
-        offsets = segments.at(prepared.home, a, where, length=layout.length, rows=1)
+        numbered = segments.numbered(layout.segments)
+        offsets = numbered.at(prepared.home, a, where, length=layout.length, rows=1)
         _require_fitting(prepared.plan, offsets)
         return prepared, offsets
-    offsets = call.segments.at(prepared.home, a, where, length=layout.length, rows=layout.rows)
-    k = tile_for(prepared.rule.types, prepared.spec.tile).k
-    longest = rounded_longest(offsets.longest, layout.elements, k)
-    own_key = None if key is None else (key, offsets.segments, longest)
-    bound = _BY_OFFSETS.find(own_key)
-    if bound is None:
-        bound = _planned(prepared, layout, offsets)
-        _BY_OFFSETS.keep(own_key, bound)
-    return bound, offsets
+    offsets = segments.at(prepared.home, a, where, length=layout.length, rows=layout.rows)
+    longest = offsets.longest
+    if longest is not None:
+        k = tile_for(prepared.rule.types, prepared.spec.tile).k
+        longest = rounded_longest(longest, layout.elements, k)
+    key = offsets.segments, longest
+    planned = prepared.planned.get(key)
+    if planned is None:
+        planned = _planned(prepared, layout, offsets)
+        keep(prepared.planned, key, planned, _MOST_PLANNED)
+    return planned, offsets
 
 
-def _planned(prepared: Prepared, layout: Layout, offsets: Offsets | None) -> Prepared:
+def _planned(prepared: PreparedCall, layout: Layout, offsets: Offsets | None) -> PreparedCall:
     """Return the call with a plan for its segments, of one size or by such offsets."""
     longest = None
     if offsets is not None:
@@ -456,7 +468,7 @@ def _planned(prepared: Prepared, layout: Layout, offsets: Offsets | None) -> Pre
     return _shaped(prepared, layout, plan)
 
 
-def _shaped(prepared: Prepared, layout: Layout, plan: Planned | None) -> Prepared:
+def _shaped(prepared: PreparedCall, layout: Layout, plan: Planned | None) -> PreparedCall:
     """Return the call with a plan, its session, and the shape of the result."""
     if isinstance(prepared.home, Host) or plan is None:
         return replace(prepared, plan=plan, layout=layout, shape=layout.result)
@@ -469,10 +481,12 @@ def _shaped(prepared: Prepared, layout: Layout, plan: Planned | None) -> Prepare
             )
         shape, flat = (*layout.lead, layout.segments, layout.segment_size + 1), shape
     session = plan.session_on(prepared.home)
-    return replace(prepared, plan=plan, layout=layout, shape=shape, flat=flat, session=session)
+    return replace(
+        prepared, plan=plan, layout=layout, shape=shape, flat=flat, session=session, launches={}
+    )
 
 
-def _segments_by_plan(plan: Planned, a: Any, call: Call) -> Prepared:
+def _segments_by_plan(plan: Planned, a: Any, call: Call) -> PreparedCall:
     """Prepare the sum or scan of a plan."""
     p, spec = plan.problem, plan.spec
     assert isinstance(p, Problem)
@@ -496,7 +510,7 @@ def _segments_by_plan(plan: Planned, a: Any, call: Call) -> Prepared:
         own = Segments(layout.even_edges).at(home, a, None, length=p.length, rows=1)
     needed = _needed(home, a, facts, (layout.order, plan.rule.work))
     arch = p.arch or "hopper"
-    prepared = Prepared(spec, home, plan.rule, arch, None, (("in", needed),), (), offsets=own)
+    prepared = PreparedCall(spec, home, plan.rule, arch, None, (("in", needed),), (), offsets=own)
     return _shaped(prepared, layout, plan)
 
 
@@ -576,7 +590,7 @@ def _plan_at(plan: Planned, home: Home) -> Planned:
 # --- Preparing products ---------------------------------------------------------------------------
 
 
-def _product(spec: Spec, arrays: tuple[Any, ...]) -> Prepared:
+def _product(spec: Spec, arrays: tuple[Any, ...]) -> PreparedCall:
     """Prepare a product."""
     a, b, c = arrays
     named = {"a": a, spec.second: b} | ({} if c is None else {"c": c})
@@ -610,7 +624,7 @@ def _product(spec: Spec, arrays: tuple[Any, ...]) -> Prepared:
 def _prepared_product(
     spec: Spec, home: Home, given: Mapping[str, Any], layout: ProductLayout, rule: TypeRule,
     arch: str, plan: Planned | None,
-) -> Prepared:  # fmt: skip
+) -> PreparedCall:  # fmt: skip
     """Return the prepared product of arrays, which are given by the users' names of them."""
     arranged: list[tuple[str, Arrangement | None]] = []
     for name, array in zip(("in", layout.second, "c"), given.values(), strict=False):
@@ -624,13 +638,13 @@ def _prepared_product(
     starts = None if plan is None else layout.starts()
     before = () if starts is None else (partial(batch, starts=starts, inner=layout.inner),)
     session = None if plan is None or isinstance(home, Host) else plan.session_on(home)
-    return Prepared(
+    return PreparedCall(
         spec, home, rule, arch, plan, tuple(arranged), layout.result,
         starts=starts, before=before, session=session,
     )  # fmt: skip
 
 
-def _product_by_plan(plan: Planned, p: ProductProblem, arrays: tuple[Any, ...]) -> Prepared:
+def _product_by_plan(plan: Planned, p: ProductProblem, arrays: tuple[Any, ...]) -> PreparedCall:
     """Prepare the product of a plan."""
     a, b, c = arrays
     if (c is not None) != p.add_c:

@@ -7,8 +7,9 @@ without a copy, and results go back to their library.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ __all__ = [
     "compressed_rows",
     "is_foreign",
     "is_on_device",
+    "keep",
     "library_of",
     "like_array",
     "name_of_kind",
@@ -212,7 +214,17 @@ def _reader_for(kind: type) -> _Reader | None:
     return _cupy_signature if is_cupy else _interface_signature
 
 
-_READERS: dict[type, _Reader | None] = {np.ndarray: _numpy_signature}
+# An array that is left out has the signature ().
+_READERS: dict[type, _Reader | None] = {np.ndarray: _numpy_signature, type(None): lambda a: ()}
+_KEEPING: Final = threading.Lock()
+
+
+def keep(kept: dict[Any, Any], key: Hashable, value: Any, most: int) -> None:
+    """Keep a value among the latest ones, at most `most`: the one kept first is let go."""
+    with _KEEPING:
+        kept[key] = value
+        while len(kept) > most:
+            del kept[next(iter(kept))]
 
 
 # --- Arrays in the computer's memory --------------------------------------------------------------

@@ -8,10 +8,10 @@ specification and the layout of the array; `tcusim.arrays.planner` decides on th
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from tcusim.arrays.problem import (
 )
 from tcusim.arrays.sizes import longest_scanned
 from tcusim.arrays.spec import Call, Layout, ProductLayout, Spec
-from tcusim.backends import DeviceBackend, Session, get_backend
+from tcusim.backends import DeviceBackend, Session, get_backend, is_offsets_backend
 from tcusim.errors import Given, Unsupported, VerifyError
 from tcusim.markup import shown, table
 from tcusim.program.launches import Launch, LaunchPlan, Memory
@@ -44,6 +44,9 @@ __all__ = [
     "product_problem",
     "segment_problem",
 ]
+
+# Initial values in GPU memory that a plan keeps.
+_MOST_INITIALS: Final = 8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,6 +82,9 @@ class Planned:
     _launched: AnyProblem | None = field(default=None, repr=False)
     # Sessions of backends, by the backend's name.
     _sessions: dict[str, Session] = field(default_factory=dict, init=False)
+    # Initial values in GPU memory, by the signatures of a call's arrays and the number; None of a
+    # number that was given once.
+    initials: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
     def compute(self, arrays: Mapping[str, Array], call: Call, before: Sequence[Stage]) -> Array:
         """Return the flat result for flat NumPy arrays by the plan's names."""
@@ -115,6 +121,22 @@ class Planned:
             made = backend.prepare(self.launch_plan, self.arch)
             session = self._sessions.setdefault(backend.name, made)
         return session
+
+    def keep_initial(self, key: Hashable, initial: Any, backend: DeviceBackend) -> None:
+        """Keep initial values for further calls, if their number is given a second time.
+
+        That waits for them, which distinct numbers need not. What is kept is never let go: a graph
+        that was captured may read it.
+        """
+        if key in self.initials:
+            if is_offsets_backend(backend) and backend.settled(initial):
+                self.initials[key] = initial
+            return
+        if len(self.initials) >= _MOST_INITIALS:
+            for once in [one for one, kept in self.initials.items() if kept is None]:
+                self.initials.pop(once, None)
+        if len(self.initials) < _MOST_INITIALS:
+            self.initials[key] = None
 
     # --- Description -------------------------------------------------------------------------
 

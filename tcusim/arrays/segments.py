@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,8 +16,10 @@ from tcusim.arrays.libraries import (
     Ints,
     as_numpy,
     is_on_device,
+    keep,
     name_of_kind,
     require_plain,
+    signature,
 )
 from tcusim.arrays.spec import Layout, count_of, is_integer
 from tcusim.backends import DeviceBackend, IntegerFacts, OffsetsBackend, is_offsets_backend
@@ -26,6 +27,7 @@ from tcusim.errors import MOST_ELEMENTS, Given, InputError, Unsupported, require
 from tcusim.machine.formats import format_of
 
 __all__ = [
+    "MOST_KEPT",
     "Offsets",
     "Segments",
     "edges_of_rows",
@@ -42,7 +44,7 @@ _MOST_SEGMENTS = 2**25
 _MOST_PER_ELEMENT = 16
 _MOST_NAMED = 2**31
 # Arrays of bounds that one `Segments` keeps, each for arrays of one signature.
-_MOST_KEPT: Final = 8
+MOST_KEPT: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,8 @@ class Offsets:
 
     array: the offsets for all rows, flat, of int64, where the data are. segments: of a row. facts:
     of the offsets of one row; None if they were not checked. edges: these offsets, if they are in
-    the computer's memory. longest: the most elements of a segment, if known.
+    the computer's memory. longest: the most elements of a segment, if known. signature: of an array
+    in GPU memory. is_kept: whether the segments keep them for further calls.
     """
 
     array: Any
@@ -59,6 +62,8 @@ class Offsets:
     facts: IntegerFacts | None = None
     edges: Ints | None = None
     longest: int | None = None
+    signature: Hashable = None
+    is_kept: bool = False
 
 
 class Segments:
@@ -153,6 +158,8 @@ class Segments:
         # Segments by offsets, and the order of their elements, that tcusim.torch made of these.
         self.derived: dict[Hashable, tuple[Segments, Any]] = {}
         self._kept: dict[Hashable, Offsets] = {}
+        # Calls prepared with these segments; see `tcusim.arrays.calls`.
+        self.calls: dict[Hashable, Any] = {}
         self._edges: tuple[Ints, IntegerFacts] | None = None
         self._order: Ints | None = None
         self._numbered: Segments | None = None
@@ -203,12 +210,11 @@ class Segments:
             if found.facts is not None:
                 require_longest(found.facts, longest)
             found = replace(found, longest=longest)
+        if not isinstance(home, Host):
+            found = replace(found, signature=signature(found.array))
         if key is not None and not self.is_of_one_call and self._may_keep(home, found):
-            while len(self._kept) >= _MOST_KEPT:
-                # Another thread may do so, too.
-                with suppress(KeyError, StopIteration, RuntimeError):
-                    del self._kept[next(iter(self._kept))]
-            self._kept[key] = found
+            found = replace(found, is_kept=True)
+            keep(self._kept, key, found, MOST_KEPT)
         return found
 
     def in_order(self, a: Any, axis: Any) -> tuple[Any, Ints | None]:
@@ -268,15 +274,16 @@ class Segments:
         given = self.given
         if not is_on_device(given):
             return self._brought(home, a, *self._known(length), rows)
-        home = _gpu_of(home, self.name, given)
+        home, size = _gpu_of(home, self.name, given)
         if self.name == "lengths":
             raise Unsupported(
                 "lengths in GPU memory: give offsets there, the cumulative sum of the lengths with "
                 "a 0 before it, or the lengths as a NumPy array"
             )
         if self.name == "ids":
-            return self._by_ids(home, a, given, length, rows)
-        segments = int(home.describe(given).shape[0]) - 1
+            _require_ids(size, length)
+            return self._by_ids(home, a, length, rows)
+        segments = size - 1
         if not self.check:
             if rows != 1:
                 raise Unsupported(
@@ -297,10 +304,10 @@ class Segments:
             return Offsets(_as_int64(home, given), segments, facts, edges, facts.longest)
         return self._brought(home, a, edges, facts, rows)
 
-    def _by_ids(self, home: DeviceBackend, a: Any, ids: Any, length: int, rows: int) -> Offsets:
+    def _by_ids(self, home: DeviceBackend, a: Any, length: int, rows: int) -> Offsets:
         """Return the offsets of segments to which elements belong by ids in GPU memory."""
+        ids = self.given
         if is_offsets_backend(home):
-            _require_ids(int(home.describe(ids).shape[0]), length)
             segments = _segments_of(home.facts_of_integers(ids), self.count, length)
             offsets = home.offsets_of_ids(ids, segments)
             facts = home.facts_of_integers(offsets)
@@ -308,7 +315,6 @@ class Segments:
             return Offsets(array, segments, facts, None, facts.longest)
         edges, _ = _edges_of_ids(home.to_host(ids), self.count)
         facts = _facts_of(edges)
-        _require_length("ids", facts, length)
         return self._brought(home, a, edges, facts, rows)
 
     def _brought(self, home: Home, a: Any, edges: Ints, facts: IntegerFacts, rows: int) -> Offsets:
@@ -318,19 +324,12 @@ class Segments:
 
     def _may_keep(self, home: Home, found: Offsets) -> bool:
         """Return whether further calls may use these offsets, after all work that made them."""
-        if isinstance(home, Host) or found.array is None:
+        if isinstance(home, Host) or found.array is None or found.array is self.given:
             return True
-        if not is_offsets_backend(home) or found.facts is None:
-            return False
-        if found.array is self.given:
-            return True
-        try:
-            # It waits: calls on other streams read them. In a captured graph nothing can wait, and
-            # offsets that were made there are those of its replays.
-            home.facts_of_integers(found.array)
-        except Unsupported:
-            return False
-        return True
+        # Copies of integers that are not checked are made anew, since these may change. In a
+        # captured graph nothing can wait, and offsets that were made there are those of its
+        # replays.
+        return self.check and is_offsets_backend(home) and home.settled(found.array)
 
 
 def given_segments(segments: Any) -> tuple[Any, Segments | None]:
@@ -541,8 +540,8 @@ def edges_of_rows(edges: Ints, rows: int) -> Ints:
 # --- In GPU memory --------------------------------------------------------------------------------
 
 
-def _gpu_of(home: Home, name: str, given: Any) -> DeviceBackend:
-    """Return the backend of an array in GPU memory; refuse all but a flat array of integers."""
+def _gpu_of(home: Home, name: str, given: Any) -> tuple[DeviceBackend, int]:
+    """Return the backend of integers in GPU memory, and their number; refuse other arrays."""
     if isinstance(home, Host):
         raise InputError(
             f"{name} are a {name_of_kind(given)} in GPU memory, but a is a NumPy array; copy them "
@@ -555,7 +554,7 @@ def _gpu_of(home: Home, name: str, given: Any) -> DeviceBackend:
             f"{name} in GPU memory must be a flat array of {each} of int64 or int32, got shape "
             f"{tuple(facts.shape)}, dtype {facts.dtype}"
         )
-    return home
+    return home, int(facts.shape[0])
 
 
 def _as_int64(backend: DeviceBackend, offsets: Any) -> Any:

@@ -19,7 +19,7 @@ ENTRIES = {
     DeviceSession: ("run", "compute"),
     Launcher: (
         "native_arch", "describe", "arranged", "restored", "zeros", "to_host", "to_device",
-        "facts_of_integers", "offsets_of_ids", "offsets_of_rows",
+        "facts_of_integers", "offsets_of_ids", "offsets_of_rows", "settled",
     ),
 }  # fmt: skip
 
