@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
@@ -63,7 +62,7 @@ def agree_command(ctx: click.Context, /, algorithms: tuple[str, ...], **options:
             backend=options["backend"],
             arch=options["arch"],
             seconds=options["seconds"],
-            jobs=options["jobs"] or os.cpu_count() or 1,
+            jobs=options["jobs"],
             progress=draw,
         )
     _print(report, as_json, output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, Final
 
 import click
@@ -15,6 +16,7 @@ from tcusim.judge.explore.axes import AXES, Grid
 from tcusim.judge.explore.grid import explore
 from tcusim.judge.explore.results import Exploration
 from tcusim.judge.explore.row import METRICS
+from tcusim.judge.run import dask_executor
 
 __all__ = ["explore_command"]
 
@@ -129,6 +131,12 @@ def _explored(options: dict[str, Any]) -> Exploration:
     given = {name: options.pop(name) for name in (*AXES, "tile", "units", "like")}
     grid = Grid.of(**{name: one for name, one in given.items() if one is not None})
     algorithms = options.pop("algorithms") or None
+    jobs, scheduler = options.pop("jobs"), options.pop("scheduler")
+    if None not in (jobs, scheduler):
+        raise click.UsageError(
+            "--jobs is of processes of this machine, and --scheduler names a cluster, which has "
+            "its own; give one of them"
+        )
     done = [0, len(grid)]
     with progress("exploring", of="units") as draw:
 
@@ -138,7 +146,8 @@ def _explored(options: dict[str, Any]) -> Exploration:
                 draw(now, whole)
 
         try:
-            return explore(grid, algorithms=algorithms, progress=tell, **options)
+            with nullcontext(jobs) if scheduler is None else dask_executor(scheduler) as workers:
+                return explore(grid, algorithms=algorithms, jobs=workers, progress=tell, **options)
         except KeyboardInterrupt:
             where = options["file"]
             if where is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from tcusim.algorithms import algorithms
 from tcusim.cli import files
 from tcusim.cli.options import OneOf, OutputFile, Tile, arithmetic, in_words_of_the_command
 from tcusim.cli.output import duration, examples, print_json, progress, show, show_rows
+from tcusim.judge.run import processors
 from tcusim.judge.verdict.found import SECTIONS
 from tcusim.judge.verdict.lines import heading_of
 from tcusim.judge.verdict.sections import Section
@@ -100,7 +100,7 @@ def validate_command(ctx: click.Context, /, words: tuple[str, ...], **options: A
     options |= _subjects(words, options.pop("only"), options["arch"], ctx.params["archs"])
     named, full = options.pop("named"), not options.pop("quick")
     options["ab"], options["acc"] = judged_types(named[0], options["ab"], options["acc"])
-    jobs = options.pop("jobs") or os.cpu_count() or 1
+    jobs = options.pop("jobs") or processors()
     sections = options.pop("sections") or None
     seconds = 0.0
     if sections is None or set(sections) != {"precision"}:

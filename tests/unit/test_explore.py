@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 import tcusim
 from faulty import plant
 from tcusim.algorithms.builder import Builder
-from tcusim.errors import InputError, TcusimError, UnknownName
+from tcusim.errors import InputError, TcusimError
 from tcusim.judge.explore.grid import explore
 from tcusim.judge.explore.results import Exploration
 
@@ -97,7 +96,6 @@ def test_what_cannot_be_is_a_row_with_its_reason() -> None:
         ({"length": 0}, "length must be a whole number from 1 on, got 0"),
         ({"family": "none"}, "unknown family .none."),
         ({"jobs": 0}, "jobs must be a whole number from 1 on, got 0"),
-        ({"jobs": 2, "scheduler": "tcp://x:1"}, "scheduler names a cluster, which has its own"),
         ({"algorithms": ["matmul_block"]}, "unknown algorithm|must sum or scan segments"),
         ({"algorithms": ["scan_of"]}, "unknown algorithm 'scan_of'"),
     ],
@@ -107,19 +105,12 @@ def test_wrong_settings(given: dict[str, Any], text: str) -> None:
         explore(**given)
 
 
-def test_a_process_that_does_not_know_an_algorithm_says_so() -> None:
+def test_an_algorithm_of_this_process_alone_is_evaluated_in_it() -> None:
     def only_here(b: Builder, segment_size: int) -> int:
         """Sum nothing."""
         raise tcusim.Unsupported("not with this tile")
 
     plant(only_here, kind="reduction", name="only_here")
-    with pytest.raises(UnknownName, match=r"'only_here'.* A process that explores knows the"):
-        explore(GRID, jobs=2, algorithms=["only_here"], length=16)
-    here = explore({"fraction_bits": 12}, jobs=1, algorithms=["only_here"], length=16)
-    assert (here.rows[0].reason, here.rows[0].sums, here.rows[0].scans) == ("", None, None)
-
-
-def test_a_cluster_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(tcusim.BackendUnavailable, match=r"pip install 'tcusim\[dask\]'"):
-        explore(GRID, scheduler="tcp://127.0.0.1:1", **FEW)
+    one, two = (explore(GRID, jobs=jobs, algorithms=["only_here"], length=16) for jobs in (1, 2))
+    assert one == two
+    assert (one.rows[0].reason, one.rows[0].sums, one.rows[0].scans) == ("", None, None)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tcusim.errors import InputError
 from tcusim.judge.explore.axes import Point
-from tcusim.judge.explore.journal import Journal
-from tcusim.judge.explore.row import Done, Row
+from tcusim.judge.explore.row import Done, Row, row_of_json
+from tcusim.judge.journal import Journal
 
-ABOUT = {"tcusim": "1", "grid": {"m": [4, 8]}}
+ABOUT: dict[str, Any] = {"tcusim": "1", "grid": {"m": [4, 8]}}
 POINT = Point(16, 16, 16, "f16", "f32", 8, 20, "rz", "rz")
 ROWS = [
     Row(POINT, error=1e-7, area=2.0, sums=Done("reduction_k", "a", 0.25, 0.5, None), notes=("é",)),
@@ -21,8 +22,12 @@ ROWS = [
 ]
 
 
+def journal_of(path: Path, about: dict[str, Any] = ABOUT) -> Journal[Row]:
+    return Journal(path, about, Row.as_json, row_of_json)
+
+
 def written(path: Path) -> bytes:
-    with Journal(path, ABOUT) as journal:
+    with journal_of(path) as journal:
         journal.add([(0, ROWS[0])])
         journal.add([(2, ROWS[2]), (1, ROWS[1])])
     return path.read_bytes()
@@ -31,7 +36,7 @@ def written(path: Path) -> bytes:
 def test_rows_come_back(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     before = written(path)
-    with Journal(path, ABOUT) as journal:
+    with journal_of(path) as journal:
         assert journal.done == dict(enumerate(ROWS))
     assert path.read_bytes() == before
 
@@ -42,7 +47,7 @@ def test_a_file_that_was_cut_anywhere_is_gone_on_with(tmp_path: Path) -> None:
     lines = whole.splitlines(keepends=True)
     for end in (*range(0, len(whole), 11), len(whole) - 1, len(whole)):
         path.write_bytes(whole[:end])
-        with Journal(path, ABOUT) as journal:
+        with journal_of(path) as journal:
             complete = whole[:end].count(b"\n")
             assert len(journal.done) == max(0, complete - 1)
             journal.add([(7, ROWS[1])])
@@ -59,7 +64,7 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path, content: bytes) 
     path = tmp_path / "a.jsonl"
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"a\.jsonl is no file of an exploration; name a new file"):
-        Journal(path, ABOUT)
+        journal_of(path)
     assert path.read_bytes() == content
 
 
@@ -67,7 +72,7 @@ def test_a_file_of_another_grid_is_refused_with_the_difference(tmp_path: Path) -
     path = tmp_path / "a.jsonl"
     before = written(path)
     with pytest.raises(InputError, match=r'its grid is {"m": \[4, 8\]}, and {"m": \[4\]} is asked'):
-        Journal(path, {**ABOUT, "grid": {"m": [4]}})
+        journal_of(path, {**ABOUT, "grid": {"m": [4]}})
     assert path.read_bytes() == before
 
 
@@ -79,15 +84,15 @@ def test_a_spoiled_line_is_named(tmp_path: Path) -> None:
         with pytest.raises(
             InputError, match=r"a\.jsonl, line 3: this is no row .* Delete the line"
         ):
-            Journal(path, ABOUT)
+            journal_of(path)
     whole = json.loads(lines[2])
     path.write_text(
         json.dumps(json.loads(lines[0])) + "\n" + json.dumps({**whole, "m": "4"}) + "\n"
     )
     with pytest.raises(InputError, match=r"line 2: .*point\.m: expected an integer, got '4'"):
-        Journal(path, ABOUT)
+        journal_of(path)
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written: No such file or directory"):
-        Journal(tmp_path / "no" / "a.jsonl", ABOUT)
+        journal_of(tmp_path / "no" / "a.jsonl")

@@ -18,9 +18,8 @@ FEW = ("reduction_kn", "scan_kn")
 
 def rows(settings: Settings | None = None, **given: Any) -> list[Any]:
     grid = Grid.of(**given)
-    return evaluate(
-        grid, settings or Settings(64, "same_sign", False, FEW), [*enumerate(grid.points())]
-    )
+    settings = settings or Settings(64, "same_sign", False, FEW)
+    return [evaluate(grid, settings, point) for point in grid.points()]
 
 
 def test_a_point_becomes_a_unit() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +23,7 @@ from tcusim.judge.accuracy.limits import (
 from tcusim.judge.accuracy.measure import BLOCK, measured_errors
 from tcusim.judge.accuracy.prediction import predicted_error
 from tcusim.judge.accuracy.splitting import Splitting, splitting_of
+from tcusim.judge.run import Progress
 from tcusim.machine import (
     Arch,
     Integer,
@@ -304,7 +304,7 @@ def accuracy_of(
     acc: str | None = None,
     k: int | None = None,
     full: bool = False,
-    share: Callable[[float], object] | None = None,
+    progress: Progress | None = None,
 ) -> Accuracy:
     """Find out how precise sums are on a unit: measured on the simulator, and predicted.
 
@@ -319,8 +319,8 @@ def accuracy_of(
         Terms of one mma; by default that of the unit's first tile that takes the types.
     full : bool
         Whether to measure longer sums, and more of them: minutes instead of seconds.
-    share : callable, optional
-        Called with the share that is done.
+    progress : callable, optional
+        Called with the part that is done and the whole.
 
     Returns
     -------
@@ -371,8 +371,8 @@ def accuracy_of(
                 )
                 for length in sorted(every)
             ]
-        if share is not None:
-            share((place + 1) / 2)
+        if progress is not None:
+            progress(place + 1, len(_WAYS))
     return Accuracy(
         found.name,
         ab,

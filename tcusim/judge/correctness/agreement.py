@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import product, starmap
-from multiprocessing import get_context
+from itertools import product
 from typing import Any, Final
 
 from tcusim.algorithms import algorithms
@@ -18,7 +15,7 @@ from tcusim.backends import get_backend, native_arch, run
 from tcusim.errors import Unsupported
 from tcusim.judge.correctness.cases import COLUMNS, Grid, Recipe, cases_of
 from tcusim.judge.correctness.testing import differences
-from tcusim.machine import Unit, register_unit, registered_units
+from tcusim.judge.run import Jobs, Progress, executor_of, run_cases
 from tcusim.program.grammar import Program
 
 __all__ = ["Problem", "Report", "Tally", "agree"]
@@ -160,8 +157,8 @@ def agree(
     backend: str = "host",
     arch: str | None = None,
     seconds: float | None = None,
-    jobs: int = 1,
-    progress: Callable[[int, int], object] | None = None,
+    jobs: Jobs = 1,
+    progress: Progress | None = None,
     options: dict[str, Any] | None = None,
 ) -> Report:
     """Compare a backend with the simulator over a grid.
@@ -176,8 +173,9 @@ def agree(
         The numerics to follow; by default those of the backend's device, else "hopper".
     seconds : float, optional
         Begin no further program after this time.
-    jobs : int
-        Processes; what a backend compiles, it then compiles in that many at a time.
+    jobs : int or Executor, optional
+        A number of processes, each of which compiles and runs programs, None for one a processor;
+        or an executor.
     progress : callable, optional
         Called with the programs done and their number, before the first and after each.
     options : dict, optional
@@ -191,9 +189,6 @@ def agree(
     grid = grid or Grid()
     start = time.time()
     report = Report(backend, arch or native_arch(get_backend(backend)) or "hopper")
-    programs = list(enumerate(grid.recipes()))
-    if progress is not None:
-        progress(0, len(programs))
     compare = partial(
         _compare,
         full=grid.full,
@@ -202,39 +197,18 @@ def agree(
         until=math.inf if seconds is None else start + seconds,
         options=options or {},
     )
-    for done, found in enumerate(_each(compare, programs, jobs), start=1):
-        report.add(found)
-        if progress is not None:
-            progress(done, len(programs))
+    with executor_of(jobs) as executor:
+        programs = list(enumerate(grid.recipes()))
+        for found in run_cases(compare, programs, executor, progress=progress):
+            report.add(found)
     cells = product(report.algorithms, report.columns)
     report.tallies = {cell: report.tallies[cell] for cell in cells if cell in report.tallies}
     report.seconds = time.time() - start
     return report
 
 
-def _each(
-    compare: Callable[[int, Recipe], Report], programs: list[tuple[int, Recipe]], jobs: int
-) -> Iterator[Report]:
-    """Yield what was found of each program, as it comes; in order if there is one process."""
-    if jobs == 1:
-        yield from starmap(compare, programs)
-        return
-    # A process that was forked could not use CUDA; one that was not knows no unit of a file.
-    known = partial(_know, registered_units())
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=known) as pool:
-        for future in as_completed([pool.submit(compare, *program) for program in programs]):
-            yield future.result()
-
-
-def _know(registered: tuple[Unit, ...]) -> None:
-    """Register units in another process."""
-    for unit in registered:
-        register_unit(unit)
-
-
 def _compare(
-    number: int,
-    recipe: Recipe,
+    numbered: tuple[int, Recipe],
     *,
     full: bool,
     backend: str,
@@ -243,6 +217,7 @@ def _compare(
     options: dict[str, Any],
 ) -> Report:
     """Run every case of a recipe on the backend and on the simulator, if there is time."""
+    number, recipe = numbered
     report, tally = Report(backend, arch), Tally()
     if time.time() > until:
         report.left = 1

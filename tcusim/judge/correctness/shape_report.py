@@ -82,6 +82,8 @@ class ShapeRow:
     gpu, gpu_reason : str
         The instruction that runs it on a GPU, such as ``"wmma m16n16k16"`` or ``"grid of
         4 x 1 x 1 wmma m16n16k16"``; empty if the emitter cannot, and why not.
+    seconds : float
+        The time taken; rows that differ only in it are equal.
     """
 
     algorithm: str
@@ -109,6 +111,7 @@ class ShapeRow:
     registers: int = 0
     gpu: str = ""
     gpu_reason: str = ""
+    seconds: float = field(default=0.0, compare=False)
 
     @property
     def name(self) -> str:
@@ -150,8 +153,6 @@ class ShapeReport:
         Whether the longer list of cases was tried.
     rows : tuple of ShapeRow
         One for each algorithm, form and side, in the order of the registry.
-    seconds : float
-        How long it took; reports that differ in this alone are equal.
     """
 
     shape: str
@@ -160,7 +161,6 @@ class ShapeReport:
     arch: str
     full: bool
     rows: tuple[ShapeRow, ...]
-    seconds: float = field(default=0.0, compare=False)
 
     # The names of the columns of `table`.
     header: ClassVar = (
@@ -172,6 +172,11 @@ class ShapeReport:
     def ok(self) -> bool:
         """Whether something is possible on the shape, and all that is possible is right."""
         return any(row.possible for row in self.rows) and all(row.ok for row in self.rows)
+
+    @property
+    def seconds(self) -> float:
+        """The time taken by all rows."""
+        return sum(row.seconds for row in self.rows)
 
     def as_json(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 
-from tcusim.algorithms import Algorithm, algorithm_of, algorithms, build
+from tcusim.algorithms import Algorithm, algorithm_of, build
+from tcusim.algorithms import algorithms as registered
 from tcusim.backends import find_emitter
 from tcusim.errors import InputError, TcusimError, Unsupported, require_flags
 from tcusim.judge.correctness.cases import Case, Recipe
@@ -30,6 +32,7 @@ from tcusim.judge.correctness.kinds import (
 )
 from tcusim.judge.correctness.memory import require_bytes
 from tcusim.judge.correctness.shape_report import MmaCount, ShapeReport, ShapeRow
+from tcusim.judge.run import Progress, run_cases
 from tcusim.machine import arches, format_of, rule_for
 from tcusim.machine.layouts.maps import LANES
 from tcusim.machine.shapes import MmaShape, shape_of
@@ -40,7 +43,7 @@ from tcusim.program.resources import SharedMemory
 from tcusim.simulate.counts import Counts
 from tcusim.simulate.interpreter import Event, run_numpy
 
-__all__ = ["Validation", "require_types", "validate_shape"]
+__all__ = ["Trial", "report_of", "require_types", "trials_of", "validate_shape"]
 
 # The simulator's costs, roughly, on a core of 2024. An mma of one warp: bytes held for each element
 # of the three tiles, and seconds for each multiply-add. A program: seconds to build and to verify
@@ -64,7 +67,7 @@ def validate_shape(
     arch: str = "exact",
     algorithms: Sequence[str] | None = None,
     full: bool = False,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
 ) -> ShapeReport:
     """Find out which algorithms a tile shape can do, whether they are right, and at what cost.
 
@@ -108,90 +111,56 @@ def validate_shape(
     >>> report.ok, [row.mma for row in report.rows]
     (True, [3, 4, 1, 1])
     """
-    return Validation.of(shape, algorithms, ab=ab, acc=acc, arch=arch, full=full).run(progress)
+    trials = trials_of(shape_of(shape), algorithms, ab=ab, acc=acc, arch=arch, full=full)
+    rows = run_cases(Trial.run, trials, seconds=attrgetter("seconds"), progress=progress)
+    return report_of(trials[0], rows)
+
+
+def report_of(trial: Trial, rows: Sequence[ShapeRow]) -> ShapeReport:
+    """Return the report of the rows of a tile, by one of its trials."""
+    return ShapeReport(trial.shape.name, trial.ab, trial.acc, trial.arch, trial.full, tuple(rows))
 
 
 # Of the programs for a tile, one of so many is tried where it is brief.
 _PART: Final = 3
 
 
-@dataclass(frozen=True)
-class Validation:
-    """What `validate_shape` is about to do: how long it takes can be asked before it is run.
+def trials_of(
+    shape: MmaShape,
+    algorithms: Sequence[str] | None = None,
+    *,
+    ab: str,
+    acc: str,
+    arch: str,
+    full: bool = False,
+    brief: bool = False,
+) -> list[Trial]:
+    """Return a trial of each algorithm, with each set of its options and on each side.
 
-    limit: integers up to which all is exact. brief: whether a third of the programs will do, as
-    other tiles of the unit have had all.
+    brief: a third of the programs, as other tiles of the unit have all. The other arguments and
+    the errors are those of `validate_shape`.
     """
+    require_flags(full=full)
+    require_types(shape, ab, acc)
+    rule_for(arch, ab, acc, shape.family(ab, acc))
+    require_bytes(_mma_bytes(shape), f"one mma of {shape.name} tiles on the simulator")
+    rows = registered() if algorithms is None else map(algorithm_of, algorithms)
+    return [
+        Trial(shape, ab, acc, arch, full, brief, row.name, options, side)
+        for row in rows
+        for options in variants(row)
+        for side in "ab"
+    ]
 
-    shape: MmaShape
-    ab: str
-    acc: str
-    arch: str
-    full: bool
-    limit: int
-    algorithms: tuple[Algorithm, ...]
-    brief: bool = False
 
-    @classmethod
-    def of(
-        cls,
-        shape: str | tuple[int, int, int] | MmaShape,
-        algorithms: Sequence[str] | None = None,
-        *,
-        ab: str = "f16",
-        acc: str = "f32",
-        arch: str = "exact",
-        full: bool = False,
-    ) -> Validation:
-        """Return the work to do; the arguments and errors are those of `validate_shape`."""
-        require_flags(full=full)
-        shape = shape_of(shape)
-        require_types(shape, ab, acc)
-        limit = exact_up_to(ab, acc, rule_for(arch, ab, acc, shape.family(ab, acc)))
-        made = cls(shape, ab, acc, arch, full, limit, _named(algorithms))
-        require_bytes(made.nbytes, f"one mma of {shape.name} tiles on the simulator")
-        return made
+def _mma_bytes(shape: MmaShape) -> int:
+    """Return the bytes that an mma of one warp takes on the simulator."""
+    return _BYTES_PER_ELEMENT * _elements(shape)
 
-    @property
-    def elements(self) -> int:
-        """Elements of the three tiles of an mma."""
-        m, n, k = self.shape.m, self.shape.n, self.shape.k
-        return m * n + m * k + k * n
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that an mma of one warp takes on the simulator."""
-        return _BYTES_PER_ELEMENT * self.elements
-
-    @cached_property
-    def trials(self) -> list[_Trial]:
-        """Every algorithm, with the options that make another of it, and side."""
-        return [
-            _Trial(self, row, options, side)
-            for row in self.algorithms
-            for options in variants(row)
-            for side in "ab"
-        ]
-
-    @property
-    def seconds(self) -> float:
-        """How long it takes, to within a factor of a few."""
-        return sum(trial.seconds for trial in self.trials)
-
-    def run(self, progress: Callable[[int, int], object] | None = None) -> ShapeReport:
-        """Try everything; progress is called with the part that is done, of 1000."""
-        start, rows, before, whole = time.monotonic(), [], 0.0, self.seconds
-
-        def tell(before: float, spent: float) -> None:
-            if progress is not None:
-                progress(round(1000 * (before + spent) / whole), 1000)
-
-        for trial in self.trials:
-            rows.append(trial.row_of_report(partial(tell, before)))
-            before += trial.seconds
-            tell(before, 0.0)
-        name, seconds = self.shape.name, time.monotonic() - start
-        return ShapeReport(name, self.ab, self.acc, self.arch, self.full, tuple(rows), seconds)
+def _elements(shape: MmaShape) -> int:
+    """Return the elements of the three tiles of an mma."""
+    return shape.m * shape.n + shape.m * shape.k + shape.k * shape.n
 
 
 def require_types(shape: MmaShape, ab: str, acc: str) -> None:
@@ -208,25 +177,38 @@ def require_types(shape: MmaShape, ab: str, acc: str) -> None:
         )
 
 
-def _named(names: Sequence[str] | None) -> tuple[Algorithm, ...]:
-    return algorithms() if names is None else tuple(map(algorithm_of, names))
-
-
 @dataclass
-class _Trial:
-    """One algorithm, its options and a side, under test. attempt: what is being tried.
+class Trial:
+    """One algorithm with its options on a tile, the data in one operand.
 
-    programs, unproven: how many have been tried, and what is not proved of them for all sizes.
+    attempt: the program or run in progress. programs, unproven: the number of programs tried, and
+    the properties not proved of them for all sizes.
     """
 
-    plan: Validation
-    row: Algorithm
+    shape: MmaShape
+    ab: str
+    acc: str
+    arch: str
+    full: bool
+    brief: bool
+    algorithm: str
     options: dict[str, Any]
     side: str
     attempt: str = ""
     too_large: list[str] = field(default_factory=list)
     programs: int = 0
     unproven: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def row(self) -> Algorithm:
+        """The row of the registry; UnknownName in a process that does not know it."""
+        return algorithm_of(self.algorithm)
+
+    @cached_property
+    def limit(self) -> int:
+        """An integer up to which all is exact."""
+        rule = rule_for(self.arch, self.ab, self.acc, self.shape.family(self.ab, self.acc))
+        return exact_up_to(self.ab, self.acc, rule)
 
     @cached_property
     def kind(self) -> Kind:
@@ -236,22 +218,23 @@ class _Trial:
     @cached_property
     def tile(self) -> Tile:
         """The tile as an algorithm sees it that has its data in this operand."""
-        m, n, k = self.plan.shape.m, self.plan.shape.n, self.plan.shape.k
-        return Tile(n, m, k) if self.side == "b" else Tile(m, n, k)
+        shape = self.shape
+        down, across = (shape.n, shape.m) if self.side == "b" else (shape.m, shape.n)
+        return Tile(down, across, shape.k)
 
-    @cached_property
+    @property
     def seconds(self) -> float:
         """How long the trial takes, about."""
-        if self.row.kind not in KINDS:
+        row = self.row
+        if row.kind not in KINDS:
             return _SECONDS_PER_RUN
-        seconds = sum(self._seconds_of(*tried) for tried in self.recipes)
-        return seconds * len(self.row.combines)
+        return sum(self._seconds_of(*tried) for tried in self.recipes) * len(row.combines)
 
     @cached_property
     def recipes(self) -> list[tuple[Recipe, bool]]:
         """What is built, and whether for many lengths; if it is brief, each side another part."""
-        every = list(self.kind.programs(self.row, self.tile, self.plan.full))
-        if not self.plan.brief or len(every) < _PART:
+        every = list(self.kind.programs(self.row, self.tile, self.full))
+        if not self.brief or len(every) < _PART:
             return every
         return every[0 if self.side == "a" else 1 :: _PART]
 
@@ -260,7 +243,9 @@ class _Trial:
         items: int = recipe.get("warps") * recipe.get("items_per_warp")
         mma = _MMA_PER_TILE * _BLOCKS * items * self.kind.tiles(self.row, self.tile, recipe)
         run = math.prod(self.tile) * mma * _SECONDS_PER_MULTIPLY_ADD + _SECONDS_PER_RUN
-        return _SECONDS_PER_ELEMENT * self.plan.elements + _SECONDS_PER_RUN + _LENGTHS[many] * run
+        return (
+            _SECONDS_PER_ELEMENT * _elements(self.shape) + _SECONDS_PER_RUN + _LENGTHS[many] * run
+        )
 
     def build(self, recipe: Recipe) -> Program:
         """Build the program; MemoryError if there is none for its tiles.
@@ -269,15 +254,20 @@ class _Trial:
         """
         self.attempt = recipe.text or "the default"
         try:
-            require_bytes(2 * recipe.get("warps") * self.plan.nbytes, "it")
+            require_bytes(2 * recipe.get("warps") * _mma_bytes(self.shape), "it")
         except InputError as error:
             raise MemoryError(str(error)) from error
-        own = {"tile": self.plan.shape, "side": self.side, "ab": self.plan.ab, "acc": self.plan.acc}
+        own = {"tile": self.shape, "side": self.side, "ab": self.ab, "acc": self.acc}
         given: dict[str, Any] = {**self.options, **dict(recipe.options), **own}
         return build(self.row.name, **given)
 
-    def row_of_report(self, tell: Callable[[float], None]) -> ShapeRow:
-        """Return the row of the algorithm; report the seconds spent to `tell`."""
+    def run(self) -> ShapeRow:
+        """Return the row of the algorithm in a report."""
+        start = time.monotonic()
+        found = self._tried()
+        return replace(found, seconds=round(time.monotonic() - start, 3))
+
+    def _tried(self) -> ShapeRow:
         row = self.row
         named = tuple((name, str(value)) for name, value in self.options.items())
         found = ShapeRow(row.name, row.kind, named, self.side)
@@ -296,7 +286,7 @@ class _Trial:
         # An algorithm of somebody else's may raise anything.
         except Exception as error:
             return replace(found, cases=1, first_wrong=self._finding(error))
-        outcomes = list(self._outcomes(found.combines, tell))
+        outcomes = list(self._outcomes(found.combines))
         wrong = [text for text in outcomes if text]
         return replace(
             found,
@@ -367,10 +357,10 @@ class _Trial:
         """Count a run of one block whose data have no zero."""
         case, usage = next(self.kind.runs(program, recipe, True)), _Usage()
         self.attempt = case.text
-        inputs = self.kind.inputs(program, case, self.plan.limit)
+        inputs = self.kind.inputs(program, case, self.limit)
         for name in inputs.keys() - offsets_of(program).keys():
             inputs[name] = np.ones_like(inputs[name])
-        run_numpy(program, inputs, arch=self.plan.arch, watch=usage)
+        run_numpy(program, inputs, arch=self.arch, watch=usage)
         usage.input_bytes = sum(
             len(inputs[buffer.name]) * format_of(buffer.dtype).itemsize for buffer in program.inputs
         )
@@ -387,12 +377,9 @@ class _Trial:
             case, usage = self._run_on_ones(self.build(recipe), recipe)
             yield MmaCount(other, usage.mma, self.kind.formula(self.row, self.tile, case, other))
 
-    def _outcomes(self, combines: Sequence[str], tell: Callable[[float], None]) -> Iterator[str]:
-        """Yield for each case what is wrong with it; "" if nothing is."""
-        spent = 0.0
+    def _outcomes(self, combines: Sequence[str]) -> Iterator[str]:
+        """Yield the error of each case; "" for a right one."""
         for (tried, many), combine in itertools.product(self.recipes, combines):
-            tell(min(self.seconds, spent))
-            spent += self._seconds_of(tried, many)
             recipe = tried.but(**self.options, combine=combine)
             try:
                 program = self.build(recipe)
@@ -416,9 +403,9 @@ class _Trial:
         """Run a case; yield what is wrong with it, "" if nothing is, no text if it did not fit."""
         self.attempt = case.text
         try:
-            inputs = self.kind.inputs(program, case, self.plan.limit)
+            inputs = self.kind.inputs(program, case, self.limit)
             expected = self.kind.expected(program, case, inputs)
-            outputs = run_numpy(program, inputs, arch=self.plan.arch)
+            outputs = run_numpy(program, inputs, arch=self.arch)
         except MemoryError as error:
             self.too_large.append(self._no_memory(error))
         except Exception as error:

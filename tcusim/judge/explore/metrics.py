@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from tcusim.algorithms import algorithm_of, segmented_algorithms
-from tcusim.errors import InputError, TcusimError, UnknownName, require_flags, told, unknown_name
+from tcusim.errors import InputError, TcusimError, require_flags, told, unknown_name
 from tcusim.judge.accuracy import FAMILIES, measured_errors, predicted_error
 from tcusim.judge.accuracy.prediction import LONGEST
 from tcusim.judge.explore.area import area_proxy
@@ -117,27 +117,16 @@ def _known(value: int | None) -> int:
     return value
 
 
-def evaluate(grid: Grid, settings: Settings, part: Sequence[tuple[int, Point]]) -> list[Row]:
-    """Return the rows of some points; what cannot be is a row with its reason.
+def evaluate(grid: Grid, settings: Settings, point: Point) -> Row:
+    """Return the row of a point; an impossible unit has a row with its reason.
 
     Raises
     ------
     UnknownName
-        If this process does not know an algorithm that the settings name.
+        If this process does not know an algorithm of the settings.
     """
     for name in settings.algorithms:
-        try:
-            algorithm_of(name)
-        except UnknownName as error:
-            raise UnknownName(
-                f"{error} A process that explores knows the algorithms of packages, and those "
-                f"that a script registers outside of `if __name__ == '__main__':`; with jobs=1 "
-                f"there is no other process."
-            ) from error
-    return [_row(grid, settings, point) for _, point in part]
-
-
-def _row(grid: Grid, settings: Settings, point: Point) -> Row:
+        algorithm_of(name)
     row = Row(point)
     try:
         unit = unit_at(grid, point)

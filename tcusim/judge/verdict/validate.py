@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from tcusim.algorithms import algorithm_of
 from tcusim.errors import Given, InputError, Unsupported, require_flags, unknown_name
 from tcusim.judge.accuracy.summary import accuracy_of
 from tcusim.judge.correctness.shape_report import ShapeReport
 from tcusim.judge.cost.roofline import Roofline, roofline
+from tcusim.judge.run import WHOLE, Jobs, Progress, executor_of, part_of
 from tcusim.judge.verdict.claims import Model, claims_of
 from tcusim.judge.verdict.consistency import IMPOSSIBLE, USELESS, WASTE, Finding, findings_of
 from tcusim.judge.verdict.found import SECTIONS, Asked, Reference, UnitVerdict
 from tcusim.judge.verdict.lines import Line, heading_of, lines_of
-from tcusim.judge.verdict.on_arrays import OnArrays, on_arrays
+from tcusim.judge.verdict.on_arrays import on_arrays
 from tcusim.judge.verdict.report_page import fragment_of, page_of
 from tcusim.judge.verdict.sections import Section, comparison_of, sections_of
 from tcusim.judge.verdict.subjects import (
@@ -38,9 +40,6 @@ __all__ = ["Verdict", "validate"]
 # What is about a unit alone is left out where algorithms are named.
 _OF_ALGORITHMS: Final = ("correctness", "counts", "time")
 
-# Called with what is done, and of how much.
-Progress: TypeAlias = Callable[[int, int], object]
-_WHOLE: Final = 1000
 # The sections that compare costs.
 _OF_COSTS: Final = frozenset({"counts", "time"})
 _USUAL_REFERENCE: Final = "h200"
@@ -143,7 +142,7 @@ def validate(
     reference: Named | None = _USUAL_REFERENCE,
     like: Named | None = None,
     model: Model | None = None,
-    jobs: int = 1,
+    jobs: Jobs = 1,
     progress: Progress | None = None,
 ) -> Verdict:
     """Judge matrix units: are the algorithms right, how precise are sums, what do they cost.
@@ -175,8 +174,8 @@ def validate(
         What the unit computes with, if that is more than its rule: a GPU or a simulated circuit.
         It is called with a (m x k), b (k x n) and c (m x n) and returns d (m x n); where its bits
         are others, the unit claims what is not so. For one unit.
-    jobs : int
-        Processes that try algorithms.
+    jobs : int or Executor, optional
+        A number of processes that try algorithms, None for one a processor; or an executor.
     progress : callable, optional
         Called with the part that is done and the whole, which is 1000.
 
@@ -222,20 +221,20 @@ def validate(
     machine = None if reference is None else _machine(reference, asked)
     lender = machine if like is None else lender_of(like, ab, acc)
     judged = []
-    for number, one in enumerate(named):
-        try:
-            subject = subject_of(one, ab=ab, acc=acc, tile=tile, arch=arch)
-        except Unsupported as error:
-            if len(named) == 1:
-                raise
-            judged.append(_refused(one, asked, str(error)))
-            continue
-        share = None
-        if progress is not None:
-            share = _of_several(progress, number, len(named))
-        judged.append(_judged(subject, asked, lender, like is not None, model, jobs, share))
+    with executor_of(jobs) as executor:
+        for number, one in enumerate(named):
+            try:
+                subject = subject_of(one, ab=ab, acc=acc, tile=tile, arch=arch)
+            except Unsupported as error:
+                if len(named) == 1:
+                    raise
+                judged.append(_refused(one, asked, str(error)))
+                continue
+            part = part_of(progress, number / len(named), (number + 1) / len(named))
+            placed = _placed(subject, lender, known_too=like is not None)
+            judged.append(_judged(subject, asked, placed, model, executor, part))
     if progress is not None:
-        progress(_WHOLE, _WHOLE)
+        progress(WHOLE, WHOLE)
     if reference is not None and machine is None:
         text = f"costs are compared with no other unit: {reference} has no {ab} -> {acc}"
         alone = Finding("reference", WASTE, text)
@@ -254,84 +253,91 @@ def _sections(sections: Sequence[str] | None, algorithms: Sequence[str] | None) 
     return tuple(one for one in SECTIONS if one in sections)
 
 
-def _of_several(progress: Progress, number: int, units: int) -> Callable[[float], object]:
-    """Return the progress callback of one of several units."""
-
-    def share(done: float) -> None:
-        progress(round(_WHOLE * (number + done) / units), _WHOLE)
-
-    return share
-
-
 def _refused(named: Named, asked: Asked, reason: str) -> UnitVerdict:
     """Return the verdict on a unit that does not take the types."""
     name = getattr(named, "name", None) or str(named)
     return UnitVerdict(name, name, "", (), "", asked, refused=reason)
 
 
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A subject with the figures that its times are predicted with.
+
+    machine: the unit that lends figures; empty if none does. findings: of the subject, and on the
+    lender.
+    """
+
+    timed: Subject
+    machine: str
+    findings: tuple[Finding, ...]
+
+    def has(self, gravity: str) -> bool:
+        """Return whether a finding is of this gravity."""
+        return any(one.gravity == gravity for one in self.findings)
+
+
+def _placed(subject: Subject, lender: Subject | None, *, known_too: bool) -> _Placed:
+    """Return a subject with figures of a lender in place of those that it lacks."""
+    findings = findings_of(subject)
+    placed = None if lender is None else placed_in(subject, lender, known_too=known_too)
+    if lender is None or (placed is None and not known_too):
+        return _Placed(subject, "", findings)
+    if placed is None:
+        text = (
+            f"nothing is taken from {lender.name}: it has no latency and interval of "
+            f"{subject.ab} -> {subject.acc} mma, or no figure that the unit lacks"
+        )
+        return _Placed(subject, "", (*findings, Finding("like", WASTE, text)))
+    # The times of a machine without space for the tile say nothing.
+    unfit = [one for one in findings_of(placed) if one.gravity == IMPOSSIBLE]
+    if not unfit:
+        return _Placed(placed, lender.name, findings)
+    more = (
+        Finding(one.name, WASTE, f"no time is predicted in {lender.name}: {one.text}")
+        for one in unfit
+        if one not in findings
+    )
+    return _Placed(subject, "", (*findings, *more))
+
+
 def _judged(
     subject: Subject,
     asked: Asked,
-    machine: Subject | None,
-    known_too: bool,
+    placed: _Placed,
     model: Model | None,
-    jobs: int,
-    share: Callable[[float], object] | None,
+    executor: Executor | None,
+    progress: Progress | None,
 ) -> UnitVerdict:
-    """Return the verdict on one unit; what it lacks of figures is the machine's."""
-    placed = None if machine is None else placed_in(subject, machine, known_too=known_too)
-    findings = findings_of(subject)
-    if placed is not None and machine is not None:
-        # A machine that has no room for the tile tells nothing of its times.
-        unfit = [one for one in findings_of(placed) if one.gravity == IMPOSSIBLE]
-        if unfit:
-            placed = None
-            findings += tuple(
-                Finding(one.name, WASTE, f"no time is predicted in {machine.name}: {one.text}")
-                for one in unfit
-                if one not in findings
-            )
-    elif machine is not None and known_too:
-        types = f"{asked.ab} -> {asked.acc}"
-        findings += (
-            Finding(
-                "like",
-                WASTE,
-                f"nothing is taken from {machine.name}: it has no latency and interval of "
-                f"{types} mma, or no figure that the unit lacks",
-            ),
-        )
-    timed_in = placed or subject
-    own = subject.unit.figures() or subject.unit.instructions
-    impossible = any(one.gravity == IMPOSSIBLE for one in findings)
-    # No result of such a unit tells anything of the algorithms.
-    wanted = set[str]() if any(one.gravity == USELESS for one in findings) else {*asked.sections}
+    """Return the verdict on one unit."""
+    # The results of a useless unit say nothing of the algorithms.
+    wanted = set[str]() if placed.has(USELESS) else {*asked.sections}
+    trials = not _OF_TRIALS.isdisjoint(wanted)
     reports: tuple[ShapeReport, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     accuracy = None
     first = 0.0
     if "precision" in wanted and subject.arch != "exact":
-        first = 1.0 if _OF_TRIALS.isdisjoint(wanted) else _PRECISE
+        first = _PRECISE if trials else 1.0
         accuracy = accuracy_of(
             subject.unit,
             ab=asked.ab,
             acc=asked.acc,
             k=subject.tiles[0].k,
             full=asked.full,
-            share=_part(share, 0.0, first),
+            progress=part_of(progress, 0.0, first),
         )
-    called: tuple[OnArrays, ...] = ()
-    if "correctness" in wanted and asked.algorithms is None:
-        called = on_arrays(subject)
-    if not _OF_TRIALS.isdisjoint(wanted):
+    if trials:
+        timed = "time" in wanted and not placed.has(IMPOSSIBLE)
         reports, candidates = tried(
             subject,
             asked.algorithms,
             full=asked.full,
-            machine=timed_in if "time" in wanted and not impossible else None,
-            jobs=jobs,
-            share=_part(share, first, 1.0),
+            machine=placed.timed if timed else None,
+            executor=executor,
+            progress=part_of(progress, first, 1.0),
         )
+    arrays = "correctness" in wanted and asked.algorithms is None
+    own = subject.unit.figures() or subject.unit.instructions
     return UnitVerdict(
         name=subject.name,
         title=subject.unit.title,
@@ -340,23 +346,16 @@ def _judged(
         left_out=subject.left_out,
         asked=asked,
         rules=subject.rules,
-        findings=findings,
+        findings=placed.findings,
         claims=None if model is None else claims_of(subject, model),
         reports=reports,
-        on_arrays=called,
+        on_arrays=on_arrays(subject) if arrays else (),
         candidates=candidates,
         accuracy=accuracy,
-        roofline=_roofline(timed_in, candidates),
-        machine="" if placed is None or machine is None else machine.name,
-        borrowed=borrowed(timed_in.unit) if own else (),
+        roofline=_roofline(placed.timed, candidates),
+        machine=placed.machine,
+        borrowed=borrowed(placed.timed.unit) if own else (),
     )
-
-
-def _part(
-    share: Callable[[float], object] | None, first: float, last: float
-) -> Callable[[float], object] | None:
-    """Return the progress callback of a part of the work."""
-    return None if share is None else lambda done: share(first + (last - first) * done)
 
 
 def _roofline(subject: Subject, candidates: Sequence[Candidate]) -> Roofline | None:

@@ -1,4 +1,4 @@
-"""The file of an exploration: its grid, then a line for each row, so that it can be gone on with.
+"""The file of an exploration: its grid, then a line for each row. A later run goes on from it.
 
 Lines are only ever appended. One that a kill cut short is taken off when the file is opened again.
 """
@@ -6,23 +6,25 @@ Lines are only ever appended. One that a kill cut short is taken off when the fi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from tcusim.errors import InputError
-from tcusim.judge.explore.row import Row, row_of_json
 
 __all__ = ["Journal"]
+
+RowT = TypeVar("RowT")
 
 _KIND: Final = "tcusim exploration 1"
 
 
-class Journal:
+class Journal(Generic[RowT]):
     """An append-only file of JSON lines; a context.
 
-    done: the rows that it has, by the number of their point.
+    description: equal for equal explorations only. as_json, of_json: a row as a table, and back.
+    done: the rows of the file, by the indices of their cases.
 
     Raises
     ------
@@ -30,9 +32,16 @@ class Journal:
         If the file cannot be read or written, is something else, or is of another grid.
     """
 
-    def __init__(self, path: str | Path, description: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        description: Mapping[str, Any],
+        as_json: Callable[[RowT], Mapping[str, Any]],
+        of_json: Callable[[Mapping[str, Any]], RowT],
+    ) -> None:
         self.path = Path(path)
-        self.done: dict[int, Row] = {}
+        self.done: dict[int, RowT] = {}
+        self._as_json, self._of_json = as_json, of_json
         # As JSON has it: lists for tuples.
         wanted = json.loads(json.dumps(description))
         try:
@@ -46,7 +55,7 @@ class Journal:
             self._file.close()
             raise
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> Journal[RowT]:
         return self
 
     def __exit__(
@@ -57,12 +66,12 @@ class Journal:
     ) -> None:
         self._file.close()
 
-    def add(self, rows: Iterable[tuple[int, Row]]) -> None:
+    def add(self, rows: Iterable[tuple[int, RowT]]) -> None:
         """Append rows with their numbers; once this returns, a kill loses none."""
         lines = []
         for number, row in rows:
             self.done[number] = row
-            lines.append({"number": number, **row.as_json()})
+            lines.append({"number": number, **self._as_json(row)})
         self._write(lines)
 
     def _write(self, lines: Iterable[Mapping[str, Any]]) -> None:
@@ -107,7 +116,7 @@ class Journal:
         for number, line in enumerate(lines[1:], 2):
             values = self._line(line, number)
             try:
-                self.done[values.pop("number")] = row_of_json(values)
+                self.done[values.pop("number")] = self._of_json(values)
             except (KeyError, TypeError, InputError) as error:
                 raise self._wrong(number, error) from error
 

@@ -1,0 +1,273 @@
+"""Run cases: in this process, in processes of this machine, or by any other executor.
+
+The outcomes are equal for every executor and any order of execution.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import signal
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from contextlib import closing, contextmanager
+from functools import partial
+from multiprocessing import get_context
+from queue import SimpleQueue
+from typing import Any, Final, TypeAlias, TypeVar
+
+from tcusim.errors import BackendUnavailable, InputError, TcusimError, UnknownName, told
+from tcusim.judge.journal import Journal
+from tcusim.machine import Unit, register_unit, registered_units
+
+__all__ = [
+    "WHOLE",
+    "Jobs",
+    "Progress",
+    "dask_executor",
+    "executor_of",
+    "part_of",
+    "processors",
+    "run_cases",
+]
+
+CaseT = TypeVar("CaseT")
+OutcomeT = TypeVar("OutcomeT")
+# A number of processes, None for one a processor; or an executor, such as that of a Dask client.
+Jobs: TypeAlias = int | Executor | None
+# Called with the part that is done and the whole.
+Progress: TypeAlias = Callable[[int, int], object]
+_Batch: TypeAlias = tuple[int, ...]
+
+# The whole of a progress that is a share.
+WHOLE: Final = 1000
+# Work of fewer seconds is not worth another process, which takes one to begin.
+_WORTH_SECONDS: Final = 6.0
+# Cases that share what they build, in one batch.
+_TOGETHER: Final = 8
+# Batches that an executor has at a time; more than the workers of most clusters.
+_AHEAD: Final = 1000
+
+
+def run_cases(
+    run: Callable[[CaseT], OutcomeT],
+    cases: Sequence[CaseT],
+    executor: Executor | None = None,
+    *,
+    seconds: Callable[[CaseT], float] | None = None,
+    alike: Callable[[CaseT], Hashable] | None = None,
+    journal: Journal[OutcomeT] | None = None,
+    progress: Progress | None = None,
+) -> list[OutcomeT]:
+    """Return the outcome of each case, in the order of the cases.
+
+    A case that names an algorithm unknown to another process is run in this one. When the caller
+    stops, as by Ctrl-C, cases that have begun are finished, and no others begin.
+
+    Parameters
+    ----------
+    run : callable
+        Returns the outcome of a case. An executor has to pickle it, and the cases.
+    cases : sequence
+        Any values.
+    executor : Executor, optional
+        See `executor_of`; by default this process runs the cases, in their order.
+    seconds : callable, optional
+        Returns the estimated seconds of a case: the longest begin first, and brief work is done in
+        this process.
+    alike : callable, optional
+        Returns a key. Cases of one key share cached programs, and run in batches.
+    journal : Journal, optional
+        Outcomes known before, by the indices of their cases; others are appended to it.
+    progress : callable, optional
+        Called before the first case and after each batch with the number of cases; with `seconds`,
+        with thousandths of their sum.
+
+    Raises
+    ------
+    TcusimError
+        If a process ends before its work is done, or has another version of tcusim.
+    """
+    found = {} if journal is None else dict(journal.done)
+    costs = [1.0 if seconds is None else seconds(case) for case in cases]
+    whole = len(cases) if seconds is None else WHOLE
+    scale = whole / (sum(costs) or 1.0)
+    left = [number for number in range(len(cases)) if number not in found]
+    if seconds is not None and sum(costs) < _WORTH_SECONDS:
+        executor = None
+    if seconds is not None and executor is not None:
+        left.sort(key=lambda number: -costs[number])
+    batches = _batches(left, [alike(case) for case in cases] if alike else None)
+    done = sum(costs[number] for number in found)
+    if progress is not None:
+        progress(round(done * scale), whole)
+    with closing(_outcomes(run, cases, batches, executor)) as outcomes:
+        for batch, several in outcomes:
+            numbered = list(zip(batch, several, strict=True))
+            found.update(numbered)
+            if journal is not None:
+                journal.add(numbered)
+            done += sum(costs[number] for number in batch)
+            if progress is not None:
+                progress(round(done * scale), whole)
+    return [found[number] for number in range(len(cases))]
+
+
+def part_of(progress: Progress | None, first: float, last: float) -> Progress | None:
+    """Return the progress of a part of some work, from one share of the whole to another."""
+    if progress is None:
+        return None
+    return lambda done, whole: progress(
+        round(WHOLE * (first + (last - first) * done / whole)), WHOLE
+    )
+
+
+def _batches(numbers: list[int], keys: list[Hashable] | None) -> list[_Batch]:
+    """Return the indices of cases in batches: alone, or several of one key."""
+    if keys is None:
+        return [(number,) for number in numbers]
+    groups: dict[Hashable, list[int]] = {}
+    for number in numbers:
+        groups.setdefault(keys[number], []).append(number)
+    return [
+        tuple(group[first : first + _TOGETHER])
+        for group in groups.values()
+        for first in range(0, len(group), _TOGETHER)
+    ]
+
+
+def _outcomes(
+    run: Callable[[CaseT], OutcomeT],
+    cases: Sequence[CaseT],
+    batches: list[_Batch],
+    executor: Executor | None,
+) -> Generator[tuple[_Batch, list[OutcomeT]], None, None]:
+    """Yield each batch with its outcomes: in order, or by an executor as they come."""
+    if executor is None or len(batches) == 1:
+        for batch in batches:
+            yield batch, [run(cases[number]) for number in batch]
+        return
+    finished: SimpleQueue[Future[list[OutcomeT]]] = SimpleQueue()
+    waiting: dict[Future[list[OutcomeT]], _Batch] = {}
+    elsewhere = partial(_run_batch, run, _version(), registered_units())
+    left = iter(batches)
+
+    def submit(count: int) -> None:
+        for batch in itertools.islice(left, count):
+            future = executor.submit(elsewhere, [cases[number] for number in batch])
+            waiting[future] = batch
+            future.add_done_callback(finished.put)
+
+    try:
+        submit(_AHEAD)
+        while waiting:
+            future = finished.get()
+            batch = waiting.pop(future)
+            submit(1)
+            try:
+                outcomes = future.result()
+            except UnknownName:
+                outcomes = [run(cases[number]) for number in batch]
+            yield batch, outcomes
+    except BrokenExecutor as error:
+        raise TcusimError(
+            "a process ended before its work was done: killed, perhaps for its memory, or never "
+            "begun. A script uses several processes below `if __name__ == '__main__':`, or one "
+            "with jobs=1. Rows that are in a file are good."
+        ) from error
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def _run_batch(
+    run: Callable[[CaseT], OutcomeT], version: str, units: tuple[Unit, ...], cases: list[CaseT]
+) -> list[OutcomeT]:
+    """Return the outcomes of cases in another process, which may not know the units of files."""
+    if version != _version():
+        raise InputError(
+            f"a worker has tcusim {_version()}, and here is {version}; results are equal only if "
+            f"all have the same"
+        )
+    known = registered_units()
+    for unit in units:
+        if unit not in known:
+            register_unit(unit)
+    return [run(case) for case in cases]
+
+
+def _version() -> str:
+    return str(importlib.import_module("tcusim").__version__)
+
+
+# --- Executors --------------------------------------------------------------------------------
+
+
+@contextmanager
+def executor_of(jobs: Jobs) -> Iterator[Executor | None]:
+    """Yield an executor: a given one, new processes, or None for this process alone.
+
+    Raises
+    ------
+    InputError
+        If `jobs` is neither an executor nor an integer from 1 on.
+    """
+    if isinstance(jobs, Executor):
+        yield jobs
+        return
+    if jobs is not None and (not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1):
+        raise InputError(f"jobs must be a whole number from 1 on, got {told(jobs)}")
+    count = jobs or processors()
+    if count == 1:
+        yield None
+        return
+    # A forked process could not use CUDA.
+    with ProcessPoolExecutor(count, get_context("spawn"), initializer=_leave_ctrl_c) as pool:
+        yield pool
+
+
+def processors() -> int:
+    """Return the number of processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _leave_ctrl_c() -> None:
+    """Leave Ctrl-C to the process that a user sees."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def dask_executor(scheduler: str) -> Iterator[Executor]:
+    """Yield the executor of a Dask cluster, by the address of its scheduler.
+
+    Raises
+    ------
+    BackendUnavailable
+        If `distributed` is not installed, or no scheduler answers at the address.
+    InputError
+        If the cluster has no workers.
+    """
+    try:
+        # distributed has no types.
+        distributed: Any = importlib.import_module("distributed")
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"exploring on a Dask cluster needs distributed, which cannot be imported ({error}). "
+            f"Install it with: pip install 'tcusim[dask]'"
+        ) from error
+    try:
+        client = distributed.Client(scheduler, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise BackendUnavailable(
+            f"no Dask scheduler answers at {scheduler!r}: {str(error) or type(error).__name__}. "
+            f"Start one with: dask scheduler"
+        ) from error
+    with client:
+        if not client.nthreads():
+            raise InputError(
+                f"the scheduler at {scheduler} has no workers. Start some: dask worker"
+            )
+        yield client.get_executor(pure=False)
