@@ -10,7 +10,7 @@ from tcusim.cli import files
 from tcusim.cli.options import JSON, OutputFile, arithmetic
 from tcusim.cli.output import examples, json_text, print_json, progress, show
 from tcusim.judge.correctness import agreement
-from tcusim.judge.correctness.cases import COLUMNS, Case, Grid, columns_of
+from tcusim.judge.correctness.cases import COLUMNS, Case, CaseGrid, columns_of
 from tcusim.judge.correctness.testing import assert_agree
 from tcusim.machine import arch_of
 
@@ -58,7 +58,7 @@ def agree_command(ctx: click.Context, /, algorithms: tuple[str, ...], **options:
     columns = [column for shape in options["shapes"] for column in columns_of(shape, arch)]
     with progress("comparing", of="programs") as draw:
         report = agreement.agree(
-            Grid(algorithms, columns or COLUMNS, full=not options["quick"]),
+            CaseGrid(algorithms, columns or COLUMNS, full=not options["quick"]),
             backend=options["backend"],
             arch=options["arch"],
             seconds=options["seconds"],
@@ -78,7 +78,7 @@ def _one_case(text: str, backend: str, arch: str | None) -> None:
     click.echo(f"{case}\n{backend} and the simulator agree in all {size} outputs")
 
 
-def _print(report: agreement.Report, as_json: bool, output: str | None) -> None:
+def _print(report: agreement.Agreement, as_json: bool, output: str | None) -> None:
     """Print the report, or write it to a file and print the summary."""
     if output is not None:
         text = json_text(report.as_json()) if as_json else report.text()
@@ -91,7 +91,7 @@ def _print(report: agreement.Report, as_json: bool, output: str | None) -> None:
     click.echo(report.summary())
 
 
-def _print_table(report: agreement.Report) -> None:
+def _print_table(report: agreement.Agreement) -> None:
     """Print a row for each algorithm and a column for each tile and types."""
     from rich import box
     from rich.table import Table

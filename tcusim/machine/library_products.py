@@ -37,7 +37,7 @@ __all__ = [
     "Capture",
     "Captured",
     "Explained",
-    "Report",
+    "Explanations",
     "calls",
     "captured",
     "captured_by",
@@ -249,7 +249,7 @@ class Explained:
 
 
 @dataclass(slots=True)
-class Report:
+class Explanations:
     """Calls and how they are known, with the GPU and the library that computed them."""
 
     gpu: str
@@ -395,7 +395,7 @@ def judged(
     seconds: float | None = None,
     say: Say | None = None,
     executor: Executor | None = None,
-) -> Report:
+) -> Explanations:
     """Explain each product of a capture within the time; the slowest begin first.
 
     executor: of the work; by default `jobs` processes, one a processor. Raises BackendUnavailable
@@ -403,7 +403,7 @@ def judged(
     """
     if importlib.util.find_spec("ml_dtypes") is None:
         raise BackendUnavailable("its operands need ml_dtypes: pip install 'tcusim[bf16]'")
-    report = Report(capture.gpu, capture.arch, capture.versions)
+    report = Explanations(capture.gpu, capture.arch, capture.versions)
     until = None if seconds is None else time.monotonic() + seconds
     products = sorted(capture.products, key=lambda row: -row.call.m * row.call.n * row.call.k)
     pool = executor or ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))

@@ -11,7 +11,7 @@ import tcusim
 from tcusim.algorithms import segmented_algorithms
 from tcusim.backends import why_unavailable
 from tcusim.judge.correctness.agreement import agree
-from tcusim.judge.correctness.cases import Grid
+from tcusim.judge.correctness.cases import CaseGrid
 from tcusim.judge.correctness.testing import assert_agree, random_inputs
 
 ALGORITHMS = [row.name for row in segmented_algorithms()]
@@ -31,14 +31,14 @@ def require(backend: str) -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_grid(algorithm: str, backend: str) -> None:
     require(backend)
-    report = agree(Grid([algorithm]), backend=backend, options={"poison": True})
+    report = agree(CaseGrid([algorithm]), backend=backend, options={"poison": True})
     assert report.ok, report.summary()
 
 
 @pytest.mark.slow
 def test_full_grid(backend: str) -> None:
     require(backend)
-    report = agree(Grid(full=True), backend=backend, jobs=os.cpu_count() or 1, seconds=120)
+    report = agree(CaseGrid(full=True), backend=backend, jobs=os.cpu_count() or 1, seconds=120)
     assert report.ok, report.summary()
     assert report.total.cases > 500
 

@@ -11,7 +11,7 @@ from tcusim.algorithms import algorithm_of, segmented_algorithms
 from tcusim.backends import Backend
 from tcusim.errors import Unsupported
 from tcusim.judge.correctness.agreement import agree
-from tcusim.judge.correctness.cases import COLUMNS, Case, Column, Grid, Recipe
+from tcusim.judge.correctness.cases import COLUMNS, Case, CaseGrid, Column, Recipe
 from tcusim.judge.correctness.testing import assert_agree, random_inputs
 from tcusim_host import compile_programs
 
@@ -47,7 +47,7 @@ def test_grid(algorithm: str, host: Backend, some: Some) -> None:
     if algorithm_of(algorithm).uses_mma:
         step = 4 * len(columns) // len(COLUMNS) + 1
         columns = tuple(some(columns, step, ALGORITHMS.index(algorithm)))
-    grid = Grid([algorithm], columns)
+    grid = CaseGrid([algorithm], columns)
     # In one test, so that all kernels are compiled together.
     compile_programs(recipe.build() for recipe in grid.recipes())
     report = agree(grid, arch="hopper")
@@ -100,7 +100,7 @@ def test_carries(host: Backend) -> None:
 
 
 def test_the_grid_holds_every_algorithm_and_column() -> None:
-    quick = list(Grid().cases())
+    quick = list(CaseGrid().cases())
     assert {case.recipe.algorithm for case in quick} == set(ALGORITHMS)
     assert {case.recipe.column for case in quick} == set(COLUMNS)
     used = {case.kind for case in quick}
@@ -119,7 +119,7 @@ def test_the_grid_holds_every_algorithm_and_column() -> None:
 
 def test_the_full_grid_is_larger_and_always_the_same() -> None:
     column = (Column("16x16x16", "f16", "f32"),)
-    once, twice = (list(Grid(["scan_t"], column, full=True).recipes()) for _ in range(2))
+    once, twice = (list(CaseGrid(["scan_t"], column, full=True).recipes()) for _ in range(2))
     assert once == twice
     assert len(set(once)) == len(once) == 5 * 2 * 2 * 3
 

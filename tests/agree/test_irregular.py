@@ -14,7 +14,7 @@ from tcusim.algorithms import algorithms, build
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.backends import Backend, run
 from tcusim.judge.correctness.agreement import agree
-from tcusim.judge.correctness.cases import COLUMNS, Grid
+from tcusim.judge.correctness.cases import COLUMNS, CaseGrid
 from tcusim.judge.correctness.testing import assert_agree
 from tcusim.machine.shapes import shape_of
 from tcusim.program.checks.verifier import in_place
@@ -65,7 +65,7 @@ def test_grid(arch: str, host: Backend, some: Some) -> None:
     assert len(names) == 4
     # Every sixth tile and types: of a row, the other GPU takes others.
     columns = tuple(some(COLUMNS, 6, 1 if arch == "volta" else 0))
-    grid = Grid(names, columns)
+    grid = CaseGrid(names, columns)
     compile_programs(recipe.build() for recipe in grid.recipes())
     report = agree(grid, arch=arch)
     assert report.ok, report.summary()

@@ -40,7 +40,7 @@ from tcusim.algorithms import Algorithm, Level, algorithms  # noqa: E402
 from tcusim.algorithms.builder import adds_rows  # noqa: E402
 from tcusim.backends import Backend, run  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
-from tcusim.judge.correctness.cases import COLUMNS, Case, Column, Grid, Recipe  # noqa: E402
+from tcusim.judge.correctness.cases import COLUMNS, Case, CaseGrid, Column, Recipe  # noqa: E402
 from tcusim.judge.correctness.testing import bits_of, input_kinds, random_inputs  # noqa: E402
 from tcusim.program.bind import offsets_of  # noqa: E402
 from tcusim.program.grammar import Locate  # noqa: E402
@@ -89,7 +89,7 @@ def all_recipes(columns: tuple[Column, ...], *, once: bool) -> Iterator[Recipe]:
         if row.kind == "product":
             yield from products(row, tuple(c for c in columns if not adds_rows(c.ab, c.acc)))
         else:
-            for recipe in Grid([row.name], columns).recipes():
+            for recipe in CaseGrid([row.name], columns).recipes():
                 yield recipe.but(masked=True)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tcusim.errors import InputError, Unsupported
-from tcusim.judge.correctness.cases import COLUMNS, Case, Column, Grid, Recipe, columns_of
+from tcusim.judge.correctness.cases import COLUMNS, Case, CaseGrid, Column, Recipe, columns_of
 from tcusim.machine import FORMATS
 from tcusim.machine.shapes import shapes
 
@@ -40,8 +40,8 @@ def test_cases_print_and_parse() -> None:
 
 def test_products_are_not_of_the_grid() -> None:
     with pytest.raises(Unsupported, match="the grid is of sums and scans of segments, and 'gemm'"):
-        list(Grid(["gemm"]).recipes())
-    of_grid = {recipe.algorithm for recipe in Grid(columns=COLUMNS[:1]).recipes()}
+        list(CaseGrid(["gemm"]).recipes())
+    of_grid = {recipe.algorithm for recipe in CaseGrid(columns=COLUMNS[:1]).recipes()}
     assert "reduction_tn" in of_grid
     assert not of_grid & {"gemm", "gemv"}
 

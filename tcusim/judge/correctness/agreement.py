@@ -13,15 +13,15 @@ from typing import Any, Final
 from tcusim.algorithms import algorithms
 from tcusim.backends import get_backend, native_arch, run
 from tcusim.errors import Unsupported
-from tcusim.judge.correctness.cases import COLUMNS, Grid, Recipe, cases_of
+from tcusim.judge.correctness.cases import COLUMNS, CaseGrid, Recipe, cases_of
 from tcusim.judge.correctness.testing import differences
 from tcusim.judge.run import Jobs, Progress, executor_of, run_cases
 from tcusim.program.grammar import Program
 
-__all__ = ["Problem", "Report", "Tally", "agree"]
+__all__ = ["Agreement", "Failure", "Tally", "agree"]
 
-_SHOWN_PROBLEMS: Final = 5
-_KEPT_PROBLEMS: Final = 100
+_SHOWN_FAILURES: Final = 5
+_KEPT_FAILURES: Final = 100
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Failure:
     """A case that did not agree, or did not run. text: what was seen."""
 
     case: str
@@ -53,7 +53,7 @@ class Problem:
 
 
 @dataclass(slots=True)
-class Report:
+class Agreement:
     """What a comparison found.
 
     backend, arch: what was compared with the simulator, in whose arithmetic. tallies: by algorithm
@@ -65,16 +65,16 @@ class Report:
     arch: str
     tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
     skipped: Counter[str] = field(default_factory=Counter)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Failure] = field(default_factory=list)
     left: int = 0
     seconds: float = 0.0
 
-    def add(self, other: Report) -> None:
+    def add(self, other: Agreement) -> None:
         """Take in what was found of other programs."""
         for key, tally in other.tallies.items():
             self.tallies.setdefault(key, Tally()).add(tally)
         self.skipped += other.skipped
-        self.problems += other.problems[: _KEPT_PROBLEMS - len(self.problems)]
+        self.problems += other.problems[: _KEPT_FAILURES - len(self.problems)]
         self.left += other.left
 
     @property
@@ -104,7 +104,7 @@ class Report:
         first = [str(column) for column in COLUMNS if str(column) in ran]
         return first + [column for column in ran if column not in first]
 
-    def command(self, problem: Problem) -> str:
+    def command(self, problem: Failure) -> str:
         """Return the command that shows a problem again."""
         return f"tcusim agree --backend {self.backend} --arch {self.arch} --case '{problem.case}'"
 
@@ -121,10 +121,10 @@ class Report:
             lines.append(f"not run, {self.left}: the time was up")
         if not total.outputs:
             lines.append("nothing was compared")
-        for problem in self.problems[:_SHOWN_PROBLEMS]:
+        for problem in self.problems[:_SHOWN_FAILURES]:
             lines += [problem.text, f"  {self.command(problem)}"]
-        if len(self.problems) > _SHOWN_PROBLEMS:
-            lines.append(f"and {len(self.problems) - _SHOWN_PROBLEMS} more cases")
+        if len(self.problems) > _SHOWN_FAILURES:
+            lines.append(f"and {len(self.problems) - _SHOWN_FAILURES} more cases")
         return "\n".join(lines)
 
     def text(self) -> str:
@@ -152,7 +152,7 @@ class Report:
 
 
 def agree(
-    grid: Grid | None = None,
+    grid: CaseGrid | None = None,
     *,
     backend: str = "host",
     arch: str | None = None,
@@ -160,12 +160,12 @@ def agree(
     jobs: Jobs = 1,
     progress: Progress | None = None,
     options: dict[str, Any] | None = None,
-) -> Report:
+) -> Agreement:
     """Compare a backend with the simulator over a grid.
 
     Parameters
     ----------
-    grid : Grid, optional
+    grid : CaseGrid, optional
         Which programs; by default one for each algorithm and column.
     backend : str
         Name of the backend.
@@ -186,9 +186,9 @@ def agree(
     BackendUnavailable
         If the backend cannot run here.
     """
-    grid = grid or Grid()
+    grid = grid or CaseGrid()
     start = time.time()
-    report = Report(backend, arch or native_arch(get_backend(backend)) or "hopper")
+    report = Agreement(backend, arch or native_arch(get_backend(backend)) or "hopper")
     compare = partial(
         _compare,
         full=grid.full,
@@ -215,10 +215,10 @@ def _compare(
     arch: str,
     until: float,
     options: dict[str, Any],
-) -> Report:
+) -> Agreement:
     """Run every case of a recipe on the backend and on the simulator, if there is time."""
     number, recipe = numbered
-    report, tally = Report(backend, arch), Tally()
+    report, tally = Agreement(backend, arch), Tally()
     if time.time() > until:
         report.left = 1
         return report
@@ -230,12 +230,12 @@ def _compare(
             got = run(program, inputs, backend=runner, arch=arch, **options)
             found = differences(program, expected, got)
         except Unsupported as error:
-            return Report(backend, arch, skipped=Counter([_reason(program, error)]))
+            return Agreement(backend, arch, skipped=Counter([_reason(program, error)]))
         # Whatever a backend raises, or returns, is a finding about it.
         except Exception as error:
             tally.failed += 1
             text = f"{case}\n  {type(error).__name__}: {error}"
-            report.problems.append(Problem(str(case), text))
+            report.problems.append(Failure(str(case), text))
             continue
         tally.cases += 1
         tally.outputs += sum(output.size for output in expected.values())
@@ -247,7 +247,7 @@ def _compare(
                 f"{case}\n  {one.places.size} of {one.one.size} elements of {one.name!r} differ, "
                 f"first [{first}]: {right} on the simulator, {wrong} on {backend}"
             )
-            report.problems.append(Problem(str(case), text))
+            report.problems.append(Failure(str(case), text))
     if tally.cases or tally.failed:
         report.tallies[recipe.algorithm, str(recipe.column)] = tally
     else:

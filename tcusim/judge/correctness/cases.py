@@ -34,7 +34,7 @@ from tcusim.machine import Arch
 from tcusim.machine.shapes import shape_of
 from tcusim.program.grammar import Program
 
-__all__ = ["COLUMNS", "Case", "Column", "Grid", "Recipe", "cases_of", "columns_of"]
+__all__ = ["COLUMNS", "Case", "CaseGrid", "Column", "Recipe", "cases_of", "columns_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,7 @@ def columns_of(shape: str, arch: Arch | None = None) -> tuple[Column, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class CaseGrid:
     """Programs of every kind, always the same ones in the same order.
 
     names: of algorithms; none for all that sum or scan segments of one size. columns: tiles and

@@ -246,7 +246,7 @@ def assert_agree(
     if ulp < 0 or (ulp and not reason):
         raise InputError("a tolerance (ulp > 0) needs a reason='...' that says why it is right")
     arch = arch or next((own for own in map(native_arch, runners) if own), None)
-    case = _Case(program, inputs, arch, options or {})
+    case = _Run(program, inputs, arch, options or {})
     first = case.run(runners[0], program)
     for runner in runners[1:]:
         found = differences(program, first, case.run(runner, program), ulp=ulp)
@@ -256,7 +256,7 @@ def assert_agree(
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _Run:
     """A program as `assert_agree` runs it, and can run it again with probes."""
 
     program: Program
@@ -272,9 +272,7 @@ class _Case:
         run_numpy(program, self.inputs, watch=watch, arch=self.arch or "hopper")
 
 
-def _report(
-    case: _Case, runners: tuple[Backend, Backend], found: list[Difference], ulp: int
-) -> str:
+def _report(case: _Run, runners: tuple[Backend, Backend], found: list[Difference], ulp: int) -> str:
     """Return the whole text of an AgreementError."""
     names = [runner.name for runner in runners]
     width = max(map(len, names))
@@ -293,7 +291,7 @@ def _report(
     return "\n".join(lines)
 
 
-def _writer(case: _Case, name: str, place: int) -> str:
+def _writer(case: _Run, name: str, place: int) -> str:
     """Return which warp wrote an element of an output last, and at which step."""
     last = "no warp"
 
@@ -326,7 +324,7 @@ def _step(path: str, step: Step, event: Event) -> str:
     return f"step {path} `{line(step)}`" + (f" ({loops})" if loops else "")
 
 
-def _parting(case: _Case, runners: tuple[Backend, Backend]) -> str:
+def _parting(case: _Run, runners: tuple[Backend, Backend]) -> str:
     """Say at which step two runs part, from a program that stores what every step makes."""
     probed, probes = with_probes(case.program)
     scalars = _scalars(case.program, case.inputs)

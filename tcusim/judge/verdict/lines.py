@@ -16,14 +16,14 @@ from tcusim.judge.verdict.consistency import IMPOSSIBLE, USELESS
 from tcusim.judge.verdict.found import SECTIONS, Reference, UnitVerdict
 from tcusim.judge.verdict.tasks import TASKS, Candidate, Task
 
-__all__ = ["LINES", "Line", "heading_of", "lines_of", "seconds_text"]
+__all__ = ["LINES", "Statement", "heading_of", "lines_of", "seconds_text"]
 
 # The names of the lines, in their order.
 LINES: Final = ("best", "cost", "precision", "bound", "not tested")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Statement:
     """One of the five lines.
 
     Attributes
@@ -47,19 +47,19 @@ def heading_of(found: UnitVerdict) -> str:
     return f"{found.name}{title}: {found.asked.ab} to {found.asked.acc}"
 
 
-def lines_of(found: UnitVerdict, reference: Reference | None) -> tuple[Line, ...]:
+def lines_of(found: UnitVerdict, reference: Reference | None) -> tuple[Statement, ...]:
     """Return the five lines of a unit."""
     if found.refused:
         none = "nothing was tried"
         texts = (f"nothing: {found.refused}", none, none, none, "all of it")
-        return tuple(Line(name, text, False) for name, text in zip(LINES, texts, strict=True))
+        return tuple(Statement(name, text, False) for name, text in zip(LINES, texts, strict=True))
     wrong = list(_wrong(found))
     return (
-        Line(LINES[0], "; ".join([*wrong, _best(found)]), not wrong),
-        Line(LINES[1], _cost(found, reference)),
+        Statement(LINES[0], "; ".join([*wrong, _best(found)]), not wrong),
+        Statement(LINES[1], _cost(found, reference)),
         _precision(found),
-        Line(LINES[3], _bound(found)),
-        Line(LINES[4], "; ".join(_untested(found))),
+        Statement(LINES[3], _bound(found)),
+        Statement(LINES[4], "; ".join(_untested(found))),
     )
 
 
@@ -166,7 +166,7 @@ def seconds_text(seconds: float | None) -> str:
 # --- What may be promised ---------------------------------------------------------------------
 
 
-def _precision(found: UnitVerdict) -> Line:
+def _precision(found: UnitVerdict) -> Statement:
     """Return the line on precision."""
     wrong = [f"WRONG: {claim.text} [{claim.name}]" for claim in found.claims or ()]
     accuracy = found.accuracy
@@ -185,7 +185,7 @@ def _precision(found: UnitVerdict) -> Line:
             "not known: nobody said how this unit computes, so it computed exactly. Say it by "
             "--unit FILE, --arch NAME or --fraction-bits F"
         )
-    return Line(LINES[2], "; ".join([*wrong, text]), not wrong)
+    return Statement(LINES[2], "; ".join([*wrong, text]), not wrong)
 
 
 # --- What bounds it ---------------------------------------------------------------------------

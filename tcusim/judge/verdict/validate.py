@@ -18,7 +18,7 @@ from tcusim.judge.run import WHOLE, Jobs, Progress, executor_of, part_of
 from tcusim.judge.verdict.claims import Model, claims_of
 from tcusim.judge.verdict.consistency import IMPOSSIBLE, USELESS, WASTE, Finding, findings_of
 from tcusim.judge.verdict.found import SECTIONS, Asked, Reference, UnitVerdict
-from tcusim.judge.verdict.lines import Line, heading_of, lines_of
+from tcusim.judge.verdict.lines import Statement, heading_of, lines_of
 from tcusim.judge.verdict.on_arrays import on_arrays
 from tcusim.judge.verdict.report_page import fragment_of, page_of
 from tcusim.judge.verdict.sections import Section, comparison_of, sections_of
@@ -72,7 +72,7 @@ class Verdict:
         """Whether all that ran was right for every unit: see `UnitVerdict.ok`."""
         return all(unit.ok for unit in self.units)
 
-    def lines(self) -> tuple[tuple[Line, ...], ...]:
+    def lines(self) -> tuple[tuple[Statement, ...], ...]:
         """Return the five lines of each unit, in their order."""
         return tuple(lines_of(unit, self.reference) for unit in self.units)
 

@@ -14,7 +14,7 @@ from tcusim.machine.rules import Exact, Fused, Integer, Rule, Sequential
 from tcusim.machine.sequential import fraction_to_float
 
 __all__ = [
-    "Line",
+    "Entry",
     "Panel",
     "about",
     "in_words",
@@ -37,7 +37,7 @@ _ZERO: Final = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Entry:
     """A term, the sum or the result of a step.
 
     name: of the term. factors: its numbers in decimal. exponent: its own. digits: sign and digits,
@@ -62,7 +62,7 @@ class Panel:
 
     title: str
     sentence: str
-    lines: tuple[Line, ...]
+    lines: tuple[Entry, ...]
 
 
 # --- Of all ---------------------------------------------------------------------------------
@@ -243,13 +243,13 @@ def _sentence(step: Step) -> str:
     return f"E = {step.exponent}, {whose}. F = {bits}: what is below 2^{step.lowest} is lost."
 
 
-def _special(one: Account, step: Step) -> Iterator[Line]:
+def _special(one: Account, step: Step) -> Iterator[Entry]:
     for term in step.terms:
-        yield Line(term.name, _factors(term))
+        yield Entry(term.name, _factors(term))
     yield _result(one, step, "")
 
 
-def _finite(one: Account, step: Step) -> Iterator[Line]:
+def _finite(one: Account, step: Step) -> Iterator[Entry]:
     """Yield a line for each term, the sum and the result."""
     total = step.total or Fraction(0)
     result = Fraction(step.result) if math.isfinite(step.result) else None
@@ -257,9 +257,9 @@ def _finite(one: Account, step: Step) -> Iterator[Line]:
     for term in step.terms:
         digits, lost, remark = _term_digits(term, step, columns)
         exponent = "" if term.exponent is None or step.kind == "integer" else str(term.exponent)
-        yield Line(term.name, _factors(term), exponent, digits, lost, remark)
+        yield Entry(term.name, _factors(term), exponent, digits, lost, remark)
     digits, lost = columns.cut(total, step.last_bit)
-    yield Line("sum", digits=digits, lost=lost, remark=_lost_in_all(step, one), kind="sum")
+    yield Entry("sum", digits=digits, lost=lost, remark=_lost_in_all(step, one), kind="sum")
     yield _result(one, step, "" if result is None else columns.cut(result, step.last_bit)[0])
 
 
@@ -285,7 +285,7 @@ def _lost_in_all(step: Step, one: Account) -> str:
     return f"after {_ulps(lost, '')} {'was' if lost == 1 else 'were'} lost"
 
 
-def _result(one: Account, step: Step, digits: str) -> Line:
+def _result(one: Account, step: Step, digits: str) -> Entry:
     words = {
         "rz": "cut toward zero",
         "rne": "rounded to nearest even",
@@ -300,7 +300,7 @@ def _result(one: Account, step: Step, digits: str) -> Line:
         words = "unrounded"
     remark = f"{step.bits} = {_shortest(step.result, one.rule)}"
     name = "d" if step is one.steps[-1] else step.name
-    return Line(name, digits=digits, remark=f"{remark}{', ' * bool(words)}{words}", kind="result")
+    return Entry(name, digits=digits, remark=f"{remark}{', ' * bool(words)}{words}", kind="result")
 
 
 def _how_rounded(rounding: str) -> str:

@@ -7,7 +7,7 @@ from html import escape
 from typing import Final
 
 from tcusim.machine.accounts.account import Account
-from tcusim.machine.accounts.layout import Line, Panel, about, in_words, legend, panels, tables
+from tcusim.machine.accounts.layout import Entry, Panel, about, in_words, legend, panels, tables
 from tcusim.markup import page, scrolling, themed
 
 __all__ = ["fragment_of", "page_of"]
@@ -96,7 +96,7 @@ def _panel(shown: Panel) -> Iterator[str]:
     yield "</tbody></table></div>"
 
 
-def _line(line: Line) -> str:
+def _line(line: Entry) -> str:
     lost = f"<del>[{escape(line.lost)}]</del>" if line.lost else ""
     start = (
         f'<tr class="{line.kind}"><th scope="row"><code>{escape(line.name)}</code></th>'

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from tcusim.machine.accounts.account import Account
-from tcusim.machine.accounts.layout import Line, Panel, about, in_words, legend, panels, tables
+from tcusim.machine.accounts.layout import Entry, Panel, about, in_words, legend, panels, tables
 from tcusim.markup import aligned
 
 __all__ = ["Row", "Span", "rows_of", "text_of"]
@@ -65,7 +65,7 @@ def _panel(shown: Panel) -> Iterator[Row]:
     """Yield a step's title, a header, and its lines."""
     yield (Span("  "), Span(shown.title, "title"), Span(f". {shown.sentence}"))
     has_digits = any(line.digits for line in shown.lines)
-    header = Line("term", "numbers", "exp", " digits" * has_digits)
+    header = Entry("term", "numbers", "exp", " digits" * has_digits)
     lines = (header, *shown.lines)
     names, factors, exponents = (
         max(len(getattr(line, column)) for line in lines)
@@ -79,5 +79,5 @@ def _panel(shown: Panel) -> Iterator[Row]:
         yield (Span(f"{start}  {line.digits}"), Span(lost, "lost"), Span(f"{room}  {line.remark}"))
 
 
-def _bracketed(line: Line) -> str:
+def _bracketed(line: Entry) -> str:
     return f"[{line.lost}]" if line.lost else ""
