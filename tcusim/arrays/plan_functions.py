@@ -290,9 +290,8 @@ def _checked_segments(operation: str, segments: Any) -> tuple[int | None, Segmen
 
 def _number_of(by: Segments, length: int) -> tuple[int, int | None]:
     """Return the number of segments that calls will give, and the most elements of one if known."""
-    longest = None if by.longest is None else count_of("longest", by.longest)
     if by.name == "count":
-        return count_of("count", by.count), longest
+        return count_of("count", by.count), by.longest
     if is_on_device(by.given):
         raise InputError(
             "a plan reads no integers in GPU memory. Give tcusim.Segments(count=..., longest=...), "

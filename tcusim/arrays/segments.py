@@ -93,7 +93,8 @@ class Segments:
     longest : int, optional
         The most elements that any segment has. Launches are chosen by it; by default it is found by
         the check, which refuses longer segments. Where nothing is checked, it may save launches.
-        No bit depends on it, and calls that torch records, traces or maps do not look at it.
+        No bit depends on it. Calls that torch traces or maps do not look at it, nor do its extremes
+        and recorded calls on a GPU.
     sort : bool
         With ids in any order: the elements are sorted by them first, those of a segment in their
         order, which is that of the additions. Not in GPU memory, except for `tcusim.torch`.
@@ -148,15 +149,18 @@ class Segments:
         if count is not None and named not in ([], ["ids"]):
             raise InputError(f"count goes with ids, and {named[0]} tell it; leave it out")
         self.offsets, self.lengths, self.ids = offsets, lengths, ids
-        self.count, self.longest = count, longest
+        self.count = count
+        self.longest = None if longest is None else count_of("longest", longest)
         self.sort, self.check = sort, check
         # The parameter by which the segments are given; "count" if only their number is.
         self.name = named[0] if named else "count"
         self.given = given.get(self.name)
         # Whether one call alone has these, so that nothing is kept for others.
         self.is_of_one_call = False
-        # Segments by offsets, and the order of their elements, that tcusim.torch made of these.
-        self.derived: dict[Hashable, tuple[Segments, Any]] = {}
+        # Segments by offsets, and the order of their elements, that tcusim.torch made of these, and
+        # its prepared launches with them.
+        self.derived: dict[Hashable, tuple[Segments | None, Any]] = {}
+        self.launches: dict[Hashable, Any] = {}
         self._kept: dict[Hashable, Offsets] = {}
         # Calls prepared with these segments; see `tcusim.arrays.calls`.
         self.calls: dict[Hashable, Any] = {}
@@ -206,10 +210,9 @@ class Segments:
             )
         found = self._found(home, a, length, rows)
         if self.longest is not None:
-            longest = count_of("longest", self.longest)
             if found.facts is not None:
-                require_longest(found.facts, longest)
-            found = replace(found, longest=longest)
+                require_longest(found.facts, self.longest)
+            found = replace(found, longest=self.longest)
         if not isinstance(home, Host):
             found = replace(found, signature=signature(found.array))
         if key is not None and not self.is_of_one_call and self._may_keep(home, found):
@@ -248,7 +251,7 @@ class Segments:
             self._edges = self._read(given)
         _require_length(self.name, self._edges[1], length)
         if self.longest is not None:
-            require_longest(self._edges[1], count_of("longest", self.longest))
+            require_longest(self._edges[1], self.longest)
         return self._edges
 
     def _read(self, given: NDArray[Any]) -> tuple[Ints, IntegerFacts]:

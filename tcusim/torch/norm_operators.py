@@ -28,7 +28,7 @@ from tcusim.torch.operators import (
     sqrt_kernel,
     sum_kernel,
 )
-from tcusim.torch.repeated import found, keep
+from tcusim.torch.repeated import found, hold
 from tcusim.torch.simulation import arch_for
 
 __all__ = [
@@ -112,7 +112,7 @@ def _run(
         session = _session_of(program, arrays)
         result = session.run(arrays, shape=shape)
         if key is not None:
-            keep(key, prepared_launch_of(session, arrays, None, shape))
+            hold(key, prepared_launch_of(session, arrays, None, shape))
         return result
     values = {name: as_numpy(name, array).reshape(-1) for name, array in arrays.items()}
     out = run(program, values, arch=arch_for(input))["out"]

@@ -7,29 +7,35 @@ last part alone is kept, by all that the result depends on beside the tensor's v
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tcusim.arrays.calls import noticed, prepared_of
-from tcusim.backends import PreparedLaunch
+from tcusim.arrays.libraries import keep
+from tcusim.arrays.segments import Segments
 from tcusim.torch.operators import plain
 
-__all__ = ["found", "keep", "launched"]
+__all__ = ["found", "hold", "launched"]
 
+# It returns None if the call is to be made again.
+Launch: TypeAlias = Callable[..., Any]
 _MOST: Final = 1024
 # By what was asked for, the operator and its arguments, and of what tensors.
-_LAUNCHES: Final[dict[Hashable, PreparedLaunch]] = {}
+_LAUNCHES: Final[dict[Hashable, Launch]] = {}
 
 
-def launched(kernel: Callable[..., Any], input: Any, *arguments: Hashable) -> Any:
-    """Return a kernel's result: by the way that is kept for such a tensor, or the general one.
+def launched(kernel: Callable[..., Any], input: Any, *arguments: Any) -> Any:
+    """Return a kernel's result: by the launch that is kept for such a tensor, or the general way.
 
-    Nothing records, traces or maps the tensor.
+    Nothing records, traces or maps the tensor. `Segments`, the first argument, keep theirs.
     """
     if not input.is_cuda:
         return kernel(input, *arguments)
+    launches, asked = _LAUNCHES, arguments
+    if arguments and type(arguments[0]) is Segments:
+        launches, asked = arguments[0].launches, arguments[1:]
     # A number is read, hashed and compared faster than a device.
-    key = kernel, arguments, input.shape, input.dtype, input.get_device()
-    launch = _LAUNCHES.get(key)
+    key = kernel, asked, input.shape, input.dtype, input.get_device()
+    launch = launches.get(key)
     if launch is not None:
         result = launch(input)
         if result is not None:
@@ -37,19 +43,18 @@ def launched(kernel: Callable[..., Any], input: Any, *arguments: Hashable) -> An
     with noticed() as ran:
         result = kernel(input, *arguments)
     if len(ran) == 1:
-        keep(key, prepared_of(ran[0], plain(input)))
+        launch = prepared_of(ran[0], plain(input))
+        if launch is not None:
+            keep(launches, key, launch, _MOST)
     return result
 
 
-def found(key: Hashable) -> PreparedLaunch | None:
-    """Return the way that is kept for such tensors."""
+def found(key: Hashable) -> Launch | None:
+    """Return the launch that is kept for such tensors."""
     return _LAUNCHES.get(key)
 
 
-def keep(key: Hashable, launch: PreparedLaunch | None) -> None:
-    """Keep a way; the one kept first is let go if there are too many."""
-    if launch is None:
-        return
-    _LAUNCHES[key] = launch
-    while len(_LAUNCHES) > _MOST:
-        _LAUNCHES.pop(next(iter(_LAUNCHES)), None)
+def hold(key: Hashable, launch: Launch | None) -> None:
+    """Keep a launch; the one kept first is let go if there are too many."""
+    if launch is not None:
+        keep(_LAUNCHES, key, launch, _MOST)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch.compiler import is_compiling
 
-from tcusim.arrays.segments import Segments, given_segments, require_number
+from tcusim.arrays.libraries import keep
+from tcusim.arrays.segments import MOST_KEPT, Segments, given_segments, require_number
 from tcusim.arrays.spec import size_of
 from tcusim.call_options import AnyOptions
 from tcusim.errors import InputError, told
@@ -302,15 +303,16 @@ class _Segments(NamedTuple):
 
 
 def _computed(name: str, kernel: Callable[..., Any], given: _Segments, *arguments: Any) -> Tensor:
-    """Return an operator's result; that of segments of one size by the way that is kept."""
-    input, offsets, initial = given.input, given.offsets, None
+    """Return an operator's result: for segments of many calls by the launch that is kept."""
+    input, offsets, by, initial = given.input, given.offsets, given.known, None
     if name == "segment_cumsum":
         initial = arguments[-1]
-    if not is_simple(input, offsets, initial):
+    if not is_simple(input, offsets if by is None else None, initial):
         return operator(name)(input, offsets, *arguments)
-    if offsets is None and initial is None:
-        return launched(kernel, input, None, *arguments)
-    return kernel(input, given.known or offsets, *arguments)
+    is_repeated = offsets is None or (by is not None and not by.is_of_one_call)
+    if is_repeated and initial is None:
+        return launched(kernel, input, by, *arguments)
+    return kernel(input, by or offsets, *arguments)
 
 
 def _extreme(given: _Segments, reduce: str) -> Tensor:
@@ -377,29 +379,54 @@ def _segments(input: Tensor, segments: Any, dim: int) -> _Segments:
         return _Segments(input, axis, size=_size(size, input.shape[axis]))
     if by.name == "count":
         raise InputError(f"{by!r} is for tcusim.plan: give offsets, lengths or ids")
-    numbers = _integers(by.name, by.given, input)
-    if by.name == "offsets":
-        known = by if numbers is by.offsets and is_simple(numbers) else None
-        return _Segments(input, axis, 0, numbers, by.check, is_given=True, known=known)
-    # Nothing that is traced or mapped is kept, nor what may change between calls.
-    is_kept = by.check and is_simple(numbers)
-    key = input.device, input.shape[axis]
-    known, order = by.derived.get(key, (None, None)) if is_kept else (None, None)
-    if known is None:
-        # In narrower types the borders of the segments might not fit.
-        numbers = numbers.to(torch.int64)
-        if by.name == "lengths":
-            edges = _offsets_by("lengths", numbers, input.shape[axis], int(dim), check=by.check)
-        else:
-            edges, order = _by_ids(input, axis, int(dim), numbers, by)
-        if is_kept:
-            known = Segments(edges, longest=by.longest)
-            by.derived[key] = known, order
-    else:
-        edges = known.offsets
+    edges, order, known = _offsets_of_call(by, input, axis, int(dim))
     if order is not None:
         input = input.index_select(axis, order)
-    return _Segments(input, axis, 0, edges, by.check, order, known=known)
+    is_given = by.name == "offsets"
+    return _Segments(input, axis, 0, edges, by.check, order, is_given=is_given, known=known)
+
+
+def _offsets_of_call(
+    by: Segments, input: Tensor, axis: int, dim: int
+) -> tuple[Tensor, Any, Segments | None]:
+    """Return the offsets of a call, the order of its elements, and the offsets to be kept.
+
+    Integers are converted and checked once for all calls that nothing traces or maps, unless they
+    may change: in GPU memory, unchecked.
+    """
+    key = input.device, input.shape[axis]
+    kept = by.derived.get(key) if by.derived and is_simple() else None
+    if kept is None:
+        if is_compiling() or not torch.is_inference_mode_enabled():
+            edges, order = _converted(by, input, axis, dim)
+        else:
+            # Calls that are recorded, later on, cannot read tensors of this mode.
+            with torch.inference_mode(False):
+                edges, order = _converted(by, input, axis, dim)
+        if not is_simple(edges) or not (by.check or edges is by.offsets):
+            return edges, order, None
+        known = by if edges is by.offsets else Segments(edges, longest=by.longest)
+        known.is_of_one_call = by.is_of_one_call
+        if not by.is_of_one_call:
+            keep(by.derived, key, (None if known is by else known, order), MOST_KEPT)
+    else:
+        # Segments that refer to themselves would not be let go at once.
+        known, order = kept[0] or by, kept[1]
+    if known.longest is not None and not known.offsets.is_cuda:
+        known.edges(input.shape[axis])
+    return known.offsets, order, known
+
+
+def _converted(by: Segments, input: Tensor, axis: int, dim: int) -> tuple[Tensor, Any]:
+    """Return offsets as torch's functions take them, and the order of the elements of ids."""
+    numbers = _integers(by.name, by.given, input)
+    if by.name == "offsets":
+        return numbers, None
+    # In narrower types the borders of the segments might not fit.
+    numbers = numbers.to(torch.int64)
+    if by.name == "ids":
+        return _by_ids(input, axis, dim, numbers, by)
+    return _offsets_by("lengths", numbers, input.shape[axis], dim, check=by.check), None
 
 
 def _size(size: Any, length: Any) -> int:

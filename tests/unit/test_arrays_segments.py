@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from typing import Any
 
@@ -182,3 +183,17 @@ def test_what_sort_does_not_go_with() -> None:
     ):
         with pytest.raises(InputError, match=text):
             call()
+
+
+@pytest.mark.parametrize(
+    ("longest", "text"),
+    [
+        (0, "at least 1, got 0"),
+        (2.0, "an integer, got 2.0"),
+        (True, "an integer"),
+        (2**49, "2**48"),
+    ],
+)
+def test_segments_refuse_a_longest_that_no_segment_has(longest: Any, text: str) -> None:
+    with pytest.raises(InputError, match=rf"longest must be .*{re.escape(text)}"):
+        tcusim.Segments([0, 3], longest=longest)

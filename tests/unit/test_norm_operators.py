@@ -155,11 +155,11 @@ def test_a_kept_launch_is_found_by_all_that_its_result_depends_on(
     x, weight = rows(4, 96), rows(96, seed=1)
     key = asked_of(x, weight, [96], None)
     assert rms_norm_again(key, x, weight) is None
-    repeated.keep(key, launch)
+    repeated.hold(key, launch)
     found = rms_norm_again(asked_of(x.clone(), weight, x.shape[1:], None), x, weight)
     assert found == (x, weight)
     bare = asked_of(x, None, 96, 1e-5)
-    repeated.keep(bare, launch)
+    repeated.hold(bare, launch)
     assert rms_norm_again(bare, x, None) == (x,)
     for other in (
         asked_of(x, weight.float(), (96,), None),

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 import tcusim
 from tcusim.arrays.calls import noticed
 from tcusim.torch import repeated
-from tcusim.torch.repeated import found, keep, launched
+from tcusim.torch.repeated import found, hold, launched
 
 
 @pytest.fixture(autouse=True)
@@ -70,8 +70,8 @@ def test_as_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     way: Callable[..., Any] = lambda *arrays: arrays  # noqa: E731 - it has no other name
     keys = [(number, (), "half", 0) for number in range(5)]
     for key in keys:
-        keep(key, way)
-    keep("none", None)
+        hold(key, way)
+    hold("none", None)
     assert [found(key) is way for key in keys] == [False, False, True, True, True]
 
 
@@ -82,3 +82,23 @@ def test_calls_are_noticed_where_they_are_asked_for() -> None:
         tcusim.cumsum(x)
     tcusim.sum(x)
     assert len(seen) == 2
+
+
+def test_segments_keep_their_own_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    ways: list[str] = []
+
+    def kernel(one: Any, segments: Any, axis: int) -> None:
+        tcusim.sum(np.ones(4, np.float16))
+        ways.append("general")
+
+    def launch(one: Any) -> str:
+        ways.append("launch")
+        return "launch"
+
+    monkeypatch.setattr(repeated, "plain", lambda one: one)
+    monkeypatch.setattr(repeated, "prepared_of", lambda ready, one: launch)
+    one, other = tcusim.Segments([0, 4]), tcusim.Segments([0, 4])
+    for segments in (one, one, other, None, one):
+        launched(kernel, tensor(4), segments, 0)
+    assert ways == ["general", "launch", "general", "general", "launch"]
+    assert [len(kept) for kept in (one.launches, other.launches, repeated._LAUNCHES)] == [1, 1, 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -18,6 +20,7 @@ from tcusim.errors import InputError
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
 import tcusim.torch as tct  # noqa: E402 - torch is there
+from tcusim.torch import segments as segments_of_torch  # noqa: E402
 from tcusim.torch.segments import segment_max, segment_mean, segment_min  # noqa: E402
 
 # torch scripts its decompositions, and warns of itself.
@@ -508,3 +511,61 @@ def test_compiled_ids_need_the_number_of_segments() -> None:
     )
     with pytest.raises(Exception, match=r"that torch\.compile traces have no values: give count"):
         call(x, ids)
+
+
+LENGTHS = [2, 0, 3, 1]
+KEPT: dict[str, Callable[[], Any]] = {
+    "offsets": lambda: tcusim.Segments(torch.tensor([0, 2, 2, 5, 6])),
+    "int16": lambda: tcusim.Segments(torch.tensor([0, 2, 2, 5, 6], dtype=torch.int16)),
+    "list": lambda: tcusim.Segments([0, 2, 2, 5, 6]),
+    "lengths": lambda: tcusim.Segments(lengths=LENGTHS),
+    "ids": lambda: tcusim.Segments(ids=[0, 0, 2, 2, 2, 3]),
+    "unsorted": lambda: tcusim.Segments(ids=[3, 0, 2, 0, 2, 2], sort=True),
+    "unchecked": lambda: tcusim.Segments(torch.tensor([0, 2, 2, 5, 6]), check=False),
+}
+
+
+@pytest.mark.parametrize("how", KEPT)
+def test_segments_are_converted_once(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    segments, x, converted = KEPT[how](), torch.arange(6.0), []
+    integers = segments_of_torch._integers
+
+    def counted(*given: Any) -> Any:
+        converted.append(given)
+        return integers(*given)
+
+    monkeypatch.setattr(segments_of_torch, "_integers", counted)
+    with torch.inference_mode():
+        expected = tct.segment_sum(x, segments).tolist()
+    for name in ("sum", "mean", "max", "cumsum"):
+        FUNCTIONS[name](x, segments)
+    assert len(converted) == 1
+    # They may be recorded, though they were converted in inference mode.
+    recorded = x.clone().requires_grad_()
+    sums = tct.segment_sum(recorded, segments)
+    sums.sum().backward()
+    assert sums.tolist() == expected
+    assert recorded.grad.tolist() == [1.0] * 6
+    assert len(converted) == 1
+    # Those of another length are others, and nobody keeps what no one asks for any more.
+    with pytest.raises(InputError):
+        tct.segment_sum(torch.arange(7.0), segments)
+    gone = weakref.ref(segments)
+    gc.disable()
+    try:
+        del segments
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("how", ["offsets", "list", "lengths", "ids"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_call_takes_longer_segments_than_stated(name: str, how: str) -> None:
+    segments = KEPT[how]()
+    segments.longest = 2
+    for x in (torch.arange(6.0), torch.arange(6.0, requires_grad=True)):
+        for _ in range(2):
+            with pytest.raises(InputError, match="segment 2 has 3 elements, but longest is 2"):
+                FUNCTIONS[name](x, segments)
+    FUNCTIONS[name](torch.arange(6.0), tcusim.Segments(lengths=LENGTHS, longest=3))
