@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from tcusim.judge.cost.accesses import LINE, SECTOR
@@ -15,7 +15,7 @@ from tcusim.machine import Unit, format_of
 from tcusim.program.grammar import BufferRole, Mma, Program, Space
 from tcusim.program.walk import sites
 
-__all__ = ["RESOURCES", "LaunchCost", "launch_cost"]
+__all__ = ["RESOURCES", "LaunchCost", "launch_cost", "longest"]
 
 # The parts of a launch's time, and what each is.
 RESOURCES: Final = {
@@ -52,8 +52,6 @@ class LaunchCost:
         Seconds that each of `RESOURCES` would take alone; None if a figure is unknown.
     seconds : float or None
         All of it: the norm of the parts, of which the longest dominates, and the launch.
-    bound : str
-        The part that takes longest.
     work : Work
         What all blocks do together; its `span` is that of one block.
     occupancy : Occupancy
@@ -71,7 +69,6 @@ class LaunchCost:
     program: str
     parts: Mapping[str, float | None]
     seconds: float | None
-    bound: str
     work: Work
     occupancy: Occupancy
     blocks: int
@@ -79,6 +76,17 @@ class LaunchCost:
     written_bytes: int
     cached: bool
     multiply_adds: float = 0.0
+
+    @property
+    def bound(self) -> str:
+        """The part that takes longest."""
+        return longest(self.parts)
+
+
+def longest(parts: Mapping[str, float | None]) -> str:
+    """Return the name of the longest part, of those that are known; "" if all are zero."""
+    known = {name: value for name, value in parts.items() if value}
+    return max(known, key=lambda name: known[name], default="")
 
 
 class _Known:
@@ -105,6 +113,18 @@ class _Known:
             return math.nan
         return float(figure.value)
 
+    def latencies(self, program: Program, *, cached: bool, fitted: Fitted) -> Latencies:
+        """Return the latencies of what a program does."""
+        return Latencies(
+            load=self("l2_latency" if cached else "memory_latency") * fitted.queueing,
+            shared=self("shared_latency"),
+            mma=self.instruction(program, "latency") if _multiplies(program) else 0.0,
+            add=_ADDITION,
+            barrier=self("barrier_latency") if program.warps > 1 else 0.0,
+            word=self("l2_latency") if program.status else 0.0,
+            pace=fitted.pace,
+        )
+
     def _note(self, name: str) -> None:
         if name not in self.unknown:
             self.unknown.append(name)
@@ -124,63 +144,43 @@ def launch_cost(
     blocks = program.grid(scalars)
     limits = {name: getattr(unit, name).value for name in _LIMITS if getattr(unit, name)}
     occupancy = occupancy_of(program, limits)
-    load = known("l2_latency" if cached else "memory_latency") * fitted.queueing
-    products = any(isinstance(site.step, Mma) for site in sites(program))
-    latencies = Latencies(
-        load=load,
-        shared=known("shared_latency"),
-        mma=known.instruction(program, "latency") if products else 0.0,
-        add=_ADDITION,
-        barrier=known("barrier_latency") if program.warps > 1 else 0.0,
-        word=known("l2_latency") if program.status else 0.0,
-        pace=fitted.pace,
-    )
+    latencies = known.latencies(program, cached=cached, fitted=fitted)
     if not blocks:
-        parts: dict[str, float | None] = dict.fromkeys(RESOURCES, 0.0)
-        empty = Work()
-        return LaunchCost(program.name, parts, 0.0, "", empty, occupancy, 0, 0, 0, cached)
-    work = work_of(program, scalars, latencies, fitted.overhead)
-    span, awaited = work.span, work.awaited
-    work = work.times(blocks)
+        nothing = dict.fromkeys(RESOURCES, 0.0)
+        return LaunchCost(program.name, nothing, 0.0, Work(), occupancy, 0, 0, 0, cached)
+    one = work_of(program, scalars, latencies, fitted.overhead)
+    work = one.times(blocks)
     cycle, cores = 1 / known("clock"), known("cores")
     read, written = (
-        sum(
-            buffer.size.evaluate(scalars) * format_of(buffer.dtype).itemsize
-            for buffer in program.buffers
-            if buffer.space is Space.GLOBAL and buffer.role in roles
-        )
-        for roles in ((BufferRole.INPUT,), (BufferRole.OUTPUT,))
+        _array_bytes(program, scalars, role) for role in (BufferRole.INPUT, BufferRole.OUTPUT)
     )
     memory = 0.0 if cached else (read + fitted.write_cost * written) / known("memory_bandwidth")
     sectors = SECTOR * (work.sectors_read + work.sectors_written)
     turns = (work.lines + work.passes) * LINE / known("shared_bandwidth")
     busy = min(cores, blocks)
     core_cycles = work.instructions / _SCHEDULERS + fitted.unhidden * turns
-    # What comes from memory passes the cache meanwhile: the slower of both counts.
+    # Data from memory pass the cache meanwhile: the slower of both counts.
     cache = sectors / known("l2_bandwidth")
     path = max(memory, cache) if memory == memory else memory
-    # Of so many blocks in a chain, all but the first wait.
-    waits = fitted.waiting * path * awaited / (1.0 + awaited)
-    interval = known.instruction(program, "interval") if products else 0.0
+    # All blocks of a chain wait but the first.
+    waits = fitted.waiting * path * one.awaited / (1.0 + one.awaited)
+    interval = known.instruction(program, "interval") if _multiplies(program) else 0.0
     found = {
         "memory": memory,
         "L2": cache,
         "cores": core_cycles * cycle / busy,
         "matrix units": work.mma * interval * cycle / (busy * known("units_per_core")),
-        "latency": span * cycle * max(1.0, blocks / (cores * occupancy.blocks)) + waits,
+        "latency": one.span * cycle * max(1.0, blocks / (cores * occupancy.blocks)) + waits,
         "launch": known("launch_seconds") + fitted.start,
     }
-    parts = {name: None if math.isnan(value) else value for name, value in found.items()}
     power = fitted.sharpness
     inside = [path, found["cores"], found["matrix units"], found["latency"]]
     seconds = sum(value**power for value in inside) ** (1 / power) + found["launch"]
-    sure = {name: value for name, value in parts.items() if value is not None}
     return LaunchCost(
         program.name,
-        parts,
-        None if math.isnan(seconds) else seconds,
-        max(sure, key=lambda name: sure[name]) if sure else "",
-        replace(work, span=span),
+        {name: _if_known(value) for name, value in found.items()},
+        _if_known(seconds),
+        work,
         occupancy,
         blocks,
         read,
@@ -188,3 +188,20 @@ def launch_cost(
         cached,
         work.mma * program.shape.m * program.shape.n * program.shape.k,
     )
+
+
+def _multiplies(program: Program) -> bool:
+    return any(isinstance(site.step, Mma) for site in sites(program))
+
+
+def _array_bytes(program: Program, scalars: Mapping[str, int], role: BufferRole) -> int:
+    """Return the bytes of the arrays of one role in global memory."""
+    return sum(
+        buffer.size.evaluate(scalars) * format_of(buffer.dtype).itemsize
+        for buffer in program.buffers
+        if buffer.space is Space.GLOBAL and buffer.role is role
+    )
+
+
+def _if_known(value: float) -> float | None:
+    return None if math.isnan(value) else value

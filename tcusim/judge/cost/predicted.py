@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from tcusim.arrays.plan_functions import Plan, ProductPlan
 from tcusim.errors import InputError, require_flags, require_int, told
 from tcusim.judge.cost.fitted import FITTED, Fitted
-from tcusim.judge.cost.model import RESOURCES, LaunchCost, launch_cost
+from tcusim.judge.cost.model import RESOURCES, LaunchCost, launch_cost, longest
 from tcusim.machine import Unit, unit_of
 from tcusim.machine.rules import Arch
 from tcusim.program.grammar import Program
@@ -76,8 +76,7 @@ class Cost:
     @property
     def bound(self) -> str:
         """The resource that takes longest."""
-        sure = {name: value for name, value in self.parts.items() if value is not None}
-        return max(sure, key=lambda name: sure[name]) if sure else ""
+        return longest(self.parts)
 
     @property
     def bandwidth(self) -> float | None:
@@ -86,16 +85,10 @@ class Cost:
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values."""
-        return {
-            "title": self.title,
-            "unit": self.unit,
-            "seconds": self.seconds,
-            "bound": self.bound,
-            "unknown": list(self.unknown),
-            "bytes": self.bytes,
-            "parts": self.parts,
-            "launches": [_plain(launch) for launch in self.launches],
-        }
+        found = asdict(self)
+        for plain, launch in zip(found["launches"], self.launches, strict=True):
+            plain["bound"] = launch.bound
+        return found | {name: getattr(self, name) for name in ("seconds", "bound", "parts")}
 
 
 def cost(
@@ -203,22 +196,3 @@ def _sum(values: Any) -> float | None:
     """Return a sum, None if a part of it is unknown."""
     several = tuple(values)
     return None if any(value is None for value in several) else float(sum(several))
-
-
-def _plain(launch: LaunchCost) -> dict[str, Any]:
-    work = {name: getattr(launch.work, name) for name in launch.work.__dataclass_fields__}
-    occupancy = {
-        name: getattr(launch.occupancy, name) for name in launch.occupancy.__dataclass_fields__
-    }
-    return {
-        "program": launch.program,
-        "blocks": launch.blocks,
-        "seconds": launch.seconds,
-        "bound": launch.bound,
-        "parts": dict(launch.parts),
-        "read_bytes": launch.read_bytes,
-        "written_bytes": launch.written_bytes,
-        "cached": launch.cached,
-        "occupancy": occupancy,
-        "work": work,
-    }
