@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcusim.judge.explore.best import best_for_tile
+from tcusim.judge.explore.metrics import best_for_tile
 from tcusim.machine import fused_unit
 from tcusim.machine.shapes import MmaShape
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from faulty import plant
 from judged import chip, figure, judge
-from tcusim.judge.verdict.claims import Claim
+from tcusim.judge.verdict.consistency import WRONG, Finding
 from tcusim.judge.verdict.tasks import TASKS
 
 
@@ -18,7 +18,7 @@ def test_what_is_wrong_is_not_ok_and_never_the_best() -> None:
     (wrong,) = judge("4x4x4", algorithms=["planted"]).units
     assert not wrong.ok
     assert wrong.best(TASKS[3]) is None
-    assert not replace(right, claims=(Claim("bits", "4x4x4", "other bits"),)).ok
+    assert not replace(right, claims=(Finding("bits", WRONG, "other bits"),)).ok
     assert replace(right, claims=()).ok
     assert not replace(right, refused="it takes nothing").ok
 

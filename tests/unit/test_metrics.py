@@ -9,8 +9,7 @@ import pytest
 from tcusim.errors import InputError
 from tcusim.judge.accuracy import predicted_error
 from tcusim.judge.explore.axes import Grid, Point
-from tcusim.judge.explore.best import best_for_tile
-from tcusim.judge.explore.metrics import Settings, evaluate, unit_at
+from tcusim.judge.explore.metrics import Settings, best_for_tile, evaluate, unit_at
 from tcusim.machine import Fused, Rule, unit_of
 
 FEW = ("reduction_kn", "scan_kn")

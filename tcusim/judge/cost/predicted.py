@@ -158,8 +158,10 @@ def cost(
     return Cost(plan.title, where.name, costs, tuple(unknown), sum(given))
 
 
-def time_text(seconds: float) -> str:
+def time_text(seconds: float | None) -> str:
     """Return a time in the largest unit of which it is at least one, such as "12.5 us"."""
+    if seconds is None:
+        return "not known"
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
         if seconds * factor >= 1:
             return f"{seconds * factor:.4g} {unit}"

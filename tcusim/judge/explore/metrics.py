@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -13,21 +14,22 @@ from tcusim.judge.accuracy import FAMILIES, measured_errors, predicted_error
 from tcusim.judge.accuracy.prediction import LONGEST
 from tcusim.judge.explore.area import area_proxy
 from tcusim.judge.explore.axes import Grid, Point
-from tcusim.judge.explore.best import best_for_tile
-from tcusim.judge.explore.row import Row
+from tcusim.judge.explore.row import Done, Row
 from tcusim.judge.verdict.consistency import IMPOSSIBLE, USELESS, Finding, findings_of
 from tcusim.judge.verdict.subjects import Subject
+from tcusim.judge.verdict.tasks import TASKS, best_of, counted
 from tcusim.machine import Rule, Unit, arch_of, fused_unit, rule_of
 from tcusim.machine.likeness import like
 from tcusim.machine.shapes import MmaShape
 
-__all__ = ["Settings", "evaluate", "unit_at"]
-
+__all__ = ["Settings", "best_for_tile", "evaluate", "unit_at"]
 
 # Sums that are measured take time in proportion to their length, on every unit.
 _LONGEST_MEASURED: Final = 2**16
 # In place of a unit's own arithmetic where that is not looked at.
 _ANY: Final = arch_of("exact")
+# The tasks of a row, sums first.
+_LONG: Final = tuple(task for task in TASKS if task.name in ("long sums", "long scans"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,26 @@ def evaluate(grid: Grid, settings: Settings, point: Point) -> Row:
         scans=scans,
         notes=tuple(f"{one.name}: {one.text}" for one in findings) + _notes(rule, predicted),
     )
+
+
+@functools.lru_cache(maxsize=256)
+def best_for_tile(
+    unit: Unit, ab: str, acc: str, algorithms: tuple[str, ...]
+) -> tuple[Done | None, Done | None]:
+    """Return the best for long sums, and for long scans; None if no algorithm can be built.
+
+    unit: of one tile. Units that differ only in arithmetic share the result of one without.
+    """
+    subject = Subject(unit.name, unit, unit.shapes, ab, acc)
+    machine = subject if unit.instructions and unit.clock is not None else None
+    candidates = counted(subject, algorithms, _LONG, machine=machine)
+    sums, scans = (
+        None
+        if (best := best_of(candidates, task)) is None
+        else Done(best.name, best.side, best.mma, 1 - best.useful, best.seconds)
+        for task in _LONG
+    )
+    return sums, scans
 
 
 def _measured(settings: Settings, rule: Rule, k: int) -> float:

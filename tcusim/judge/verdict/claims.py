@@ -7,19 +7,20 @@ tcusim.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.errors import InputError, TcusimError, Unsupported
+from tcusim.judge.verdict.consistency import WRONG, Finding
 from tcusim.judge.verdict.subjects import Subject
 from tcusim.machine import Rule, Values, format_of, from_values, mma_values, round_values
 from tcusim.machine.probing import probe_rule
 from tcusim.machine.shapes import MmaShape
 
-__all__ = ["Claim", "Model", "claims_of"]
+__all__ = ["Model", "claims_of"]
 
 # Called with a (m x k), b (k x n) and c (m x n), arrays of the element types; returns d (m x n).
 Model: TypeAlias = Callable[[Any, Any, Any], Any]
@@ -29,35 +30,19 @@ _TILES: Final = 6
 _SEED: Final = 20190626
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Something that a unit claims, and its model does otherwise.
-
-    Attributes
-    ----------
-    name : str
-        What it is about: ``"tile"``, ``"bits"``, or a parameter of the arithmetic, such as
-        ``"fraction_bits"``.
-    tile : str
-        The tile that was multiplied.
-    text : str
-        What is claimed and what was computed, as a sentence.
-    """
-
-    name: str
-    tile: str
-    text: str
-
-
-def claims_of(subject: Subject, model: Model) -> tuple[Claim, ...]:
-    """Return the claims of a unit that its model contradicts; none if all bits are equal.
+def claims_of(subject: Subject, model: Model) -> tuple[Finding, ...]:
+    """Return findings on the claims of a unit that its model contradicts; none for equal bits.
 
     Raises nothing that the model raises: that is a finding.
     """
-    return tuple(claim for tile in subject.tiles for claim in _claims(subject, tile, model))
+    return tuple(
+        Finding(name, WRONG, text)
+        for tile in subject.tiles
+        for name, text in _claims(subject, tile, model)
+    )
 
 
-def _claims(subject: Subject, tile: MmaShape, model: Model) -> Iterator[Claim]:
+def _claims(subject: Subject, tile: MmaShape, model: Model) -> Iterator[tuple[str, str]]:
     rule = subject.rule_of(tile)
     outputs = wrong = 0
     first = ""
@@ -70,12 +55,11 @@ def _claims(subject: Subject, tile: MmaShape, model: Model) -> Iterator[Claim]:
         except Exception as error:
             name = "" if isinstance(error, TcusimError) else f"{type(error).__name__}: "
             text = f"the model does not take a tile of {tile.name}: {name}{error}"
-            yield Claim("tile", tile.name, text)
+            yield "tile", text
             return
         if got.shape != expected.shape:
-            yield Claim(
+            yield (
                 "tile",
-                tile.name,
                 f"the unit claims tiles of {tile.name}, so that d is {tile.m} x {tile.n}; the "
                 f"model returns {' x '.join(map(str, got.shape)) or 'a number'}",
             )
@@ -88,15 +72,14 @@ def _claims(subject: Subject, tile: MmaShape, model: Model) -> Iterator[Claim]:
             first = f"{what}, d[{row}, {col}] is {got[row, col]!r} and not {expected[row, col]!r}"
     if wrong:
         yield from _named(rule, tile, model)
-        yield Claim(
+        yield (
             "bits",
-            tile.name,
             f"{wrong:,} of {outputs:,} outputs of {tile.name} have other bits than the unit's "
             f"rule gives; of {first}",
         )
 
 
-def _named(rule: Rule, tile: MmaShape, model: Model) -> Iterator[Claim]:
+def _named(rule: Rule, tile: MmaShape, model: Model) -> Iterator[tuple[str, str]]:
     """Yield what the model computes with instead, if a rule reproduces its bits."""
 
     def asked(a: Values, b: Values, c: Values) -> Any:
@@ -110,18 +93,17 @@ def _named(rule: Rule, tile: MmaShape, model: Model) -> Iterator[Claim]:
         return
     if type(found) is not type(rule.how):
         kinds = (type(one).__name__.lower() for one in (rule.how, found))
-        yield Claim(
+        yield (
             "kind",
-            tile.name,
-            "the unit claims {} arithmetic, and its model computes with {}".format(*kinds),
+            "the unit claims {} arithmetic, and its model computes with {} ".format(*kinds)
+            + f"(tile {tile.name})",
         )
         return
     for item in fields(found):
         claimed, computed = getattr(rule.how, item.name), getattr(found, item.name)
         if claimed != computed:
-            yield Claim(
+            yield (
                 item.name,
-                tile.name,
                 f"the unit claims {item.name} = {claimed}, and its model computes with {computed} "
                 f"(tile {tile.name})",
             )

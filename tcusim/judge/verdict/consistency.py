@@ -14,10 +14,12 @@ from tcusim.judge.verdict.subjects import Subject
 from tcusim.machine import Fused, format_of
 from tcusim.machine.shapes import MmaShape
 
-__all__ = ["CHECKS", "IMPOSSIBLE", "USELESS", "WASTE", "Finding", "findings_of"]
+__all__ = ["CHECKS", "IMPOSSIBLE", "USELESS", "WASTE", "WRONG", "Finding", "findings_of"]
 
-# How grave a finding is: no machine can be so, one can but is useless, or a part of it is.
+# The gravity of a finding: no machine can be so, one can but computes otherwise, or is useless, or
+# a part of it is.
 IMPOSSIBLE: Final = "impossible"
+WRONG: Final = "wrong"
 USELESS: Final = "useless"
 WASTE: Final = "waste"
 
@@ -29,9 +31,11 @@ class Finding:
     Attributes
     ----------
     name : str
-        Of the check, such as ``"terms_beyond_tile"``.
-    gravity : {"impossible", "useless", "waste"}
-        Whether no machine can be so, none can use it, or some of it is of no use.
+        The check, such as ``"terms_beyond_tile"``. Of a claim that a model contradicts: ``"tile"``,
+        ``"bits"``, or a parameter of the arithmetic, such as ``"fraction_bits"``.
+    gravity : {"impossible", "wrong", "useless", "waste"}
+        Whether no machine can be so, its model computes otherwise, none can use it, or some of it
+        is of no use.
     text : str
         What it is, with its numbers, as a sentence.
     """

@@ -8,7 +8,6 @@ from typing import Final
 from tcusim.judge.accuracy.summary import Accuracy
 from tcusim.judge.correctness.shape_report import ShapeReport
 from tcusim.judge.cost.roofline import Roofline
-from tcusim.judge.verdict.claims import Claim
 from tcusim.judge.verdict.consistency import IMPOSSIBLE, USELESS, Finding
 from tcusim.judge.verdict.on_arrays import OnArrays
 from tcusim.judge.verdict.tasks import Candidate, Task, best_of
@@ -88,8 +87,8 @@ class UnitVerdict:
         Why the unit does not take the types; then there is nothing else.
     findings : tuple of Finding
         What contradicts itself, or is of no use.
-    claims : tuple of Claim or None
-        What the unit claims and its model computes otherwise; None without a model.
+    claims : tuple of Finding or None
+        Claims of the unit that its model contradicts; None without a model.
     reports : tuple of ShapeReport
         Correctness and counts, one for each tile.
     on_arrays : tuple of OnArrays
@@ -115,7 +114,7 @@ class UnitVerdict:
     rules: tuple[Rule, ...] = ()
     refused: str = ""
     findings: tuple[Finding, ...] = ()
-    claims: tuple[Claim, ...] | None = None
+    claims: tuple[Finding, ...] | None = None
     reports: tuple[ShapeReport, ...] = ()
     on_arrays: tuple[OnArrays, ...] = ()
     candidates: tuple[Candidate, ...] = ()

@@ -16,7 +16,7 @@ from tcusim.judge.verdict.consistency import IMPOSSIBLE, USELESS
 from tcusim.judge.verdict.found import SECTIONS, Reference, UnitVerdict
 from tcusim.judge.verdict.tasks import TASKS, Candidate, Task
 
-__all__ = ["LINES", "Statement", "heading_of", "lines_of", "seconds_text"]
+__all__ = ["LINES", "Statement", "heading_of", "lines_of"]
 
 # The names of the lines, in their order.
 LINES: Final = ("best", "cost", "precision", "bound", "not tested")
@@ -155,12 +155,7 @@ def _time_of(task: Task, one: Candidate, reference: Reference | None) -> str:
     beside = ""
     if one.seconds and other is not None and other.seconds:
         beside = f" ({one.seconds / other.seconds:.3g}x)"
-    return f"{task.name} {seconds_text(one.seconds)}{beside}"
-
-
-def seconds_text(seconds: float | None) -> str:
-    """Return a time in words; "not known" where it is not."""
-    return "not known" if seconds is None else time_text(seconds)
+    return f"{task.name} {time_text(one.seconds)}{beside}"
 
 
 # --- What may be promised ---------------------------------------------------------------------

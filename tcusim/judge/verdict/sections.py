@@ -11,8 +11,8 @@ from tcusim.judge.accuracy.families import FAMILIES
 from tcusim.judge.accuracy.measure import BLOCK
 from tcusim.judge.accuracy.summary import PROMISED, Accuracy, Error
 from tcusim.judge.correctness.shape_report import ShapeReport
+from tcusim.judge.cost.predicted import time_text
 from tcusim.judge.verdict.found import Reference, UnitVerdict
-from tcusim.judge.verdict.lines import seconds_text
 from tcusim.judge.verdict.tasks import TASKS, Candidate, Task
 from tcusim.machine import Fused, Rule
 from tcusim.markup import aligned
@@ -95,7 +95,7 @@ def _time(found: UnitVerdict) -> Section:
         for one in own:
             fastest.setdefault((one.name, one.tile), one)
         rows += [
-            (str(task), one.name, one.tile, seconds_text(one.seconds), one.bound)
+            (str(task), one.name, one.tile, time_text(one.seconds), one.bound)
             for one in list(fastest.values())[:3]
         ]
     whose = "the unit"
