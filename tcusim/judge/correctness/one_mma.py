@@ -8,7 +8,7 @@ import numpy as np
 
 from tcusim.algorithms import build
 from tcusim.backends import get_backend, run
-from tcusim.errors import Unsupported
+from tcusim.judge.correctness.validation import require_types
 from tcusim.machine.formats import Values
 from tcusim.machine.probing import Mma
 from tcusim.machine.shapes import MmaShape, shape_of
@@ -45,9 +45,7 @@ def one_mma(
         If the tile does not take these types.
     """
     shape, runner = shape_of(tile), get_backend(backend)
-    if not shape.supports(ab, acc):
-        taken = ", ".join(f"{one} to {other}" for one, other in shape.pairs())
-        raise Unsupported(f"shape {shape.name} does not take {ab} to {acc}; it takes {taken}")
+    require_types(shape, ab, acc)
     # One block of one warp with one accumulator, and one step along k.
     block: Any = {"down": 1, "across": 1, "depth": 1}
     sizes: Any = {"cols": shape.n, "inner": shape.k, "add_c": True}

@@ -155,9 +155,7 @@ def _latency_not_hidden(subject: Subject) -> Iterator[tuple[str, str]]:
         return
     each = unit.warps_per_core.value / unit.units_per_core.value
     for tile in subject.tiles:
-        time = unit.instruction(
-            tile.name, subject.ab, subject.acc, tile.family(subject.ab, subject.acc)
-        )
+        time = subject.instruction(tile)
         if time is None or time.latency is None or time.interval is None:
             continue
         needed = time.latency.value / time.interval.value
@@ -196,9 +194,7 @@ def _fragment_bytes(subject: Subject, tile: MmaShape) -> int:
 
 
 def _interval(subject: Subject, tile: MmaShape) -> float | None:
-    time = subject.unit.instruction(
-        tile.name, subject.ab, subject.acc, tile.family(subject.ab, subject.acc)
-    )
+    time = subject.instruction(tile)
     return None if time is None or time.interval is None else time.interval.value
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -26,6 +27,7 @@ from tcusim.arrays.functions import sum as sum_of
 from tcusim.arrays.plan_functions import plan, plan_product
 from tcusim.errors import TcusimError
 from tcusim.judge.correctness.kinds import exact_up_to
+from tcusim.judge.run import run_cases
 from tcusim.judge.verdict.subjects import Subject
 from tcusim.machine import rule_for
 from tcusim.machine.shapes import MmaShape
@@ -40,6 +42,9 @@ _MANY: Final = 2**24
 _LONG: Final = 50_000
 # The most ones among the elements, which the results hold exactly.
 _MOST_ONES: Final = 200
+
+# Of one tile, about.
+_SECONDS: Final = 1.5
 
 # What is tried, what does it, given options, and what comes out; None is a plan.
 _Case: TypeAlias = tuple[str, Callable[..., Any], Any]
@@ -75,9 +80,10 @@ class OnArrays:
         return f"array functions: {right} of {self.cases} cases right on {self.tile}: {verdict}"
 
 
-def on_arrays(subject: Subject) -> tuple[OnArrays, ...]:
+def on_arrays(subject: Subject, executor: Executor | None = None) -> tuple[OnArrays, ...]:
     """Call the functions on arrays on every tile of a subject, in its types."""
-    return tuple(_on_tile(subject, tile) for tile in subject.tiles)
+    run = partial(_on_tile, subject)
+    return tuple(run_cases(run, subject.tiles, executor, seconds=lambda _: _SECONDS))
 
 
 def _on_tile(subject: Subject, tile: MmaShape) -> OnArrays:

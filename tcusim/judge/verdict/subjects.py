@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeAlias, TypeGuard
+from typing import Final, TypeAlias
 
 from tcusim.errors import Given, InputError, UnknownName, Unsupported
 from tcusim.judge.correctness.validation import require_types
 from tcusim.machine import (
     Arch,
+    Instruction,
     Rule,
     Unit,
     arch_of,
@@ -83,15 +84,19 @@ class Subject:
         """Return how a tile computes."""
         return rule_of(self.unit.arch, self.ab, self.acc, tile.family(self.ab, self.acc))
 
+    def instruction(self, tile: MmaShape) -> Instruction | None:
+        """Return the known times of a tile's mma."""
+        family = tile.family(self.ab, self.acc)
+        return self.unit.instruction(tile.name, self.ab, self.acc, family)
+
 
 def judged_types(named: Named, ab: str | None, acc: str | None) -> tuple[str, str]:
     """Return the types to judge a unit by: those that are asked for, f16 in f32, or its first.
 
     A tile alone takes every type. What the unit does not have is refused later, by its reason.
     """
-    if not isinstance(named, Path | Unit | Arch) and not _names_unit(named):
-        return usual_types(arch_of("exact"), ab, acc)
-    return usual_types(unit_of(named).arch, ab, acc)
+    found = _meant(named)
+    return usual_types(found.arch if isinstance(found, Unit) else arch_of("exact"), ab, acc)
 
 
 def subject_of(
@@ -125,8 +130,9 @@ def subject_of(
     InputError
         If a file is wrong, or the unit has no such tile.
     """
-    if not isinstance(named, Path | Unit | Arch) and not _names_unit(named):
-        alone = shape_of(named)
+    found = _meant(named)
+    if isinstance(found, MmaShape):
+        alone = found
         if tile is not None:
             raise InputError(
                 f"{alone.name} is a tile already, so ",
@@ -138,7 +144,7 @@ def subject_of(
         name = alone.name if arch == "exact" else f"{alone.name} {arch}"
         made = Subject(name, unit, tiles, ab, acc, left_out)
     else:
-        unit = _registered(unit_of(named))
+        unit = _registered(found)
         if not unit.shapes:
             unit = replace(unit, shapes=(_any_types(shape_of(tile or USUAL_TILE), ab, acc),))
         elif tile is not None:
@@ -160,9 +166,9 @@ def _any_types(tile: MmaShape, ab: str, acc: str) -> MmaShape:
 
 def lender_of(named: Named, ab: str, acc: str) -> Subject:
     """Return the subject that lends its figures: unlike `subject_of`, a unit of any types."""
-    if not isinstance(named, Path | Unit | Arch) and not _names_unit(named):
-        return subject_of(named, ab=ab, acc=acc)
-    unit = unit_of(named)
+    unit = _meant(named)
+    if isinstance(unit, MmaShape):
+        return subject_of(unit, ab=ab, acc=acc)
     return Subject(unit.name, unit, unit.shapes, ab, acc)
 
 
@@ -178,10 +184,11 @@ def placed_in(subject: Subject, machine: Subject, *, known_too: bool = False) ->
     if known and not known_too and unit.name not in {one.name for one in registered_units()}:
         return None
     placed = like(unit, machine.unit)
-    times = [placed.instruction(tile.name, subject.ab, subject.acc) for tile in subject.tiles]
+    found = replace(subject, unit=placed)
+    times = map(found.instruction, subject.tiles)
     if placed == unit or not any(one and one.latency and one.interval for one in times):
         return None
-    return replace(subject, unit=placed)
+    return found
 
 
 def names_tile(text: str) -> bool:
@@ -189,8 +196,13 @@ def names_tile(text: str) -> bool:
     return _SIZES.match(text) is not None
 
 
-def _names_unit(named: str | MmaShape | tuple[int, int, int]) -> TypeGuard[str]:
-    return isinstance(named, str) and not names_tile(named)
+def _meant(named: Named) -> MmaShape | Unit:
+    """Return the unit, or the tile alone, that is named."""
+    if isinstance(named, Path | Unit | Arch):
+        return unit_of(named)
+    if isinstance(named, str) and not names_tile(named):
+        return unit_of(named)
+    return shape_of(named)
 
 
 def _registered(unit: Unit) -> Unit:

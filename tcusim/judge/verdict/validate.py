@@ -349,7 +349,7 @@ def _judged(
         findings=placed.findings,
         claims=None if model is None else claims_of(subject, model),
         reports=reports,
-        on_arrays=on_arrays(subject) if arrays else (),
+        on_arrays=on_arrays(subject, executor) if arrays else (),
         candidates=candidates,
         accuracy=accuracy,
         roofline=_roofline(placed.timed, candidates),
