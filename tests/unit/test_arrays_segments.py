@@ -50,29 +50,6 @@ def each_segment(x: NDArray[Any], ids: NDArray[Any], axis: int) -> list[NDArray[
 
 @examples
 @given(grouped())
-def test_sums_and_scans_of_ids_in_any_order_are_those_of_sorted_ones(
-    case: tuple[NDArray[Any], NDArray[Any], int],
-) -> None:
-    x, ids, axis = case
-    order = np.argsort(ids, kind="stable")
-    with np.errstate(invalid="ignore"):
-        sums = tcusim.segmented_sum(x, tcusim.Segments(ids=ids, sort=True), axis=axis)
-        scans = tcusim.segmented_cumsum(x, tcusim.Segments(ids=ids, sort=True), axis=axis)
-        taken = np.take(x, order, axis)
-        expected = tcusim.segmented_sum(taken, tcusim.Segments(ids=ids[order]), axis=axis)
-        scanned = tcusim.segmented_cumsum(taken, tcusim.Segments(ids=ids[order]), axis=axis)
-        out = np.empty_like(scans)
-        assert (
-            tcusim.segmented_cumsum(x, tcusim.Segments(ids=ids, sort=True), axis=axis, out=out)
-            is out
-        )
-    assert sums.tobytes() == expected.tobytes()
-    assert np.take(scans, order, axis).tobytes() == scanned.tobytes()
-    assert np.ascontiguousarray(out).tobytes() == np.ascontiguousarray(scans).tobytes()
-
-
-@examples
-@given(grouped())
 def test_extremes_are_numpy_s(case: tuple[NDArray[Any], NDArray[Any], int]) -> None:
     x, ids, axis = case
     for name, of in (("max", np.max), ("min", np.min)):

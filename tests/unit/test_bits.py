@@ -114,26 +114,6 @@ def test_several_groups_follow_the_grid() -> None:
         assert bits(scan) == bits(oracle.scan(x, **order))
 
 
-@pytest.mark.parametrize("order", ORDERS[:: len(ORDERS) - 1])
-def test_segments_of_several_groups_follow_the_grid(order: dict[str, Any]) -> None:
-    """One launch scans them all, whatever is behind the last one."""
-    tcusim.register_shape(tcusim.MmaShape(16, 16, 1))
-    oracle, size = Oracle("exact", k=1), 2**18 + 700
-    x = numbers(np.random.default_rng(8), 2 * size + 9).astype(np.float16)
-    report = Report()
-    scan = tcusim.segmented_cumsum(
-        x,
-        size,
-        dtype=np.float32,
-        options={"arch": "exact", "tile": "16x16x1", "report": report},
-        **order,
-    )
-    assert [(one.name, one.rows) for one, _ in report.programs] == [("scan_single_pass", 2)]
-    for first in range(0, x.size, size):
-        alone = oracle.scan(x[first : first + size], **order)
-        assert bits(scan[first : first + size]) == bits(alone)
-
-
 @pytest.mark.parametrize(
     ("chunks", "order"), [*itertools.product((40,), ORDERS), (600, ORDERS[0]), (600, ORDERS[3])]
 )

@@ -8,61 +8,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tcusim
 from asked import asked
 from device_standin import OnGpu, StandIn, assert_bits
 from device_standin import halves as normal
-from numpy_results import (
-    ARCHS,
-    SEEDS,
-    assert_equal,
-    by_segments,
-    examples,
-    halves,
-    prefixes,
-)
 from tcusim.errors import InputError, Unsupported
-
-INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-
-
-@pytest.mark.parametrize("name", INTEGERS)
-@pytest.mark.parametrize("arch", ["hopper", "volta"])
-def test_integers_of_every_width_wrap_as_numpy_s(name: str, arch: str) -> None:
-    limits = np.iinfo(name)
-    rng = np.random.default_rng(0)
-    x = rng.integers(limits.min, limits.max, 2000, np.dtype(name), endpoint=True)
-    x[:4] = limits.max
-    x[4:8] = limits.min
-    total, scan = tcusim.sum(x, options={"arch": arch}), tcusim.cumsum(x, options={"arch": arch})
-    assert total.dtype == x.sum().dtype
-    assert scan.dtype == x.cumsum().dtype
-    assert total == x.sum()
-    np.testing.assert_array_equal(scan, x.cumsum())
-    for size in (1, 7, 64, 700):
-        expected = np.add.reduceat(x, np.arange(0, x.size, size), dtype=x.sum().dtype)
-        np.testing.assert_array_equal(
-            tcusim.segmented_sum(x, size, options={"arch": arch}), expected
-        )
-
-
-@pytest.mark.parametrize("name", INTEGERS)
-@pytest.mark.parametrize("wanted", ["int8", "uint8", "int32", "uint64", "float32", "float64"])
-def test_integers_summed_into_another_type(name: str, wanted: str) -> None:
-    x = np.random.default_rng(1).integers(0, 100, 50).astype(name)
-    x[0] = np.iinfo(name).max
-    result = tcusim.sum(x, dtype=wanted)
-    assert result.dtype == wanted
-    with np.errstate(over="ignore"):
-        expected = np.sum(x, dtype=wanted)
-    if np.dtype(wanted).kind == "f":
-        np.testing.assert_allclose(result, float(sum(x.tolist())), rtol=1e-6)
-    else:
-        assert result == expected
 
 
 def test_large_integers_summed_into_a_float_do_not_wrap() -> None:
@@ -76,96 +28,11 @@ def test_large_integers_summed_into_a_float_do_not_wrap() -> None:
         assert tcusim.sum(np.full(100, 1000), dtype=np.float16) == np.inf
 
 
-@pytest.mark.parametrize("dtype", ["int16", "uint64"])
-def test_integers_in_every_order(dtype: str) -> None:
-    x = np.random.default_rng(3).integers(0, 30_000, 999).astype(dtype)
-    backward = tcusim.cumsum(x, reverse=True)
-    np.testing.assert_array_equal(backward, x[::-1].cumsum()[::-1])
-    exclusive = tcusim.segmented_cumsum(x, 999, exclusive=True, reverse=True)
-    np.testing.assert_array_equal(exclusive, np.append(backward[1:], backward.dtype.type(0)))
-
-
-def test_bool_is_counted() -> None:
-    x = np.random.default_rng(2).random(1000) < 0.5
-    assert tcusim.sum(x) == np.count_nonzero(x)
-    assert tcusim.sum(x).dtype == np.int64
-    np.testing.assert_array_equal(tcusim.cumsum(x), x.cumsum())
-
-
-@examples
-@given(st.integers(1, 2000), SEEDS, st.sampled_from(["volta", "hopper", "ampere", "ieee"]))
-def test_float64(length: int, seed: int, arch: str) -> None:
-    x = np.random.default_rng(seed).integers(-(2**40), 2**40, length).astype(np.float64)
-    assert tcusim.sum(x, options={"arch": arch}) == x.sum()
-    np.testing.assert_array_equal(tcusim.cumsum(x, options={"arch": arch}), x.cumsum())
-    size = min(length, 33)
-    np.testing.assert_array_equal(
-        tcusim.segmented_cumsum(x, size, options={"arch": arch}), by_segments(x, size, prefixes)
-    )
-
-
-@examples
-@given(st.integers(1, 2000), SEEDS, ARCHS)
-def test_float32(length: int, seed: int, arch: str) -> None:
-    x = np.random.default_rng(seed).integers(-(2**12), 2**12, length).astype(np.float32)
-    assert tcusim.sum(x, options={"arch": arch}) == x.sum(dtype=np.float64)
-    np.testing.assert_array_equal(tcusim.cumsum(x, options={"arch": arch}), prefixes(x))
-
-
-@examples
-@given(st.integers(1, 2000), SEEDS, st.sampled_from(["hopper", "ampere", "exact"]))
-def test_bfloat16(length: int, seed: int, arch: str) -> None:
-    x = halves(seed, length).astype(ml_dtypes.bfloat16)
-    exact = x.astype(np.float64)
-    total = tcusim.sum(x, options={"arch": arch})
-    assert total.dtype == ml_dtypes.bfloat16
-    assert total == exact.sum().astype(np.float32).astype(ml_dtypes.bfloat16)
-    scan = tcusim.cumsum(x, options={"arch": arch}, dtype=np.float32)
-    np.testing.assert_array_equal(scan, exact.cumsum())
-
-
-def test_results_of_narrow_types_are_rounded_once_at_the_end() -> None:
-    x = np.ones(5000, np.float16)
-    assert tcusim.sum(x) == np.float16(5000)
-    ones = np.arange(1, 5001, dtype=np.float32)
-    np.testing.assert_array_equal(tcusim.cumsum(x), ones.astype(np.float16))
-    bfloat = tcusim.cumsum(x.astype(ml_dtypes.bfloat16))
-    np.testing.assert_array_equal(bfloat, ones.astype(ml_dtypes.bfloat16))
-
-
 def test_results_beyond_float16_are_infinite() -> None:
     x = np.full(3, 60000, np.float16)
     with pytest.warns(RuntimeWarning, match="overflow"):
         assert tcusim.cumsum(x).tolist() == [60000, np.inf, np.inf]
     assert tcusim.cumsum(x, dtype=np.float32).tolist() == [60000, 120000, 180000]
-
-
-@pytest.mark.parametrize(
-    ("given_type", "dtype"),
-    [
-        ("float16", "float32"),
-        ("float16", "float64"),
-        ("float32", "float16"),
-        ("float32", "float64"),
-        ("float64", "float32"),
-        ("float64", "float16"),
-        ("float16", "bfloat16"),
-        ("bfloat16", "float16"),
-        ("bfloat16", "float64"),
-        ("float32", "bfloat16"),
-        ("float64", "bfloat16"),
-    ],
-)
-def test_dtype_is_the_type_of_the_result(given_type: str, dtype: str) -> None:
-    types: dict[str, Any] = {"bfloat16": ml_dtypes.bfloat16}
-    x = halves(8, 40).astype(types.get(given_type, given_type))
-    wanted = np.dtype(types.get(dtype, dtype))
-    for result, expected in (
-        (tcusim.sum(x, dtype=wanted), x.astype(np.float64).sum()),
-        (tcusim.segmented_cumsum(x, 9, dtype=wanted), by_segments(x, 9, prefixes)),
-    ):
-        assert result.dtype == wanted
-        assert_equal(result, expected)
 
 
 # --- Arrays in GPU memory ----------------------------------------------------------------------
