@@ -20,9 +20,8 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
-from multiprocessing import get_context
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,7 @@ from tcusim.backends import Backend, run  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
 from tcusim.judge.correctness.cases import COLUMNS, Case, CaseGrid, Column, Recipe  # noqa: E402
 from tcusim.judge.correctness.testing import bits_of, input_kinds, random_inputs  # noqa: E402
+from tcusim.judge.run import executor_of, run_cases  # noqa: E402
 from tcusim.program.bind import offsets_of  # noqa: E402
 from tcusim.program.grammar import Locate  # noqa: E402
 
@@ -192,6 +192,7 @@ def run_case(backend: Backend, text: str, pools: Mapping[str, NDArray[Any]]) -> 
     return bits_of(output, program.outputs[0].dtype).tobytes()
 
 
+@cache
 def backend_of(name: str) -> Backend:
     """Return a backend, whether or not tcusim is installed."""
     import tcusim_cuda
@@ -212,26 +213,20 @@ def backend_of(name: str) -> Backend:
     return backend
 
 
-def run_some(backend: str, work: list[str], pools: Mapping[str, NDArray[Any]]) -> list[bytes | str]:
-    """Run several cases, in a process of their own."""
-    runner = backend_of(backend)
-    return [run_case(runner, text, pools) for text in work]
+def run_on(backend: str, pools: Mapping[str, NDArray[Any]], text: str) -> bytes | str:
+    """Run a case in any process, by the name of its backend."""
+    return run_case(backend_of(backend), text, pools)
 
 
 def outputs_of(
     backend: str, cases: list[Case], pools: Mapping[str, NDArray[Any]], jobs: int
 ) -> list[bytes | str]:
     """Run all cases in several processes; return the outputs in the cases' order."""
-    work = [str(case) for case in cases]
-    if jobs == 1:
-        return run_some(backend, work, pools)
-    outputs: list[bytes | str] = [""] * len(work)
-    # A process that was forked could not use CUDA.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        parts = [pool.submit(run_some, backend, work[first::jobs], pools) for first in range(jobs)]
-        for first, part in enumerate(parts):
-            outputs[first::jobs] = part.result()
-    return outputs
+    run_one = partial(run_on, backend, pools)
+    with executor_of(jobs) as executor:
+        return run_cases(
+            run_one, list(map(str, cases)), executor, alike=lambda text: text.split()[0]
+        )
 
 
 def provenance(backend: str) -> dict[str, str]:
