@@ -9,7 +9,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, Final
@@ -32,13 +32,13 @@ from tcusim.judge.correctness.kinds import (
 )
 from tcusim.judge.correctness.memory import require_bytes
 from tcusim.judge.correctness.shape_report import MmaCount, ShapeReport, ShapeRow
+from tcusim.judge.cost.occupancy import fragment_registers
 from tcusim.judge.run import Progress, run_cases
 from tcusim.machine import arches, format_of, rule_for
-from tcusim.machine.layouts.maps import LANES
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.bind import offsets_of
 from tcusim.program.checks.verifier import verify
-from tcusim.program.grammar import Accesses, Frag, Mma, Program, Space, walk
+from tcusim.program.grammar import Accesses, Mma, Program, Space
 from tcusim.program.resources import SharedMemory
 from tcusim.simulate.counts import Counts
 from tcusim.simulate.interpreter import Event, run_numpy
@@ -348,7 +348,7 @@ class Trial:
             block_bytes=_bytes(program, Space.SHARED),
             bytes_read=usage.bytes_read,
             input_bytes=usage.input_bytes,
-            registers=_registers(program),
+            registers=fragment_registers(program),
             gpu=gpu,
             gpu_reason=gpu_reason,
         )
@@ -457,18 +457,6 @@ def _bytes(program: Program, space: Space) -> int:
         for buffer in program.scratch
         if buffer.space is space
     )
-
-
-def _registers(program: Program) -> int:
-    """Return the registers of 32 bits in which a lane holds its part of every fragment."""
-    fragments = {
-        value
-        for _, step in walk(program.steps)
-        for value in (getattr(step, item.name) for item in fields(step))
-        if isinstance(value, Frag)
-    }
-    nbytes = sum(one.rows * one.cols * format_of(one.dtype).itemsize for one in fragments)
-    return -(-nbytes // (4 * LANES))
 
 
 def _on_gpu(program: Program) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from tcusim.program.lanes import LANES
 from tcusim.program.resources import SharedMemory
 from tcusim.program.walk import sites
 
-__all__ = ["Occupancy", "occupancy_of", "registers_of"]
+__all__ = ["Occupancy", "fragment_registers", "occupancy_of", "registers_of"]
 
 # What a thread needs besides tiles: addresses and loop variables; and more where blocks pass sums
 # on. So is the median of what NVRTC 12.9 takes for the plans of sums and scans, for sm_90.
@@ -39,19 +39,24 @@ class Occupancy:
     shared_bytes: int
 
 
+def fragment_registers(program: Program) -> int:
+    """Return the registers of a thread for its share of every fragment, if no two share one."""
+    frags = {frag.name: frag for site in sites(program) for frag in site.touched.frags}
+    nbytes = sum(
+        -(-frag.rows * frag.cols * format_of(frag.dtype).itemsize // LANES)
+        for frag in frags.values()
+    )
+    return -(-nbytes // _REGISTER_BYTES)
+
+
 def registers_of(program: Program) -> int:
     """Estimate the registers of a thread: its share of every fragment, and a few besides.
 
     A compiler keeps less where fragments are not needed at one time, and more where it moves loads
     ahead; how many it takes, the machine code tells.
     """
-    frags = {frag.name: frag for site in sites(program) for frag in site.touched.frags}
-    nbytes = sum(
-        -(-frag.rows * frag.cols * format_of(frag.dtype).itemsize // LANES)
-        for frag in frags.values()
-    )
     spare = _SPARE_OF_STATUS if program.status else _SPARE_REGISTERS
-    needed = -(-(-(-nbytes // _REGISTER_BYTES) + spare) // _STEP) * _STEP
+    needed = -(-(fragment_registers(program) + spare) // _STEP) * _STEP
     return min(_MOST_REGISTERS, max(_LEAST_REGISTERS, needed))
 
 
