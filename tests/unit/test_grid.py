@@ -41,7 +41,6 @@ from tcusim.program.grammar import (
     Sync,
     View,
     When,
-    walk,
 )
 from tcusim.simulate.counts import counts_of_text
 from tcusim.simulate.interpreter import interpret, run_numpy
@@ -59,11 +58,6 @@ ORDERS: tuple[dict[str, Any], ...] = tuple(
 )
 
 
-# Each with how much a warp takes: of a sum little; in a scan, all of a block take a chunk of rows.
-SHARES: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("reduction_single_pass", {"groups": 2, "panels": 1}),
-    ("scan_single_pass", {}),
-)
 # Elements of a chunk, for tiles of 16.
 CHUNK = 8192
 
@@ -93,17 +87,6 @@ def test_whole_arrays_equal_integers(shape: Any, side: str, some: Some) -> None:
         assert_exact("scan_single_pass", length, None, warps=8, columns=4, **order, **common)
         order = ORDERS[(turn + 1) % len(ORDERS)]
         assert_exact("scan_single_pass", length, None, warps=16, columns=2, **order, **common)
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_segments_of_one_block_and_of_several_equal_integers(shape: Any, some: Some) -> None:
-    chunk = CHUNK // 16 * shape.k
-    several = (700, chunk + 1, 3 * chunk) if shape in SHAPES[:4] else ()
-    for turn, size in some(enumerate((1, 40, 300, *several)), 2, SHAPES.index(shape)):
-        length = 9 * size + 2 if size < 700 else 2 * size + 3
-        assert_exact("reduction_single_pass", length, size, tile=shape, warps=2, groups=1)
-        order, warps = ORDERS[turn % len(ORDERS)], 1 if size < 700 else 8
-        assert_exact("scan_single_pass", length, size, tile=shape, warps=warps, **order)
 
 
 # Programs of all types that a scan takes, and the types of arrays for them.
@@ -170,12 +153,6 @@ def test_segments_have_groups_of_any_width(columns: int, order: dict[str, Any]) 
     assert (program.rows, program.columns) == ((2, 1)[columns > 1], (1, 2)[columns > 1])
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=str)
-def test_host_has_the_bits_of_several_groups(order: dict[str, Any], some: Some) -> None:
-    for size, rest in some(((4 * CHUNK, 0), (4 * CHUNK + 77, 9000)), 2, ORDERS.index(order)):
-        assert_alone(size, 2, rest, "float16", backend="host", warps=8, **order)
-
-
 def test_segments_of_several_groups_in_groups_of_512_chunks() -> None:
     # Of the smallest tiles: chunks of 512 elements.
     tcusim.register_shape(MmaShape(16, 16, 1))
@@ -183,26 +160,6 @@ def test_segments_of_several_groups_in_groups_of_512_chunks() -> None:
     given: dict[str, Any] = {"tile": "16x16x1", "warps": 8, "batches": 8, "columns": 128}
     program = assert_alone(size, 2, 5, "float16", **given)
     assert (program.rows, program.columns) == (2, 128)
-
-
-def test_whole_chunks_need_no_masks() -> None:
-    x = np.random.default_rng(1).integers(-3, 4, 6 * CHUNK).astype(np.float16)
-    shares: tuple[dict[str, Any], ...] = ({"groups": 8, "panels": 1}, {})
-    for (name, _), share in zip(SHARES, shares, strict=True):
-        program = build(name, warps=2, columns=2, **share)
-        result = run(program, {"in": x})["out"].astype(np.float64)
-        np.testing.assert_array_equal(result, of_rows(name, x, x.size))
-        with pytest.raises(tcusim.InputError, match=f"not a multiple of {2 * CHUNK}"):
-            run(program, {"in": x[1:]})
-
-
-def test_sums_do_not_drift() -> None:
-    x = np.random.default_rng(4).random(2**20).astype(np.float16)
-    exact = x.astype(np.float64)
-    total = run(build("reduction_single_pass", masked=True, warps=4), {"in": x})["out"]
-    assert abs(total[0] / exact.sum() - 1) < 1e-6
-    prefixes = run(build("scan_single_pass", masked=True, warps=4), {"in": x})["out"]
-    assert np.abs(prefixes / exact.cumsum() - 1).max() < 1e-5
 
 
 def test_what_is_held_and_awaited_at_once_does_not_change_a_bit() -> None:
@@ -286,16 +243,6 @@ def test_blocks_that_do_not_follow_the_grid_are_refused(
 ) -> None:
     with pytest.raises(Unsupported, match=text):
         build(name, **options)
-
-
-def test_barriers_of_the_block_are_needed() -> None:
-    program = build("scan_single_pass", warps=2)
-    barriers = [path for path, step in walk(program.steps) if step == Sync(Scope.BLOCK)]
-    assert len(barriers) >= 2
-    for path in barriers:
-        steps = tuple(s for n, s in enumerate(program.steps, start=1) if str(n) != path)
-        with pytest.raises(VerifyError, match="synced_shared"):
-            tcusim.verify(replace(program, steps=steps))
 
 
 # --- The steps themselves ---------------------------------------------------------------------
@@ -473,30 +420,6 @@ def test_status_is_not_converted() -> None:
     program = replace(chained(*steps), buffers=(IN, OUT, half, STATUS))
     with pytest.raises(VerifyError, match="makes f32 of f16; status words are not converted"):
         tcusim.verify(program)
-
-
-def test_double_values_travel_whole() -> None:
-    swap = {b.name: replace(b, dtype="f64") for b in (IN, OUT, STATUS, TILE)}
-
-    def wide(view: View) -> View:
-        return replace(view, buffer=swap[view.buffer.name])
-
-    steps: list[Step] = []
-    for step in (TAKE, SYNC, GIVE, SYNC, WAIT, SYNC, PUT):
-        if isinstance(step, Copy | Publish | Await):
-            step = replace(step, dst=wide(step.dst), src=wide(step.src))
-        steps.append(step)
-    program = replace(
-        chained(*steps),
-        shape=shape_of("8x8x4"),
-        ab="f64",
-        acc="f64",
-        buffers=tuple(swap.values()),
-    )
-    x = np.random.default_rng(5).standard_normal(9)
-    for backend in ("numpy", "host"):
-        result = run(program, {"in": x}, backend=backend, arch="ampere")["out"]
-        np.testing.assert_array_equal(result, np.concatenate([[0.0], x[:-1]]))
 
 
 def test_listing_and_events_name_the_status_words() -> None:

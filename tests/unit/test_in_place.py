@@ -55,7 +55,7 @@ def scans(some: Some, start: int = 0, **more: Any) -> list[Program]:
     """Return some or all forms of every scan, ragged and whole, in all four orders."""
     built = []
     variants = itertools.product(SCANS, "ab", ("mma", "add"), *[(False, True)] * 3)
-    for name, side, combine, masked, exclusive, reverse in some(variants, 3, start):
+    for name, side, combine, masked, exclusive, reverse in some(variants, 6, start):
         if combine not in algorithm_of(str(name)).combines:
             continue
         given: dict[str, Any] = {
@@ -82,7 +82,7 @@ def scans(some: Some, start: int = 0, **more: Any) -> list[Program]:
 )
 def test_every_scan_may_write_over_its_input(start: int, shape: str, some: Some) -> None:
     programs = scans(some, start, tile=shape, warps=2)
-    assert len(programs) >= (8 * 14 if some.full else 2 * 14)
+    assert len(programs) >= (8 * 14 if some.full else 14)
     for program in programs:
         assert in_place(program) is None, (program.name, program.steps)
 
@@ -116,7 +116,7 @@ def scans_by_offsets(some: Some, start: int = 0, **more: Any) -> list[Program]:
     made = []
     cuts = (("scan_ragged", 16), ("scan_ragged", 80), ("scan_ragged_simt", 11))
     every = itertools.product(cuts, itertools.product((False, True), repeat=4))
-    for (name, cut), flags in some(every, 6, start):
+    for (name, cut), flags in some(every, 11, start):
         whole, carry, exclusive, reverse = flags
         kind = "f16" if name == "scan_ragged" else "f32"
         options: dict[str, Any] = {
@@ -145,7 +145,7 @@ def test_every_scan_by_offsets_may_write_over_its_input(
     start: int, more: dict[str, Any], some: Some
 ) -> None:
     programs = scans_by_offsets(some, start, **more)
-    assert len(programs) == (3 * 16 if some.full else 8)
+    assert len(programs) >= (3 * 16 if some.full else 4)
     for program in programs:
         assert in_place(program) is None, (program.name, program.steps)
 

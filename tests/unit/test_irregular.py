@@ -50,7 +50,6 @@ Array = NDArray[Any]
 Ints = NDArray[np.int64]
 
 SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16), (4, 4, 4), (5, 7, 3))
-LENGTHS = (0, 1, 15, 16, 17, 255, 256, 257, 4095, 4096, 4097, 65537)
 
 
 # Values of a chunk that is added up in shared memory.
@@ -293,17 +292,6 @@ def test_segments_of_every_kind_equal_integers(
     assert_sums_and_scans(x, offsets, MmaShape(*sizes), some(ORDERS, 3, start))
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_lengths_around_whole_tiles_equal_integers(length: int) -> None:
-    rng = np.random.default_rng(length)
-    for turn in range(3):
-        lengths = [length] if turn == 0 else random_lengths(rng, length)
-        offsets = offsets_of(lengths)
-        sizes = SHAPES[(length + turn) % len(SHAPES)]
-        order = ORDERS[(length + turn) % len(ORDERS)]
-        assert_sums_and_scans(sparse(rng, offsets), offsets, MmaShape(*sizes), [order])
-
-
 def assert_sums_and_scans(
     x: Ints,
     offsets: Ints,
@@ -341,60 +329,6 @@ def test_other_types_equal_integers(name: str) -> None:
         offsets = offsets_of(lengths)
         x = sparse(rng, offsets)
         assert_sums_and_scans(x, offsets, shape_of(shape), ORDERS[:1], dtype, **types)
-
-
-def test_float32_of_24_bits_is_split_exactly() -> None:
-    rng = np.random.default_rng(5)
-    lengths = [*rng.integers(0, 5, 100), 3000, *rng.integers(0, 5, 100)]
-    offsets = offsets_of(lengths)
-    x = np.zeros(offsets[-1], np.int64)
-    filled = np.flatnonzero(lengths)
-    x[rng.integers(offsets[filled], offsets[filled + 1])] = rng.integers(2**23, 2**24) | 1
-    shape = shape_of("16x16x16")
-    assert_sums_and_scans(x, offsets, shape, ORDERS[:1], np.float32, ab="bf16", source="f32")
-
-
-def test_results_are_rounded_once_to_a_narrow_type() -> None:
-    offsets = offsets_of([3, 1, 40_000])
-    x = np.zeros(offsets[-1], np.float16)
-    x[:3] = 2048, 1, 1
-    x[[4, 20_000, 30_000]] = 2048, 2, 1
-    sums = by_offsets("reduction", x, offsets, result="f16")
-    assert sums.dtype == np.float16
-    assert sums.tolist() == [2050, 0, 2052]
-
-
-def test_an_infinity_or_nan_stays_in_its_segment() -> None:
-    offsets = offsets_of([3, 2, 0, 5000, 2, 1])
-    x = np.ones(offsets[-1], np.float16)
-    x[4], x[3000] = np.inf, np.nan
-    sums = by_offsets("reduction", x, offsets)
-    np.testing.assert_array_equal(sums, [3, np.inf, 0, np.nan, 2, 1])
-    scan = by_offsets("scan", x, offsets)
-    parts = [np.cumsum(x[a:b], dtype=np.float32) for a, b in itertools.pairwise(offsets)]
-    np.testing.assert_array_equal(scan, np.concatenate(parts))
-
-
-def test_the_longest_segment_may_be_told() -> None:
-    rng = np.random.default_rng(4)
-    lengths = rng.integers(0, 33, 3000)
-    offsets, longest = offsets_of(lengths), int(lengths.max())
-    x = sparse(rng, offsets)
-    for operation, expected in (
-        ("segmented_sum", exact_sums(x, offsets)),
-        ("segmented_cumsum", exact_scan(x, offsets)),
-    ):
-        made, untold = (
-            tcusim.plan(
-                operation,
-                length=x.size,
-                segments=tcusim.Segments(count=3000, longest=told),
-                result="float32",
-            )
-            for told in (longest, None)
-        )
-        np.testing.assert_array_equal(made(x.astype(np.float16), segments=offsets), expected)
-        assert len(made.launches) == 1 < len(untold.launches)
 
 
 # --- Accuracy ---------------------------------------------------------------------------------

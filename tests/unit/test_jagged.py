@@ -17,17 +17,6 @@ from tcusim.torch.jagged import elements, is_nested  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 
 
-def test_nested_tensors() -> None:
-    parts = [torch.ones(2, 3), torch.ones(4, 3)]
-    nested = torch.nested.nested_tensor(parts, layout=torch.jagged, requires_grad=True)
-    result = tct.segment_sum(nested)
-    assert result.tolist() == [[2.0] * 3, [4.0] * 3]
-    (2 * result).sum().backward()
-    assert nested.grad.values().tolist() == [[2.0] * 3] * 6
-    with pytest.raises(InputError, match="a nested tensor has its own segments"):
-        tct.segment_sum(nested, 2)
-
-
 def jagged(kind: str) -> tuple[Any, list[Any]]:
     """Return a nested tensor, and the tensors that it is made of."""
     generator = torch.Generator().manual_seed(3)

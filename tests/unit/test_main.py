@@ -207,10 +207,11 @@ def test_step_can_show_every_kind_of_step() -> None:
 # --- The command itself -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [["list"], ["listing", "scan_k"], ["emit", "scan_k"]])
-def test_a_full_disk_is_a_sentence(words: list[str]) -> None:
+def test_a_full_disk_is_a_sentence() -> None:
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run([*COMMAND, *words], stdout=full, stderr=subprocess.PIPE, check=False)
+        done = subprocess.run(
+            [*COMMAND, "listing", "scan_k"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
     assert done.returncode == 1
     assert done.stderr == b"error: no space left on device\n"
 
@@ -285,12 +286,6 @@ def test_an_encoding_without_our_letters_is_no_error() -> None:
         check=True,
     )
     assert b"V ? P\xb7A + V" in done.stdout
-
-
-def test_the_library_imports_neither_click_nor_rich() -> None:
-    code = "import sys, tcusim; print([n for n in ('click', 'rich') if n in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
 
 
 def test_help_imports_no_more_than_it_needs() -> None:

@@ -6,7 +6,6 @@ import itertools
 import re
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -19,11 +18,6 @@ from tcusim.errors import InputError, Unsupported
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
-
-ORDERS: list[dict[str, Any]] = [
-    {"exclusive": a, "reverse": b} for a in (False, True) for b in (False, True)
-]
-INTEGERS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
 
 def drawn(seed: int, giant: int = 3000) -> tuple[Ints, np.random.Generator]:
@@ -47,68 +41,6 @@ def scan(x: Array, offsets: Ints, dtype: Any, *, exclusive: bool, reverse: bool)
     return result
 
 
-def assert_segments(x: Array, offsets: Ints, wide: Any, **keywords: Any) -> None:
-    """Compare the sums and every scan of x with those in the type `wide`."""
-    with np.errstate(over="ignore"):
-        result = tcusim.segmented_sum(x, offsets, **asked(**keywords))
-        np.testing.assert_array_equal(result, sums(x, offsets, wide))
-        for order in ORDERS:
-            result = tcusim.segmented_cumsum(x, offsets, **order, **asked(**keywords))
-            np.testing.assert_array_equal(result, scan(x, offsets, wide, **order), err_msg=order)
-
-
-@pytest.mark.parametrize("arch", ["volta", "hopper"])
-@pytest.mark.parametrize("dtype", INTEGERS)
-def test_integers_are_exact(dtype: str, arch: str) -> None:
-    offsets, rng = drawn(len(dtype), 700)
-    kind = np.dtype(dtype)
-    if kind.kind == "b":
-        x = rng.integers(0, 2, offsets[-1]).astype(bool)
-    else:
-        info = np.iinfo(kind)
-        x = rng.integers(info.min, info.max, offsets[-1], kind, endpoint=True)
-    wide = np.uint64 if kind.kind == "u" else np.int64
-    assert tcusim.segmented_sum(x, offsets, options={"arch": arch}).dtype == wide
-    assert_segments(x, offsets, wide, arch=arch)
-
-
-@pytest.mark.parametrize("arch", ["volta", "turing", "ampere", "blackwell"])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_floats_that_hold_their_sums_are_exact(dtype: str, arch: str) -> None:
-    if arch in ("volta", "turing") and dtype in ("bfloat16", "float64"):
-        pytest.skip(f"{arch} does not multiply {dtype}")
-    offsets, rng = drawn(len(dtype) + len(arch))
-    values = rng.integers(-8, 9, offsets[-1]) / 8
-    x = values.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-    wide = "float64" if dtype == "float64" else "float32"
-    keywords: dict[str, Any] = {} if dtype == "float64" else {"dtype": "float32"}
-    assert_segments(x, offsets, wide, arch=arch, **keywords)
-
-
-@pytest.mark.parametrize("arch", ["turing", "hopper"])
-def test_float32_has_its_digits(arch: str) -> None:
-    offsets, rng = drawn(3)
-    x = rng.standard_normal(offsets[-1]).astype(np.float32)
-    x[5] = 3.4e38 if arch == "hopper" else 1e3
-    exact, most = sums(x, offsets, np.float64), sums(np.abs(x), offsets, np.float64)
-    result = tcusim.segmented_sum(x, offsets, options={"arch": arch})
-    assert result.dtype == np.float32
-    assert (np.abs(result - exact) <= 1e-6 * most).all()
-
-
-def test_rows_have_segments_of_their_own() -> None:
-    offsets, rng = drawn(4, 200)
-    x = rng.integers(-99, 99, (2, offsets[-1], 3)).astype(np.int32)
-    total = tcusim.segmented_sum(x, offsets, axis=1)
-    running = tcusim.segmented_cumsum(x, offsets, axis=1, exclusive=True)
-    assert total.shape == (2, offsets.size - 1, 3)
-    for row, column in np.ndindex(2, 3):
-        line = x[row, :, column]
-        np.testing.assert_array_equal(total[row, :, column], sums(line, offsets, np.int64))
-        expected = scan(line, offsets, np.int64, exclusive=True, reverse=False)
-        np.testing.assert_array_equal(running[row, :, column], expected)
-
-
 def test_rows_take_the_launches_of_one() -> None:
     offsets, rng = drawn(5)
     x = rng.integers(-9, 9, (7, offsets[-1])).astype(np.float16)
@@ -121,14 +53,6 @@ def test_rows_take_the_launches_of_one() -> None:
     ]
 
 
-def test_short_segments_take_one_launch() -> None:
-    rng = np.random.default_rng(6)
-    offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 17, 500))])
-    report = Report()
-    tcusim.segmented_sum(np.ones(offsets[-1], np.float16), offsets, options={"report": report})
-    assert [program.name for program, _ in report.programs] == ["reduction_ragged"]
-
-
 def test_progress_of_every_launch() -> None:
     offsets, _ = drawn(7)
     seen: list[tuple[int, int]] = []
@@ -139,25 +63,6 @@ def test_progress_of_every_launch() -> None:
     )
     assert all(0 < done <= most for done, most in seen)
     assert sum(done == most for done, most in seen) >= 2
-
-
-@pytest.mark.parametrize("order", ORDERS, ids=str)
-@pytest.mark.parametrize("by_size", [False, True])
-def test_infinities_and_nan_stay_with_their_terms(order: dict[str, Any], by_size: bool) -> None:
-    rng = np.random.default_rng(8)
-    offsets, _ = drawn(8, 40)
-    x = rng.integers(-9, 9, offsets[-1]).astype(np.float16)
-    places = rng.permutation(x.size)[:9]
-    x[places] = [np.inf, -np.inf, np.nan] * 3
-    segments: Any = offsets
-    if by_size:
-        offsets = np.minimum(np.arange(0, x.size + 17, 17), x.size)
-        segments = 17
-    with np.errstate(invalid="ignore"):
-        result = tcusim.segmented_cumsum(x, segments, **order)
-        np.testing.assert_array_equal(result, scan(x, offsets, np.float64, **order))
-        result = tcusim.segmented_sum(x, segments)
-        np.testing.assert_array_equal(result, sums(x, offsets, np.float64))
 
 
 def test_float16_accumulators_round_as_the_paper_has_it() -> None:
@@ -194,21 +99,6 @@ def test_no_algorithm_is_named_with_offsets() -> None:
             segments=tcusim.Segments(count=1),
             options={"algorithm": "reduction_tn"},
         )
-
-
-def test_long_segments_of_integers() -> None:
-    x = np.full(2**16 + 9, -128, np.int8)
-    total = tcusim.segmented_sum(x, [0, 0, 4, x.size], options={"arch": "volta"})
-    assert total.tolist() == [0, -512, -128 * (x.size - 4)]
-    plan = tcusim.plan(
-        "segmented_sum",
-        length=x.size,
-        segments=tcusim.Segments(count=2),
-        dtype="int8",
-        options={"arch": "volta"},
-    )
-    assert plan.arrays[1].size == 4  # offsets of three pieces
-    assert plan(x, segments=[0, 4, x.size]).tolist() == total[1:].tolist()
 
 
 # --- Plans ----------------------------------------------------------------------------------------
@@ -255,14 +145,6 @@ def test_the_longest_segment_saves_launches() -> None:
     assert str(caught.value) == (
         "segment 0 has 39 elements, but longest is 32: give a greater one, or leave it out"
     )
-
-
-def test_equal_plans_are_made_once() -> None:
-    one = tcusim.plan("segmented_sum", length=5000, segments=tcusim.Segments(count=400, longest=17))
-    assert one is tcusim.plan(
-        "segmented_sum", length=5000, segments=tcusim.Segments(count=400, longest=32)
-    )
-    assert one is not tcusim.plan("segmented_sum", length=5000, segments=tcusim.Segments(count=400))
 
 
 def test_a_plan_prints_everything() -> None:
@@ -381,22 +263,6 @@ def test_offsets_that_a_plan_does_not_take() -> None:
 # --- Initial values, and ids of segments ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("exclusive", [False, True])
-def test_initial_values_precede_the_first_elements(reverse: bool, exclusive: bool) -> None:
-    x, values = halves(1, 3, 20, 4), halves(2, 3, 3, 4)
-    order: dict[str, Any] = {"reverse": reverse, "exclusive": exclusive, "dtype": np.float32}
-    for initial in (values, values[0], 7, np.float64(-2.5)):
-        scan = tcusim.segmented_cumsum(x, 7, axis=1, initial=initial, **order)
-        before = np.repeat(np.broadcast_to(initial, values.shape), [7, 7, 6], axis=1)
-        assert_equal(scan, tcusim.segmented_cumsum(x, 7, axis=1, **order) + before)
-        by_offsets: dict[str, Any] = {"segments": [0, 7, 14, 20], "initial": initial}
-        assert_equal(scan, tcusim.segmented_cumsum(x, axis=1, **by_offsets, **order))
-    scan = tcusim.cumsum(x, axis=2, initial=values[:, 0, :1].repeat(20, axis=1), **order)
-    assert_equal(scan, tcusim.cumsum(x, axis=2, **order) + values[:, :1, :1])
-    assert_equal(tcusim.cumsum(x, initial=-3, **order), tcusim.cumsum(x, **order) - 3)
-
-
 def test_an_initial_value_is_added_to_what_precedes_a_row() -> None:
     x = np.random.default_rng(3).standard_normal(100).astype(np.float16)
     scan = tcusim.cumsum(x, initial=0.3, dtype=np.float32)
@@ -414,26 +280,6 @@ def test_a_scan_that_is_cut_between_groups_can_be_carried_on() -> None:
     carry = tcusim.sum(x[:group])
     np.testing.assert_array_equal(tcusim.cumsum(x[group:], initial=carry), whole[group:])
     np.testing.assert_array_equal(tcusim.cumsum(x, initial=0), whole)
-
-
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64"])
-def test_initial_values_of_integers_are_exact(dtype: str) -> None:
-    x = np.abs(halves(4, 50)).astype(dtype)
-    wide = np.cumsum(x)
-    assert_equal(tcusim.cumsum(x, initial=2**40 + 1), wide + wide.dtype.type(2**40 + 1))
-    expected = wide.astype(np.float64) + 0.25
-    assert_equal(tcusim.cumsum(x, initial=0.25, dtype=np.float64), expected)
-
-
-def test_infinite_initial_values_and_float32_beyond_bf16() -> None:
-    x = np.ones(40, np.float16)
-    x[20] = np.inf
-    scan = tcusim.segmented_cumsum(x, 40, initial=[-np.inf])
-    assert np.isneginf(scan[:20]).all()
-    assert np.isnan(scan[20:]).all()
-    huge = np.array([3.4e38, -1e38], np.float32)
-    scan = tcusim.cumsum(huge, initial=-2e38)
-    np.testing.assert_allclose(scan, [1.4e38, 4e37], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

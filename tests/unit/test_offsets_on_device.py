@@ -102,25 +102,6 @@ def test_initial_values_in_gpu_memory_or_not(device: StandIn, dtype: str) -> Non
         tcusim.cumsum(x, initial=OnGpu(values[0, 0]))
 
 
-def test_scans_by_offsets_in_place(device: StandIn) -> None:
-    edges = lengths_of(7)
-    for shape in ((edges[-1],), (3, edges[-1])):
-        x = halves(*shape)
-        a = OnGpu(x.copy())
-        assert tcusim.segmented_cumsum(a, OnGpu(edges), out=a) is a
-        assert_bits(a, tcusim.segmented_cumsum(x, edges, options={"arch": "ada"}))
-        assert device.runs[-1][0].why_not_in_place is None
-
-
-def test_integers_by_offsets(device: StandIn) -> None:
-    edges = lengths_of(4)
-    x = np.random.default_rng(0).integers(-128, 128, edges[-1]).astype(np.int8)
-    assert_bits(
-        tcusim.segmented_sum(OnGpu(x), edges),
-        tcusim.segmented_sum(x, edges),
-    )
-
-
 def test_unchecked_offsets_are_not_looked_at(device: StandIn) -> None:
     edges = lengths_of(5)
     x = np.random.default_rng(0).integers(-9, 9, edges[-1]).astype(np.float16)
@@ -216,23 +197,6 @@ def test_offsets_of_rows_stay_where_they_are(device: StandIn) -> None:
     for given in (OnGpu(edges.astype(np.int32)), by_ids):
         assert_bits(tcusim.segmented_sum(OnGpu(x), given), expected)
     assert device.uploads == (0 if isinstance(device, CheckingStandIn) else 2)
-
-
-@pytest.mark.parametrize(
-    ("shape", "keywords", "text"),
-    [
-        ((9,), {"segments": [0, 9], "algorithm": "reduction_tn"}, "Leave algorithm out"),
-        ((2, 9), {"segments": tcusim.Segments(OnGpu(np.array([0, 9])), check=False)},
-         "check=False goes with one row of segments, and a has 2: offsets for all rows are made of "
-         "checked ones. Pass row by row, or leave check out"),
-    ],
-)  # fmt: skip
-def test_offsets_that_do_not_go(
-    device: StandIn, shape: tuple[int, ...], keywords: dict[str, Any], text: str
-) -> None:
-    with pytest.raises(InputError) as caught:
-        tcusim.segmented_sum(OnGpu(halves(*shape)), **asked(**keywords))
-    assert text in str(caught.value)
 
 
 def test_offsets_of_a_library_that_does_not_cast(

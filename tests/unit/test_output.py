@@ -28,12 +28,16 @@ def test_nothing_is_drawn_where_no_terminal_is(capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr() == ("", "")
 
 
-def test_lines_tell_what_is_done_where_no_terminal_is(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Work that takes long says so on stderr, whoever reads stdout."""
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the lines about long work begin at once."""
     monkeypatch.setattr(output, "_SOON", 0.01)
     monkeypatch.setattr(output, "_PAUSE", 0.03)
+
+
+@pytest.mark.usefixtures("soon")
+def test_lines_tell_what_is_done_where_no_terminal_is(capfd: pytest.CaptureFixture[str]) -> None:
+    """Work that takes long says so on stderr, whoever reads stdout."""
     seen = {}
     for of, estimate in (("programs", ""), ("", "roughly 40 seconds")):
         with progress("computing", of=of, estimate=estimate) as draw:
@@ -61,11 +65,8 @@ def test_lines_tell_what_is_done_where_no_terminal_is(
     ],
     ids=lambda words: words[0],
 )
-def test_commands_that_take_long_tell_what_is_done(
-    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(output, "_SOON", 0.0)
-    monkeypatch.setattr(output, "_PAUSE", 0.01)
+@pytest.mark.usefixtures("soon")
+def test_commands_that_take_long_tell_what_is_done(words: tuple[str, ...]) -> None:
     quiet = tcusim_command(*words, "--help")
     assert quiet.stderr == ""
     result = tcusim_command(*words)
