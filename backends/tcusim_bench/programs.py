@@ -24,6 +24,7 @@ from tcusim.arrays.problem import (
     tile_for,
 )
 from tcusim.arrays.sizes import longest_scanned
+from tcusim.arrays.spec import Spec
 from tcusim.call_options import Bits
 from tcusim.errors import InputError, TcusimError
 from tcusim.machine import Values, format_of
@@ -150,16 +151,18 @@ class Recipe:
     def problem(self, length: int) -> AnyProblem:
         """Return the problem as the functions on arrays have it, for arrays in GPU memory."""
         given, wanted = format_of(self.dtype).array_name, format_of(self.result).array_name
-        acc = "f16" if self.acc == "f16" else "f32"
-        arch = self.arch or "hopper"
-        product = self.kind in ("matvec", "matmul")
-        types = types_on_device(
-            given, wanted, acc, arch, product=product, bits=self.bits, algorithm=self.algorithm
-        ).types
+        spec = Spec(
+            self.kind if self.kind in ("matvec", "matmul") else "sum",
+            dtype=wanted,
+            acc="f16" if self.acc == "f16" else "f32",
+            algorithm=self.algorithm,
+            bits=self.bits,
+        )
+        types = types_on_device(spec, given, self.arch or "hopper").types
         common: dict[str, Any] = {"types": types, "tile": tile_for(types, self.shape)}
         common["arch"] = self.arch
         inner = self.segment_size or length
-        if product:
+        if spec.is_product:
             cols = inner if self.kind == "matmul" else None
             common["algorithm"] = self.algorithm
             return ProductProblem(rows=length // inner, inner=inner, cols=cols, **common)

@@ -411,7 +411,7 @@ def _segments(spec: Spec, a: Any, call: Call) -> PreparedCall:
     home, given = gathered({"a": a}, spec.backend)
     a, spec = given["a"], _on(home, spec)
     facts, arch = home.describe(a), _arch_on(home, spec, a)
-    rule = _types(spec, home, facts.dtype, spec.dtype, arch)
+    rule = _types(spec, home, facts.dtype, arch)
     layout = spec.layout(tuple(facts.shape), by_offsets=by_offsets)
     needed = _needed(home, a, facts, (layout.order, rule.work))
     prepared = PreparedCall(spec, home, rule, arch, None, (("in", needed),), layout.result, layout)
@@ -565,15 +565,7 @@ def _plan_at(plan: Planned, home: Home) -> Planned:
     if isinstance(home, Host):
         return plan
     p, spec = plan.problem, plan.spec
-    rule = types_on_device(
-        plan.rule.given,
-        spec.dtype,
-        "f16" if p.types.acc == "f16" else "f32",
-        p.arch or "hopper",
-        product=isinstance(p, ProductProblem),
-        bits="exact" if plan.rule.method == "fixed point" else "segment",
-        algorithm=p.algorithm,
-    )
+    rule = types_on_device(spec, plan.rule.given, p.arch or "hopper")
     problem = p
     if rule.types != p.types:
         # The usual tile is that of the types.
@@ -604,10 +596,10 @@ def _product(spec: Spec, arrays: tuple[Any, ...]) -> PreparedCall:
     if isinstance(home, Host):
         factors = _common_type(left.dtype, right.dtype)
         dtype = _with_addend(factors, c) if spec.dtype is None else spec.dtype
-        rule = _types(spec, home, factors.name, dtype, arch)
+        rule = _types(spec._replace(dtype=dtype), home, factors.name, arch)
         addend_of(c, layout.result, numpy_type(rule.result))
     else:
-        rule = _types(spec, home, left.dtype, spec.dtype, arch)
+        rule = _types(spec, home, left.dtype, arch)
         if c is not None:
             _require_addend(home, c, layout.result, rule)
     plan = None
@@ -695,13 +687,10 @@ def _on(home: Home, spec: Spec) -> Spec:
     return spec if isinstance(home, Host) else spec._replace(backend=home.name)
 
 
-def _types(spec: Spec, home: Home, given: str, dtype: Any, arch: str) -> TypeRule:
-    """Return the types for arrays of the type `given`, with results of type `dtype`."""
-    named: dict[str, Any] = {"bits": spec.bits, "algorithm": spec.algorithm}
-    named["product"] = spec.is_product
-    if isinstance(home, Host):
-        return types_on_host(given, dtype, spec.acc, arch, tile=spec.tile, **named)
-    return types_on_device(given, dtype, spec.acc, arch, **named)
+def _types(spec: Spec, home: Home, given: str, arch: str) -> TypeRule:
+    """Return the types for arrays of the type `given`, where they are."""
+    types = types_on_host if isinstance(home, Host) else types_on_device
+    return types(spec, given, arch)
 
 
 def _arch_on(home: Home, spec: Spec, a: Any) -> str:

@@ -32,6 +32,7 @@ import numpy as np
 
 from tcusim.algorithms.builder import adds_rows, parts_of
 from tcusim.arrays.problem import Shape, Types
+from tcusim.arrays.spec import Spec
 from tcusim.errors import Given, InputError, Unsupported
 from tcusim.machine import rule_for
 from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
@@ -132,21 +133,18 @@ def dtype_of(ab: str, acc: str) -> str | None:
     return None
 
 
-def types_on_host(
-    given: str, dtype: Any, acc: str, arch: str, *,
-    product: bool = False, bits: str = "segment", algorithm: str | None = None,
-    tile: Shape | None = None,
-) -> TypeRule:  # fmt: skip
-    """Return the types for NumPy arrays of the type `given`, with results of type `dtype`.
+def types_on_host(spec: Spec, given: str, arch: str) -> TypeRule:
+    """Return the types for NumPy arrays of the type `given`.
 
-    algorithm, tile: those that a user names. Where the tile, or the architecture, does not take the
-    usual parts of a number, parts of f16 hold it too.
+    Where the tile, or the architecture, does not take the usual parts of a number, parts of f16
+    hold it too.
     """
+    acc, product, algorithm, tile = spec.acc, spec.is_product, spec.algorithm, spec.tile
     kind = "f" if given in FLOATS else np.dtype(given).kind
-    wanted = _result_type(given, kind, dtype)
+    wanted = _result_type(given, kind, spec.dtype)
     if kind == "f" and given not in FLOATS:
         raise InputError(f"input of dtype {given} is not supported; cast it to float32 or float64")
-    is_integer, is_exact = wanted not in FLOATS, bits == "exact"
+    is_integer, is_exact = wanted not in FLOATS, spec.bits == "exact"
     if kind in "biu" and (is_integer or not product):
         if acc == "f16":
             how = "exact" if product else "summed exactly"
@@ -176,12 +174,10 @@ def types_on_host(
     return TypeRule(given, work, wanted, types, method)
 
 
-def types_on_device(
-    given: str, dtype: Any, acc: str, arch: str, *,
-    product: bool = False, bits: str = "segment", algorithm: str | None = None,
-) -> TypeRule:  # fmt: skip
+def types_on_device(spec: Spec, given: str, arch: str) -> TypeRule:
     """Return the types for arrays in GPU memory, whose values nobody looks at."""
-    wanted = None if dtype is None else array_name_of(dtype)
+    acc, product, algorithm = spec.acc, spec.is_product, spec.algorithm
+    wanted = None if spec.dtype is None else array_name_of(spec.dtype)
     if given == "int8":
         # NumPy's wide integer, which has room for any sum, comes first.
         valid = ("int32",) if product else ("int64", "int32")
@@ -203,7 +199,7 @@ def types_on_device(
             f"dtype of a {given} array in GPU memory must be one of {', '.join(FLOATS)}, got "
             f"{wanted}; cast the result"
         )
-    if bits == "exact":
+    if spec.bits == "exact":
         multiplied = algorithm is not None
         _require_exact_on_device(given, acc, arch, multiplied=multiplied)
         types = Types("f64" if multiplied else "f16", "f64", "f16", BY_ARRAY_NAME[wanted].name)

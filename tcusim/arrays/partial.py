@@ -84,7 +84,7 @@ def _tile_columns(dtype: DTypeLike, own: Options) -> int:
     """Return the elements that a tile has of a row of the grid: its k."""
     require_names(arch=own.arch)
     arch = _DEFAULT_ARCH if own.arch is None else own.arch
-    rule = types_on_host(real_type_of(dtype), None, "f32", arch_of(arch).name)
+    rule = types_on_host(Spec("sum"), real_type_of(dtype), arch_of(arch).name)
     return tile_for(rule.types, own.tile).k
 
 
@@ -107,7 +107,7 @@ def type_of_work(given: DTypeLike, result: DTypeLike) -> str:
 
     float64, as the elements' type or the result's, is that of the whole computation, as in NumPy.
     """
-    return types_on_host(array_name_of(given), result, "f32", _DEFAULT_ARCH).work
+    return types_on_host(Spec("sum", dtype=result), array_name_of(given), _DEFAULT_ARCH).work
 
 
 def partials(

@@ -238,19 +238,17 @@ def plan(
         if wanted and OPERATIONS[operation] != "scan":
             raise InputError(f"{name} is for scans, and {operation!r} is none")
     own = options_of(options, "plan", "report", "progress", "stream")
-    backend, tile, arch, acc, algorithm, bits = own.planned
     spec = Spec(
         operation, 0, size, result, False, exclusive, reverse, include_initial, initial,
         *own.planned, own.strategy,
     )  # fmt: skip
     spec.require_names()
-    used = arch_of_run(arch, backend)
+    used = arch_of_run(spec.arch, spec.backend)
     named_result = None if result is None else array_name_of(result)
-    given = real_type_of(dtype)
-    rule = types_on_host(given, named_result, acc, used, bits=bits, algorithm=algorithm, tile=tile)
+    rule = types_on_host(spec, real_type_of(dtype), used)
     layout = spec.layout((length,), by_offsets=by is not None)
     if initial:
-        require_unnamed(algorithm, "initial")
+        require_unnamed(spec.algorithm, "initial")
     is_cut = by is None and lies_by_offsets(spec, layout, rule)
     if is_cut:
         number, longest = layout.segments, layout.segment_size
@@ -365,14 +363,13 @@ def plan_product(
     own = options_of(options, "plan_product", "bits", "report", "progress", "stream")
     backend, tile, arch, acc, algorithm, _ = own.planned
     spec = Spec(
-        operation, backend=backend, tile=tile, arch=arch, acc=acc, algorithm=algorithm,
-        strategy=own.strategy,
+        operation, dtype=result, backend=backend, tile=tile, arch=arch, acc=acc,
+        algorithm=algorithm, strategy=own.strategy,
     )  # fmt: skip
     spec.require_names()
-    used = arch_of_run(arch, backend)
+    used = arch_of_run(spec.arch, spec.backend)
     named_result = None if result is None else array_name_of(result)
-    given = real_type_of(dtype)
-    rule = types_on_host(given, named_result, acc, used, product=True, tile=tile)
+    rule = types_on_host(spec, real_type_of(dtype), used)
     problem = product_problem(spec, layout, rule, used, add_c=bool(add_c))
     of_plan = spec._replace(dtype=rule.named(named_result), tile=None)
     made = plan_for(of_plan, problem, rule, ProductPlan)

@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 
 from tcusim.arrays.dtypes import FLOATS, TypeRule, types_on_host
 from tcusim.arrays.home import first_terms, no_integers
+from tcusim.arrays.spec import Spec
 from tcusim.call_options import AnyOptions, Bits, options_of, others
 from tcusim.errors import InputError, require_flags
 from tcusim.jax.primitives import How, computed
@@ -88,7 +89,8 @@ def _rule(
             raise InputError(f"dtype must be a type of real numbers, got {wanted.name}")
     result = jax.dtypes.canonicalize_dtype(wanted)
     place = "hopper" if arch is None else arch_of(arch).name
-    rule = types_on_host(given, result.name, "f32", place, product=product, bits=bits)
+    spec = Spec("matmul" if product else "sum", dtype=result.name, bits=bits)
+    rule = types_on_host(spec, given, place)
     rule.types.require_on(place)
     return rule
 

@@ -20,6 +20,7 @@ import numpy as np
 
 import tcusim
 from tcusim.arrays.dtypes import TypeRule, types_on_device
+from tcusim.arrays.spec import Spec
 from tcusim.backends import get_backend, native_arch
 from tcusim.call_options import Options, alone, others
 from tcusim.errors import TcusimError, Unsupported
@@ -248,7 +249,7 @@ def _rule(name: str, arrays: Sequence[Array], dtype: Any, arch: str) -> TypeRule
     if is_product and arrays[1].dtype.name != given:
         return None
     try:
-        rule = types_on_device(given, dtype, "f32", arch, product=is_product)
+        rule = types_on_device(Spec(name if is_product else "sum", dtype=dtype), given, arch)
         rule.types.require_on(arch)
     except TcusimError:
         return None
