@@ -34,8 +34,8 @@ __all__ = ["Stage", "Work", "batch", "few_summed", "stages_of", "through"]
 
 Bools: TypeAlias = NDArray[np.bool_]
 
-# Digits that are launched together, those of all elements of a piece: what lies between launches
-# has a size that does not follow from the array's. But there are no fewer elements than these.
+# Digits of one launch, for all elements of a piece: the memory between launches does not grow with
+# the array. A piece has at least _LEAST_PIECE elements.
 _PIECE: Final = {"reduction": 2**19, "scan": 2**18}
 _LEAST_PIECE: Final = 2**12
 # Elements of a part of a piece that is one segment.
@@ -128,7 +128,7 @@ def stages_of(rule: TypeRule, problem: AnyProblem) -> tuple[Stage, ...]:
         case "fixed point":
             return *first, partial(_digits, numeral=FixedPoint(result))
         case "as it is":
-            # Additions keep what is not finite to its own results, as on a GPU.
+            # Additions spread infinities and NaN to their own results only, as on a GPU.
             adds = adds_rows(rule.types.ab, rule.types.acc)
             return first if adds else (*first, _specials)
 
@@ -203,16 +203,16 @@ def _is_fine(x: Array) -> Bools:
 
 
 def _scaled(work: Work) -> Steps:
-    """Take float32 values of which bf16 parts are not all.
+    """Compute with float32 values that three bf16 parts do not represent.
 
-    Results of which a huge one is a term are computed of halves, and those of one that is too fine
-    of what is 2**16 times as large; the others as if there were none.
+    Results with a huge term are computed from halves, and results with a term of too fine bits from
+    2**16 times the terms; the others as if there were no such terms.
     """
     x = work.arrays["in"]
     huge, fine = _is_huge(x), _is_fine(x)
     result = yield work.on(**{"in": np.where(huge, np.float32(0), x)}) if huge.any() else work
     wide = replace(work.problem, types=replace(work.problem.types, result="f32"))
-    # What is large or infinite when scaled has its results as they are.
+    # Terms that are too large to scale keep their results.
     coarse = ~(np.abs(x) < _COARSE)
     for shift, mark, other in ((_FINER, fine, coarse), (-1, huge, np.zeros_like(huge))):
         if not mark.any():
@@ -230,7 +230,7 @@ def _scaled(work: Work) -> Steps:
 def _parts(work: Work, result: np.dtype[Any]) -> Steps:
     """Compute float32 as three float16 parts, each segment scaled so that its largest element fits.
 
-    What lies 2**39 below that is lost.
+    Bits below 2**-39 times the largest element are lost.
     """
     x, edges = work.arrays["in"].astype(np.float64), _edges(work)
     # None is empty: those by offsets are added up, and have no parts.
@@ -355,7 +355,7 @@ def _problem_of(work: Work, piece: _Piece, rows: int) -> tuple[Problem, dict[str
         longest = rounded_longest(int(np.diff(edges).max()), rows * size, p.tile.k)
         problem = replace(p, length=rows * size, by_offsets=rows * segments, longest=longest)
         return problem, {"offsets": edges_of_rows(edges, rows)}
-    # What has one segment is cut into parts, which are quicker to simulate.
+    # A single segment is split into parts, which are quicker to simulate.
     segment = p.segment_size if segments > 1 else min(size, _PART)
     common = {name: getattr(p, name) for name in ("kind", "order", "types", "tile", "arch")}
     common |= {"algorithm": p.algorithm, "strategy": p.strategy}
@@ -495,7 +495,7 @@ def _product_range(work: Work) -> Steps:
     Where a part or a sum is infinite a result would be NaN, as the next has the other sign, and
     bits below the smallest bf16 would be lost. Such results are computed again of factors that are
     scaled by powers of two, row by row and column by column, as far as the largest element allows.
-    What is then too large is infinite.
+    Results that are then too large are infinite.
     """
     a, b, c = work.matrices()
     huge_a, huge_b = _is_huge(a), _is_huge(b)
@@ -554,7 +554,7 @@ def _product_parts(work: Work, result: np.dtype[Any]) -> Steps:
     )
     pairs = ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))
 
-    # The products are added in order, and what is to be added, by rounded additions in float32.
+    # The products and the addend are added in order, by rounded additions in float32.
     shifts = -scales[0] - scales[1]
     total = np.zeros(shifts.shape, np.float32)
     for p, q in pairs:

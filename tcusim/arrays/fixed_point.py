@@ -32,7 +32,7 @@ __all__ = [
 
 Digits: TypeAlias = NDArray[np.int8]
 Words: TypeAlias = NDArray[np.uint64]
-# Where a digit stands, counted from the binary point; by name, what is counted or added beside.
+# The place of a digit, counted from the binary point; a name for counts and other addends.
 Place: TypeAlias = int | str
 
 # Bits of a digit, which has the sign of its element: it is an int8.

@@ -10,8 +10,8 @@ Infinities and NaN of NumPy arrays never enter the tensor core of a sum or scan,
 would spread them over their tile; they are put into the results where they belong.
 
 Arrays in GPU memory (CuPy's, torch's, PyCUDA's, or any with `__cuda_array_interface__` or DLPack)
-are computed where they are, on their library's current stream, into arrays of the same kind. Their
-values are not looked at; docs/gpu.md says what follows from that.
+are computed on their GPU, on the current stream of their library, into arrays of the same kind.
+tcusim does not read their values first; docs/gpu.md lists the consequences.
 """
 
 from __future__ import annotations
@@ -206,8 +206,8 @@ def cumsum(
     reverse : bool
         Sum from the end: element i is the sum of itself and those after it.
     initial : number or array_like, optional
-        What precedes the first element (in reverse, follows the last), and is part of every sum: a
-        number, or one for each row, of the shape of `sum` along the axis, or broadcast to it. It is
+        An addend of every sum, before the first element (in reverse, after the last): a number, or
+        one for each row, of the shape of `sum` along the axis, or broadcast to it. It is
         kept in the type of the sums: float32, or float64 and the result's integer, float64 if bits
         are exact; in GPU memory an array of that type. Sums of integers take integers only, by
         type: 1 and not 1.0. A scan that is cut at certain places has the bits of the whole: see the
@@ -320,7 +320,7 @@ def segmented_sum(
         lengths and the number of each element's segment, too, and is checked once for many calls.
         Segments by offsets have no `algorithm` to name: launches are chosen by their number and
         the longest one. Left out, `a` is a sparse matrix of SciPy or CuPy: CSR with ``axis=1``, for
-        the sums of its rows, or CSC with ``axis=0``. What it does not hold is left out.
+        the sums of its rows, or CSC with ``axis=0``. Only the stored elements are summed.
     axis : int
         The axis that is made of segments.
     a, dtype, out, options
@@ -392,8 +392,8 @@ def segmented_cumsum(
     reverse : bool
         Sum from the end of each segment: with `exclusive` or `include_initial`, each ends with 0.
     initial : number or array_like, optional
-        What precedes the first element of each segment, as in `cumsum`: a number, or one for each
-        segment, of the shape of `segmented_sum`, or broadcast to it.
+        An addend of every sum of a segment, as in `cumsum`: a number, or one for each segment, of
+        the shape of `segmented_sum`, or broadcast to it.
     segments, axis
         As in `segmented_sum`. With ids in any order, results lie where their elements do.
     out : array, optional

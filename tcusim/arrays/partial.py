@@ -51,7 +51,7 @@ def cut_size(
     dtype : dtype
         Of the elements.
     operation : {"sum", "cumsum"}
-        What is done with them: a scan is cut at groups, which are longer.
+        Operation on them: a scan is cut at groups, which are longer.
     options : Options or mapping, optional
         `tile` and `arch`, as `tcusim.Options` tells.
 
@@ -128,7 +128,7 @@ def partials(
     axis : int
         The axis that is cut.
     operation : {"sum", "cumsum"}
-        What the partial sums are for.
+        Operation that the partial sums are for.
     reverse : bool
         For a scan from the end, which takes the two tiles of each row of the grid in turn from the
         last on.
@@ -193,7 +193,7 @@ def combine(partials: Any, *, axis: int = -1, dtype: DTypeLike | None = None) ->
     Parameters
     ----------
     partials : array
-        What `partials` returned for each piece, end to end.
+        The results of `partials` for all pieces, end to end.
     axis : int
         The axis of the cuts.
     dtype : dtype, optional
@@ -247,11 +247,11 @@ def carries(partials: Any, *, axis: int = -1, reverse: bool = False) -> Any:
     Parameters
     ----------
     partials : array
-        What ``partials(..., operation="cumsum")`` returned for each piece, end to end.
+        The results of ``partials(..., operation="cumsum")`` for all pieces, end to end.
     axis : int
         The axis of the groups.
     reverse : bool
-        For a scan from the end: what follows each group.
+        For a scan from the end: return the sum of the groups after each.
 
     Returns
     -------

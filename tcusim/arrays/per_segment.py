@@ -110,7 +110,7 @@ def segmented_max(
     -------
     array of the type of `a`, its axis' length replaced by the number of segments
         NaN if one is in the segment. Of zeros of both signs, +0.0. Of a segment without elements,
-        what changes no maximum: minus infinity, the least integer, or False.
+        the identity of the maximum: minus infinity, the least integer, or False.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def segmented_min(
     -------
     array of the type of `a`, its axis' length replaced by the number of segments
         NaN if one is in the segment. Of zeros of both signs, -0.0. Of a segment without elements,
-        what changes no minimum: infinity, the largest integer, or True.
+        the identity of the minimum: infinity, the largest integer, or True.
 
     Raises
     ------

@@ -41,8 +41,8 @@ class _OfCall(TypedDict, total=False):
 class Plan(Planned):
     """The launches of one sum or scan, ready to be called; `tcusim.plan` makes one.
 
-    `plan(a)` computes. What it takes is prepared in the first call on a backend and kept: programs
-    emitted, compiled and loaded, and memory for what lies between launches. Further calls launch.
+    `plan(a)` computes. The first call on a backend emits, compiles and loads the programs, and
+    allocates memory between launches. Further calls only launch.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Plan(Planned):
             For plans of segments by offsets: their offsets, as in `tcusim.segmented_sum`. With
             ``tcusim.Segments(..., check=False)`` the call waits for nothing.
         initial : number or array, optional
-            For plans made with initial=True: what precedes the first element of each segment, as in
+            For plans made with initial=True: the initial values of segments, as in
             `tcusim.segmented_cumsum`.
 
         Returns
@@ -183,7 +183,7 @@ def plan(
     Parameters
     ----------
     operation : {"sum", "cumsum", "segmented_sum", "segmented_cumsum"}
-        What to compute; the first two take the array as one segment.
+        The operation; the first two take the array as one segment.
     length : int
         Elements of the array, at least 1.
     segments : int or Segments, optional
@@ -193,22 +193,22 @@ def plan(
         that none has more elements. It is rounded up, and calls with a longer segment are refused.
         Or segments themselves, for their number and the longest one.
     dtype : dtype
-        Element type of the array, by NumPy's name or as a type: what `tcusim.sum` takes.
+        Element type of the array, by NumPy's name or as a type, as in `tcusim.sum`.
     result : dtype, optional
-        What `dtype` is in `tcusim.sum`: the type of the computation and of the result. By default
-        that of the array; of integers NumPy's wide one.
+        Type of the computation and of the result, like `dtype` in `tcusim.sum`. By default the type
+        of the array; for integers, NumPy's wide one.
     exclusive, include_initial, reverse : bool
         Of a scan, as in `tcusim.segmented_cumsum`. With an initial zero the result is flat.
     initial : bool
         Of a scan: whether calls give the values that precede the segments' first elements.
     options : Options or mapping, optional
-        How to compute, as `tcusim.Options` tells: `backend`, by default that of the array of each
-        call, `tile`, `arch`, `acc`, `algorithm`, `bits` and `strategy`.
+        As in `tcusim.Options`: `backend`, by default that of the array of each call, `tile`,
+        `arch`, `acc`, `algorithm`, `bits` and `strategy`.
 
     Returns
     -------
     Plan
-        What is launched; call it with an array of `length` elements.
+        The launches; call the plan with an array of `length` elements.
 
     Raises
     ------
@@ -315,16 +315,16 @@ def plan_product(
     Parameters
     ----------
     operation : {"matmul", "matvec"}
-        What to compute.
+        The operation.
     rows, inner : int
         Rows and columns of the left matrix, at least 1.
     cols : int, optional
         Columns of the right one, for "matmul".
     dtype : dtype
-        Element type of the factors: what `tcusim.matmul` takes.
+        Element type of the factors, as in `tcusim.matmul`.
     result : dtype, optional
-        What `dtype` is in `tcusim.matmul`: the type of the computation and of the result. By
-        default that of the factors; of integers NumPy's wide one, int32 in GPU memory.
+        Type of the computation and of the result, like `dtype` in `tcusim.matmul`. By default the
+        type of the factors; for integers, NumPy's wide one, and int32 in GPU memory.
     add_c : bool
         Add an array of the result's shape and type, given in each call.
     options : Options or mapping, optional
@@ -333,7 +333,7 @@ def plan_product(
     Returns
     -------
     ProductPlan
-        What is launched; call it with arrays (rows, inner) and (inner, cols), or (inner,).
+        The launches; call the plan with arrays (rows, inner) and (inner, cols), or (inner,).
 
     Raises
     ------

@@ -1,11 +1,11 @@
 """Choose the launches for a problem: one table of strategies for each kind of problem.
 
 The first strategy that applies wins, unless the problem names one. Whether a strategy applies
-follows from the problem and the `Tuning` alone; only the strategy that is taken builds programs,
-once, and says why they are as they are. The algorithms themselves say what a tile must be like:
-where one refuses a tile, the next strategy that applies is taken, and the plan says why. A new way
-to compute is a new row of a table, before those that it outdoes. Of sums and scans it has the
-others' bits: a segment's are its own (docs/bits.md).
+depends only on the problem and the `Tuning`. Only the chosen strategy builds programs, once, and
+gives the reasons for them. Algorithms state the tiles that they take: if one refuses a tile, the
+next strategy that applies is chosen, and the plan gives the reason. A new strategy is a new row of
+a table, before those that it beats. For sums and scans it must have the bits of the others: they
+depend only on the segment (docs/bits.md).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Strategy(Generic[P]):
 class Draft(PlanBuilder, Generic[P]):
     """The launches for a problem in the making, and the reasons for them.
 
-    reasons: a line for each choice. notes: what architectures and accumulators made of them.
+    reasons: a line for each choice. notes: the effects of architectures and accumulators.
     """
 
     def __init__(self, problem: P, tuning: Tuning) -> None:
@@ -159,7 +159,7 @@ class Draft(PlanBuilder, Generic[P]):
     ) -> str:
         """Add a launch of an algorithm that makes a new array; return the array's name.
 
-        What lies between "in" and "out" is of the sums' type.
+        Arrays between "in" and "out" have the type of the sums.
         """
         types = self.problem.types
         result = types.result if to == "out" else types.sums
@@ -171,8 +171,8 @@ def choose(problem: AnyProblem, title: str, tuning: Tuning | None = None) -> Cho
 
     Those that `tcusim tune` measured for such problems take their place.
 
-    title: what messages call the plan. A strategy that there is not, or that does not apply, is
-    refused. Raises what the first strategy raises where no program is built for the tile.
+    title: the plan's name in messages. A strategy that is unknown or does not apply is refused. If
+    no strategy builds programs for the tile, raises the error of the first one.
     """
     tuning = tuning or tuned(tuning_of(problem.arch), problem)
     if isinstance(problem, Problem) and _is_by_parts(problem):
@@ -198,10 +198,10 @@ def _is_by_parts(p: Problem) -> bool:
 
 
 def _by_parts(problem: Problem, title: str, tuning: Tuning) -> Choice:
-    """Return the launches that sum whole numbers and fractions apart, and round what they make.
+    """Return the launches that sum whole numbers and fractions separately, and round the total.
 
-    If segments of one size can be cut into chunks whose sums float64 holds, these are what has
-    parts: the elements are read once for all sums, and once more for scans.
+    Segments of one size are split into chunks with exact float64 sums if possible, and the chunk
+    sums have the parts: the elements are read once for all sums, and once more for scans.
     """
     made = PlanBuilder(*problem.inputs)
     reason = f"sums of more than {MOST_FLOAT16} elements: of whole numbers, of fractions, of both"
@@ -236,8 +236,8 @@ def _add_exact_scan(
 ) -> None:
     """Add the scan of chunks behind these sums, of whole numbers and of fractions.
 
-    Prefixes beyond float16 are infinite, and those of float16 are sums that float64 holds. A carry
-    that it does not hold is larger than what a chunk can take back: one number will do.
+    Prefixes beyond float16 are infinite, and float64 represents the others exactly. A carry that it
+    does not represent is larger than any chunk can compensate: one number is enough.
     """
     result, given = chunks.types.result, {"in": "in", **sums}
     precedes = "behind_parts"
@@ -293,7 +293,7 @@ def _add_plan(
 ) -> tuple[str, Choice]:
     """Add the launches for a problem on the arrays given; return their result's name.
 
-    given: the arrays' names by those of the problem's inputs. to: what to call the result.
+    given: the arrays' names by those of the problem's inputs. to: the name of the result.
     """
     choice, names = choose(problem, title, tuning), dict(given)
     for launch in choice.plan.launches:
@@ -482,7 +482,7 @@ def _launch_short(draft: Draft[Problem]) -> None:
 def _is_in_panels(p: Problem, tuning: Tuning) -> bool:
     """Return whether a warp takes whole segments: short ones, or longer ones if they are many.
 
-    It adds what blocks that share a segment would, in the same order.
+    The order of additions is that of blocks that share a segment.
     """
     grid, sizes = Grid.of(p.tile), tuning.of(p.kind)
     if p.segment_size > max(BLOCK_CHUNKS) * grid.chunk:
@@ -583,7 +583,7 @@ def _launch_by_offsets(
 ) -> str:
     """Add a launch of chunks; of a long array, with blocks of several warps that go on.
 
-    A warp searches all offsets for its first chunk alone. What has no products adds up sums.
+    A warp searches all offsets only for its first chunk. Algorithms without products add sums.
     """
     p, tuning = draft.problem, draft.tuning
     items = tuning.ragged.items
@@ -640,8 +640,8 @@ def _launch_ragged_chunks(draft: Draft[Problem]) -> None:
         _launch_by_offsets(draft, "scan_ragged", row, inputs, "out", **options)
         return
     tuning = draft.tuning.ragged
-    # All cuts give the same tree. Lines of about what segments have on average waste the least, and
-    # long ones save launches, if few values are missing in them.
+    # All cuts give the same tree. Lines of about the average segment waste the least, and long ones
+    # save launches, if few values are missing in them.
     usual = rounded_up(2 * -(-sums.size // max(1, p.segments)), 1)
     cut = tuning.simt_values
     if p.segments * cut > tuning.few_values:
@@ -689,7 +689,7 @@ def _add_rounds(draft: Draft[Problem], level: _Level, number: int) -> dict[str, 
 
     A tree of all values of a segment in one row would be mostly zeros, where most segments have
     few. So its first rounds are done in rows of a few, whose sums are the leaves of the others.
-    They are "round0", ..., and "carries" has what precedes each row's group, if there is such.
+    They are "round0", ..., and "carries" has the prefix of each row's group, if there is any.
     """
     p, tuning = draft.problem, draft.tuning.ragged
     count, _ = _SCANS[number]

@@ -125,8 +125,8 @@ class Planned:
     def keep_initial(self, key: Hashable, initial: Any, backend: DeviceBackend) -> None:
         """Keep initial values for further calls, if their number is given a second time.
 
-        That waits for them, which distinct numbers need not. What is kept is never let go: a graph
-        that was captured may read it.
+        The call that keeps them waits, which calls with distinct numbers need not. Kept values are
+        never freed: a captured graph may read them.
         """
         if key in self.initials:
             if is_offsets_backend(backend) and backend.settled(initial):
