@@ -148,7 +148,9 @@ def _jax(draw: st.DrawFn, x: Array, name: str, keywords: dict[str, Any], odd: st
 def _dask(draw: st.DrawFn, x: Array, name: str, keywords: dict[str, Any], odd: str) -> Any:
     dask = importlib.import_module("dask.array")
     module = importlib.import_module("tcusim.dask")
-    there = dask.from_array(x, chunks=draw(st.sampled_from((-1, -1, 8192))))
+    # One to three chunks along each axis.
+    chunks = tuple(-(-size // draw(st.integers(1, 3))) for size in x.shape)
+    there = dask.from_array(x, chunks=chunks)
     return there, lambda a: getattr(module, name)(a, **keywords), lambda a: np.asarray(a.compute())
 
 

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import pytest
 
-from command_line import runner
+from command_line import tcusim_command
 from tcusim.backends import get_backend, register_backend
-from tcusim.cli import main as cli
 from tcusim.errors import Unsupported
 from tcusim.program.launches import LaunchPlan
 
@@ -43,12 +41,8 @@ def fake(registries: None) -> None:
     register_backend(Fake())
 
 
-def command(*arguments: str) -> click.testing.Result:
-    return runner().invoke(cli.main, arguments)
-
-
 def agree(code: int, *arguments: str) -> str:
-    result = command("agree", "--backend", "fake", "--jobs", "1", *arguments)
+    result = tcusim_command("agree", "--backend", "fake", "--jobs", "1", *arguments)
     assert result.exit_code == code, result.output
     return str(result.stdout)
 
@@ -71,7 +65,7 @@ def test_a_mismatch_gives_exit_code_1_and_a_command() -> None:
     found = [line.strip() for line in text.splitlines() if "--case" in line]
     head, case = found[0].split(" --case ")
     assert head == "tcusim agree --backend fake --arch hopper"
-    shown = command("agree", "--backend", "fake", "--case", case.strip("'"))
+    shown = tcusim_command("agree", "--backend", "fake", "--case", case.strip("'"))
     assert shown.exit_code == 1
     assert "scan_k: numpy and fake disagree" in shown.stderr
     assert "was written by warp 0 of block 0, at step" in shown.stderr
@@ -101,7 +95,7 @@ def test_json_and_files(tmp_path: Path) -> None:
     plain = tmp_path / "a.txt"
     agree(0, "reduction_k", "-o", str(plain), "--tile", "16x8x16")
     assert plain.read_text().startswith("reduction_k                16x8x16 f16→f32")
-    result = command("agree", "-o", str(tmp_path / "no" / "file"))
+    result = tcusim_command("agree", "-o", str(tmp_path / "no" / "file"))
     assert (result.exit_code, result.stdout) == (1, "")
     assert "there is no directory" in result.stderr
 
@@ -125,7 +119,7 @@ def test_unknown_names() -> None:
         (["--case", "scan_k length=many"], "length must be a whole number, got 'many'"),
         (["--case", "scan_k ragged"], "a case is ALGORITHM NAME=VALUE ..., got 'ragged'"),
     ):
-        result = command("agree", *arguments)
+        result = tcusim_command("agree", *arguments)
         assert result.exit_code == 1
         assert text in result.stderr
 
@@ -138,6 +132,8 @@ def test_unknown_names() -> None:
     ],
 )
 def test_a_case_that_does_not_fit_in_memory(length: str, text: str) -> None:
-    result = command("agree", "--backend", "fake", "--case", f"scan_k masked=1 length={length}")
+    result = tcusim_command(
+        "agree", "--backend", "fake", "--case", f"scan_k masked=1 length={length}"
+    )
     assert (result.exit_code, result.stdout) == (1, "")
     assert text in result.stderr

@@ -26,7 +26,7 @@ from tcusim_bench import problems as bench_problems
 from tcusim_bench import run as bench_run
 from tcusim_bench.command import bench_command, tune_command
 from tcusim_bench.device import Device
-from tcusim_bench.parts import FIGURES, PARTS, cases, matrix_columns
+from tcusim_bench.parts import FIGURES, PARTS, cases
 from tcusim_bench.problems import Problem
 from tcusim_bench.programs import Recipe
 from tcusim_bench.record import OURS, Case, Report
@@ -101,11 +101,6 @@ def test_what_each_figure_has() -> None:
     assert names("2", "matmul", 1024) == {"gemm_naive", "gemm"}
     types = {(one.shape, one.acc) for _, one in programs("12", "scan", 1024)}
     assert types == {(s, a) for s in ("16x16x16", "32x8x16", "8x32x16") for a in ("f16", "f32")}
-
-
-@pytest.mark.parametrize(("log2", "columns"), [(20, 1024), (21, 1024), (30, 32768)])
-def test_the_matrix_is_square_or_high(log2: int, columns: int) -> None:
-    assert matrix_columns(2**log2) == columns
 
 
 # --- Whole runs, on a stand-in for the GPU --------------------------------------------------------
@@ -204,27 +199,6 @@ def test_a_run_that_is_cut_short() -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_other_programs_are_tried_beside_the_plan() -> None:
-    report = measured("sums", Settings(16, (256,), programs=True))
-    assert report.wrong == ()
-    assert any(row.label.startswith("reduction_packed") for row in report.rows)
-
-
-@pytest.mark.usefixtures("no_gpu")
-def test_programs_are_compiled_before_they_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The programs of a part run once, whatever fails; a failure is reported at its program."""
-    tried: list[tuple[str, int]] = []
-
-    def refuse(kernel: Any, sm: int) -> None:
-        tried.append((kernel.program.name, sm))
-        raise BackendUnavailable("no compiler")
-
-    monkeypatch.setattr(bench_run, "compile_kernel", refuse)
-    assert measured("sums", Settings(16, (64,))).wrong == ()
-    assert tried == [("reduction_panel", 90)] * 2  # to f32 and to f16
-
-
-@pytest.mark.usefixtures("no_gpu")
 def test_a_figure_is_measured(tmp_path: Path) -> None:
     """Sizes of its own, and what it lacks."""
     report = run(["figure-13"], Settings(20, (2**14,)), tmp_path)["figure-13"]
@@ -235,14 +209,6 @@ def test_a_figure_is_measured(tmp_path: Path) -> None:
     assert Report.read(tmp_path / "figure-13.json") == replace(report, rows=report.rows)
     report = measured("figure-14", Settings(20, (2**14,)))
     assert any("three launches" in note for note in report.notes)
-
-
-@pytest.mark.usefixtures("no_gpu")
-def test_programs_as_printed_are_right() -> None:
-    for name, size in (("figure-10", 64), ("figure-12", 1024)):
-        report = measured(name, Settings(14, (size,)))
-        assert report.wrong == ()
-        assert len({row.who for row in report.rows if row.is_ours}) > 6
 
 
 @pytest.mark.usefixtures("no_gpu")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,26 +131,6 @@ def test_the_cache_is_where_other_caches_are(
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert Path.home() in source_folder(kernel_of(BY_HAND)).parents
-
-
-def test_processes_may_build_the_same_kernel_at_once(tmp_path: Path) -> None:
-    code = (
-        "import numpy as np; from tcusim import build, run;"
-        "x = np.ones(256, np.float16);"
-        "print(run(build('reduction_k'), {'in': x}, backend='host')['out'].sum())"
-    )
-    environment = {
-        **os.environ,
-        "TCUSIM_CACHE_DIR": str(tmp_path),
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
-    runs = [
-        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE)
-        for _ in range(2)
-    ]
-    for process in runs:
-        out, _ = process.communicate(timeout=120)
-        assert (process.returncode, out.strip()) == (0, b"256.0")
 
 
 def test_debug_keeps_the_text_where_it_says(capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,45 +7,42 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
-from command_line import runner, succeeds
-from tcusim.cli.cost import cost_command
-from tcusim.cli.main import main
+from command_line import succeeds, tcusim_command
 from tcusim.judge.cost import model
 from tcusim.judge.cost.predicted import time_text
 
 
-def run(*arguments: str) -> Result:
-    return runner().invoke(main, ["cost", *arguments])
-
-
 def test_the_command_tells_time_bound_and_parts() -> None:
-    done = run("segmented-sum", "--length", "2**28", "--segment-size", "100")
+    done = tcusim_command("cost", "segmented-sum", "--length", "2**28", "--segment-size", "100")
     assert done.exit_code == 0, done.output
     assert "on h200: " in done.output
     for word in ("bound by", "matrix units", "reduction_panel: ", "registers a thread (estimated)"):
         assert word in done.output
     given = ("--segment-size", "4096", "--length", "1e6", "--masked", "--json")
-    told = json.loads(run("reduction_tn", *given).output)
+    told = json.loads(tcusim_command("cost", "reduction_tn", *given).output)
     assert told["unit"] == "h200"
     assert told["launches"][0]["work"]["mma"] > 0
     assert set(told["parts"]) == set(model.RESOURCES)
 
 
 def test_the_command_names_what_is_unknown() -> None:
-    done = run("cumsum", "--length", "1e6", "--unit", "t4")
+    done = tcusim_command("cost", "cumsum", "--length", "1e6", "--unit", "t4")
     assert "the time is unknown" in done.output
     assert "the unit does not say: " in done.output
 
 
 def test_the_command_sweeps_segments(tmp_path: Path) -> None:
     page = tmp_path / "roofs.html"
-    done = run("segmented-cumsum", "--length", "2**26", "--sweep", "--html", str(page))
+    done = tcusim_command(
+        "cost", "segmented-cumsum", "--length", "2**26", "--sweep", "--html", str(page)
+    )
     assert done.exit_code == 0, done.output
     assert "bound by memory: segments of 16 to " in done.output
     assert "<svg" in page.read_text()
-    told = json.loads(run("segmented-sum", "--length", "2**20", "--sweep", "--json").output)
+    told = json.loads(
+        tcusim_command("cost", "segmented-sum", "--length", "2**20", "--sweep", "--json").output
+    )
     assert [row["segment_size"] for row in told["sizes"]] == [2**n for n in range(4, 21, 2)]
 
 
@@ -95,33 +92,29 @@ def test_the_command_sweeps_segments(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage_is_a_sentence(arguments: tuple[str, ...], said: str) -> None:
-    done = run(*arguments)
+    done = tcusim_command("cost", *arguments)
     assert done.exit_code != 0
     assert said in done.stderr
-
-
-def test_it_is_a_command_of_tcusim() -> None:
-    assert main.commands == {} or "cost" in main.commands
-    assert "cost" in main.list_commands(None)  # type: ignore[arg-type]
-    assert cost_command.name == "cost"
 
 
 def test_a_unit_brings_its_tile_and_its_arithmetic(tmp_path: Path) -> None:
     path = tmp_path / "tall.toml"
     path.write_text('tiles = "64x8x16"\nfraction_bits = 20\n')
-    done = run("sum", "--length", "1e6", "--unit", str(path))
+    done = tcusim_command("cost", "sum", "--length", "1e6", "--unit", str(path))
     assert "latency of 64x8x16 f16 -> f32" in done.output
-    refused = run("sum", "--length", "1e6", "--unit", "amx", "--input-type", "f16")
+    refused = tcusim_command(
+        "cost", "sum", "--length", "1e6", "--unit", "amx", "--input-type", "f16"
+    )
     assert "this architecture takes s8, u8" in refused.stderr
     assert refused.exit_code == 1
 
 
 def test_a_tile_that_the_unit_lacks_is_refused_without_an_option_that_cost_lacks() -> None:
-    said = run("sum", "--length", "2**20", "--tile", "8x48x12").stderr
+    said = tcusim_command("cost", "sum", "--length", "2**20", "--tile", "8x48x12").stderr
     assert "the unit h200 has no tile 8x48x12" in said
     assert "A unit of your own may have it; to write one: tcusim unit FILE" in said
     assert "--arch" not in said
-    said = runner().invoke(main, ["step", "scan_t", "--unit", "h200", "--tile", "8x48x12"]).stderr
+    said = tcusim_command("step", "scan_t", "--unit", "h200", "--tile", "8x48x12").stderr
     assert "For its arithmetic alone: --arch hopper." in said
 
 

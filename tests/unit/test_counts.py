@@ -88,38 +88,6 @@ def test_mma_steps_are_those_of_the_formula(
                 assert row.mma_steps(m, n, k, N=count, W=warps) == steps, (row.name, count, warps)
 
 
-@pytest.mark.parametrize("name", ["reduction_panel", "scan_panel"])
-def test_mma_steps_of_a_segment_of_several_panels(name: str) -> None:
-    """Each pass of a warp has all of its tiles, the last one too."""
-    count = 9
-    for sizes in SHAPES[:2]:
-        m, n, k = sizes
-        program = build(name, tile=MmaShape(*sizes), side="a", segment_size=count * m * k)
-        steps = counts_of_text(program, {"length": program.blocks.per}).mma
-        assert steps == algorithm_of(name).mma_steps(m, n, k, N=count)
-
-
-@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
-@pytest.mark.parametrize("side", ["a", "b"])
-def test_the_registry_says_the_same(sizes: tuple[int, int, int], side: str) -> None:
-    m, n, k = seen_sizes(sizes, side)
-    for row in segmented_algorithms():
-        if not row.uses_mma:
-            continue
-        size = row.repeats * (m * k if row.tiles else k)
-        # Where blocks share a segment, the default is the whole array.
-        shared, warps = (size, 8) if row.level is Level.GRID else (None, 1)
-        if shared and m & (m - 1):
-            continue
-        program = build(
-            row.name, tile=MmaShape(*sizes), side=side, segment_size=shared, warps=warps
-        )
-        if row.name != "reduction_panel":
-            # That takes 2**i rows, which a tile of another number of rows does not fill.
-            assert program.blocks.per % size == 0
-        assert counted(program).mma == row.mma_steps(m, n, k, N=row.repeats, W=warps), row.name
-
-
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
 @pytest.mark.parametrize("side", ["a", "b"])
 def test_mma_steps_of_each_form_of_a_scan(sizes: tuple[int, int, int], side: str) -> None:
@@ -135,55 +103,37 @@ def test_mma_steps_of_each_form_of_a_scan(sizes: tuple[int, int, int], side: str
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "options", "elements", "mma"),
+    ("name", "options", "elements", "mma"),
     [
+        ("reduction_256", {"tile": "16x16x16"}, 256, 2),
+        ("scan_256", {"tile": "16x16x16"}, 256, 3),
+        ("reduction_t", {"tile": "32x8x16"}, 512, 3),
+        ("scan_t", {"tile": "32x8x16"}, 512, 8),
+        ("scan_t", {"tile": "32x8x16", "form": "L(A1)"}, 512, 7),
+        ("reduction_t", {"tile": "8x32x16"}, 512, 3),
+        ("scan_t", {"tile": "8x32x16", "side": "a"}, 128, 3),
+        ("scan_t", {"tile": "8x32x16", "side": "a", "form": "[U|1]"}, 128, 2),
+        # The paper's shape needs n products and one.
+        ("reduction_256n", {"segment_size": 256 * 16}, 256 * 16, 17),
+        ("scan_256n", {"segment_size": 256 * 16}, 256 * 16, 48),
         # 4 tiles for 16 segments, two to a row: 4 products with U, 2 with ones.
-        ("scan_panel", 64, {}, 1024, 6),
-        ("scan_panel", 1024, {}, 1024, 6),
-        ("scan_panel", 4096, {}, 4096, 24),
+        ("scan_panel", {"segment_size": 64}, 1024, 6),
+        ("scan_panel", {"segment_size": 1024}, 1024, 6),
+        ("scan_panel", {"segment_size": 4096}, 4096, 24),
         # 3 rows a segment: 32 rows have 10 of them.
-        ("scan_panel", 80, {}, 800, 6),
-        ("scan_panel", 1000, {}, 1000, 6),
-        ("scan_panel", 1024, {"exclusive": True}, 1024, 8),
-        ("scan_panel", 1024, {"groups": 4}, 2048, 12),
-        ("reduction_panel", 64, {}, 2048, 8),
-        ("reduction_panel", 4096, {}, 4096, 16),
-        ("reduction_panel", 100, {}, 1600, 8),
+        ("scan_panel", {"segment_size": 80}, 800, 6),
+        ("scan_panel", {"segment_size": 1000}, 1000, 6),
+        ("scan_panel", {"segment_size": 1024, "exclusive": True}, 1024, 8),
+        ("scan_panel", {"segment_size": 1024, "groups": 4}, 2048, 12),
+        ("reduction_panel", {"segment_size": 64}, 2048, 8),
+        ("reduction_panel", {"segment_size": 4096}, 4096, 16),
+        ("reduction_panel", {"segment_size": 100}, 1600, 8),
     ],
 )
-def test_rows_of_tiles(
-    name: str, size: int, options: dict[str, Any], elements: int, mma: int
-) -> None:
-    program = build(name, segment_size=size, **options)
+def test_products_of_one_block(name: str, options: dict[str, Any], elements: int, mma: int) -> None:
+    program = build(name, **options)
     assert program.blocks.per == elements
     assert counted(program).mma == mma
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "options", "elements", "mma"),
-    [
-        ("reduction_256", "16x16x16", {}, 256, 2),
-        ("scan_256", "16x16x16", {}, 256, 3),
-        ("reduction_t", "32x8x16", {}, 512, 3),
-        ("scan_t", "32x8x16", {}, 512, 8),
-        ("scan_t", "32x8x16", {"form": "L(A1)"}, 512, 7),
-        ("reduction_t", "8x32x16", {}, 512, 3),
-        ("scan_t", "8x32x16", {"side": "a"}, 128, 3),
-        ("scan_t", "8x32x16", {"side": "a", "form": "[U|1]"}, 128, 2),
-    ],
-)
-def test_the_figures_of_the_wmma_shapes(
-    name: str, shape: str, options: dict[str, Any], elements: int, mma: int
-) -> None:
-    program = build(name, tile=shape, **options)
-    assert program.blocks.per == elements
-    assert counted(program).mma == mma
-
-
-def test_the_paper_s_shape_needs_n_products_and_one() -> None:
-    for count in (4, 16, 64):
-        assert counted(build("reduction_256n", segment_size=256 * count)).mma == count + 1
-        assert counted(build("scan_256n", segment_size=256 * count)).mma == 3 * count
 
 
 def test_every_warp_counts() -> None:

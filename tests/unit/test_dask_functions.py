@@ -59,26 +59,6 @@ def test_scans(more: dict[str, Any], cuts: tuple[int | None, ...]) -> None:
     assert np.array_equal(scanned.compute(), tcusim.cumsum(rows, axis=1, **more))
 
 
-def test_segments() -> None:
-    x = array("float16", 5000)
-    offsets = np.array([0, 0, 3, 3, 900, 901, 5000, 5000])
-    pairs: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
-        (functions.segmented_sum, tcusim.segmented_sum),
-        (functions.segmented_cumsum, tcusim.segmented_cumsum),
-    ]
-    for ours, plain in pairs:
-        for chunks in (700, 2500, 5000):
-            lazy = da.from_array(x, chunks)
-            for given in (offsets, 64):
-                expected = plain(x, given)
-                got = ours(lazy, given)
-                assert got.shape == expected.shape
-                assert got.compute().tobytes() == expected.tobytes()
-    rows = x.reshape(1000, 5)
-    lazy = functions.segmented_sum(da.from_array(rows, (300, 2)), 7, axis=0)
-    assert np.array_equal(lazy.compute(), tcusim.segmented_sum(rows, 7, axis=0))
-
-
 def test_nothing_to_add() -> None:
     assert functions.sum(da.zeros((2, 0)), axis=1).compute().tolist() == [0, 0]
     assert functions.cumsum(da.zeros((2, 0)), 1).compute().shape == (2, 0)
@@ -273,34 +253,6 @@ def test_segments_without_elements() -> None:
             expected = getattr(tcusim, name)(x, offsets)
             got = getattr(functions, name)(da.from_array(x), offsets)
             assert (got.shape, got.compute().shape) == (expected.shape, expected.shape)
-
-
-def test_segments_by_ids() -> None:
-    x = array("float16", 500)
-    ids = np.sort(np.random.default_rng(0).integers(0, 40, 500))
-    lazy = da.from_array(x, 77)
-    for more in ({}, {"bits": "exact"}):
-        untyped: Any = tcusim
-        for name in ("segmented_sum", "segmented_cumsum"):
-            expected = getattr(untyped, name)(
-                x, tcusim.Segments(ids=ids, count=50), **asked(**more)
-            )
-            got = getattr(functions, name)(
-                lazy, tcusim.Segments(ids=ids, count=50), **asked(**more)
-            )
-            assert got.shape == expected.shape
-            assert got.compute().tobytes() == expected.tobytes()
-
-
-@pytest.mark.parametrize("chunks", [-1, 5000])
-@pytest.mark.parametrize("given", [np.float16, np.float32])
-def test_float64_is_the_type_of_the_whole_computation(given: Any, chunks: int) -> None:
-    x = (np.random.default_rng(5).standard_normal(20_001) * 100).astype(given)
-    there = da.from_array(x, chunks=chunks)
-    sums = tcusim.dask.sum(there, axis=0, dtype=np.float64)
-    assert sums.compute().tobytes() == tcusim.sum(x, dtype=np.float64).tobytes()
-    scan = tcusim.dask.cumsum(there, axis=0, dtype=np.float64)
-    assert scan.compute().tobytes() == tcusim.cumsum(x, dtype=np.float64).tobytes()
 
 
 def test_flags_and_axes_are_what_they_say() -> None:
