@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 import on_gpu
 import tcusim
 from asked import asked
-from launch_plans import forget_plans
-from on_gpu import Library, arch, library_of, numbers, require_bits
+from on_gpu import Library, arch, imported, library_of, numbers, require_bits
 from tcusim.errors import InputError
-from tcusim_cuda import CUPY, PYCUDA, device_sm
+from tcusim_cuda import device_sm
 
 pytestmark = pytest.mark.gpu(min_sm=70)
 
@@ -244,23 +243,24 @@ def test_bfloat16_of_torch(library: Library) -> None:
     assert float(wide) == float(simulated("sum", narrow, dtype="float32"))
 
 
-def test_the_library_chooses_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, launcher in (("cupy", CUPY), ("pycuda", PYCUDA)):
-        if launcher.available() is not None:
-            continue
-        if name == "pycuda":
-            pytest.importorskip("pycuda.autoprimaryctx")
-        forget_plans()
-        prepared: list[Any] = []
-        real = launcher.prepare
-        monkeypatch.setattr(
-            launcher, "prepare", lambda *p, to=prepared, f=real: to.append(p) or f(*p)
-        )
-        x = numbers("float16", 1000)
+def test_arrays_of_jax() -> None:
+    """They are results, too, but take none: JAX shows its arrays as read-only."""
+    jax = imported("jax")
+    try:
+        device = jax.devices("cuda")[on_gpu.GPU or 0]
+    except RuntimeError as error:
+        pytest.skip(f"this jax has no CUDA: {error}")
+    calls: dict[str, tuple[Any, ...]] = {"sum": (), "cumsum": (), "segmented_sum": (100,)}
+    for name, sizes in calls.items():
+        x = numbers("float16", 70_001)
+        there = jax.device_put(x, device)
+        # The second call takes the fast path.
         for _ in range(2):
-            result = tcusim.sum(Library(name, name).there(x))
-            assert float(result.get()) == float(simulated("sum", x))
-        assert len(prepared) == 1
+            result = getattr(tcusim, name)(there, *sizes, options={"backend": "cuda"})
+            assert isinstance(result, jax.Array)
+            require_bits(np.asarray(result), simulated(name, x, *sizes))
+    with pytest.raises(InputError, match="read-only"):
+        tcusim.cumsum(there, out=jax.device_put(x, device), options={"backend": "cuda"})
 
 
 def test_a_plan_on_streams_of_several_threads(library: Library) -> None:

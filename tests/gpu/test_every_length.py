@@ -28,7 +28,6 @@ SIZES = (
 # Sizes that all types are tried with.
 FEW_SIZES = (1, 7, 16, 33, 100, 257, 1000, 8192)
 OTHER_TYPES = ("float32", "float64", "int8")
-PRODUCTS = ((1, 1, 1), (17, 33, 40), (128, 256, 64), (1000, 500, 1), (300, 1111, 129))
 
 
 class Case(NamedTuple):
@@ -117,13 +116,3 @@ def test_irregular_segments(backend: Launcher, seed: int, dtype: str, function: 
         order = {"exclusive": seed % 2 == 1, "reverse": seed % 3 == 1}
     x = array(dtype, int(offsets[-1]), rng)
     assert_agree(backend, function, x, segments=offsets, **order)
-
-
-@pytest.mark.parametrize("dtype", ["float16", *OTHER_TYPES])
-@pytest.mark.parametrize("sizes", PRODUCTS, ids=str)
-def test_products(backend: Launcher, sizes: tuple[int, int, int], dtype: str) -> None:
-    rng = np.random.default_rng(sum(sizes))
-    rows, inner, cols = sizes
-    a, b = array(dtype, (rows, inner), rng), array(dtype, (inner, cols), rng)
-    assert_agree(backend, "matmul", a, b)
-    assert_agree(backend, "matvec", a, b[:, 0])

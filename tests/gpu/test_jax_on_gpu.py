@@ -160,19 +160,6 @@ def test_several_threads(jax: Any, tj: Any) -> None:
         same(result, tcusim.cumsum(x, axis=1, options={"arch": arch()}))
 
 
-def test_an_error_is_one_of_jax(jax: Any, tj: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tcusim.jax import operations
-
-    x = rows("float16", 3, 77)
-    function = jax.jit(lambda x: tj.sum(x, 1))
-    nothing: dict[str, Any] = {}
-    with monkeypatch.context() as patch:
-        patch.setattr(operations, "_parsed", lambda text: nothing["what"])
-        with pytest.raises(Exception, match=r"tcusim\.jax: KeyError: 'what'"):
-            jax.block_until_ready(function(jax.device_put(x)))
-    same(function(jax.device_put(x)), tcusim.sum(x, axis=1, options={"arch": arch()}))
-
-
 def test_what_this_gpu_computes_otherwise(jax: Any, tj: Any) -> None:
     x = rows("float16", 3, 500)
     there = jax.device_put(x)

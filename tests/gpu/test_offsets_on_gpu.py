@@ -160,14 +160,10 @@ def test_unchecked_offsets_and_plans(library: Library) -> None:
     library.require_bits(result, expected)
 
 
-def test_bad_offsets_are_refused_or_do_no_harm(library: Library) -> None:
+def test_unchecked_offsets_do_no_harm(library: Library) -> None:
     x = numbers("float16", 5000)
     a = library.there(x)
     rng = np.random.default_rng(3)
-    for edges in ([0, 9, 3, 5000], [1, 5000], [0, 5001], [-5, 5000]):
-        bad = library.there(np.array(edges))
-        with pytest.raises(InputError, match="offsets must"):
-            tcusim.segmented_sum(a, bad, options={"backend": library.backend})
     for _ in range(5):
         bad = library.there(rng.integers(-(10**12), 10**12, 100))
         for function in (tcusim.segmented_sum, tcusim.segmented_cumsum):
@@ -397,30 +393,6 @@ def test_scans_by_offsets_in_place(library: Library, dtype: str, giant: int) -> 
             library.require_bits(a, expected)
 
 
-def test_unchecked_offsets_in_place(library: Library) -> None:
-    edges = drawn(4, 90_000)
-    x = numbers("float16", int(edges[-1]))
-    a, offsets = library.there(x), library.there(edges)
-    apart = tcusim.segmented_cumsum(
-        a, tcusim.Segments(offsets, check=False), options={"backend": library.backend}
-    )
-    expected = library.back(apart)
-    tcusim.segmented_cumsum(
-        a, tcusim.Segments(offsets, check=False), out=a, options={"backend": library.backend}
-    )
-    library.require_bits(a, expected)
-
-
-def test_a_stream(library: Library) -> None:
-    if library.name != "torch":
-        pytest.skip("torch makes streams for every launcher")
-    torch = importlib.import_module("torch")
-    x = numbers("float16", 10_000)
-    a, stream = library.there(x), torch.cuda.Stream()
-    result = tcusim.cumsum(a, options={"stream": stream, "backend": library.backend})
-    library.require_bits(result, tcusim.cumsum(x, options={"arch": arch()}))
-
-
 # --- Products -------------------------------------------------------------------------------------
 
 
@@ -482,17 +454,6 @@ def test_stacked_vectors(library: Library, right: tuple[int, ...]) -> None:
         library.there(a), library.there(x), options={"backend": library.backend}
     )
     library.require_bits(product, tcusim.matvec(a, x, options={"arch": arch()}))
-
-
-def test_a_plan_of_a_product(library: Library) -> None:
-    a, x = numbers("float16", 1000, 300), numbers("float16", 300)
-    plan = tcusim.plan_product(
-        "matvec", rows=1000, inner=300, result="float32", options={"backend": library.backend}
-    )
-    expected = tcusim.matvec(a, x, dtype="float32", options={"arch": arch()})
-    there = library.there(a), library.there(x)
-    for _ in range(3):
-        library.require_bits(plan(*there), expected)
 
 
 def test_a_transposed_matrix(library: Library) -> None:
