@@ -15,7 +15,7 @@ from tcusim.judge.accuracy.prediction import LONGEST
 from tcusim.judge.explore.area import area_proxy
 from tcusim.judge.explore.axes import Grid, Point
 from tcusim.judge.explore.row import Done, Row
-from tcusim.judge.verdict.consistency import IMPOSSIBLE, USELESS, Finding, findings_of
+from tcusim.judge.verdict.consistency import Finding, findings_of
 from tcusim.judge.verdict.subjects import Subject
 from tcusim.judge.verdict.tasks import TASKS, best_of, counted
 from tcusim.machine import Rule, Unit, arch_of, fused_unit, rule_of
@@ -190,7 +190,7 @@ def _findings(unit: Unit, point: Point) -> tuple[Finding, ...]:
     """Return the findings of waste in a unit; InputError for an impossible or useless one."""
     found = findings_of(Subject(unit.name, unit, unit.shapes, point.ab, point.acc))
     for one in found:
-        if one.gravity in (IMPOSSIBLE, USELESS):
+        if one.grave:
             raise InputError(one.text)
     return found
 

@@ -44,6 +44,16 @@ class Finding:
     gravity: str
     text: str
 
+    @property
+    def grave(self) -> bool:
+        """Whether it is more than waste."""
+        return self.gravity != WASTE
+
+    def __str__(self) -> str:
+        """Return it in a line, in capitals if it is grave."""
+        gravity = self.gravity.upper() if self.grave else self.gravity
+        return f"{gravity}: {self.text} [{self.name}]"
+
 
 _Check: TypeAlias = Callable[[Subject], Iterator[tuple[str, str]]]
 

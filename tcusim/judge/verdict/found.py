@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tcusim.judge.accuracy.summary import Accuracy
 from tcusim.judge.correctness.shape_report import ShapeReport
 from tcusim.judge.cost.roofline import Roofline
-from tcusim.judge.verdict.consistency import IMPOSSIBLE, USELESS, Finding
+from tcusim.judge.verdict.consistency import USELESS, Finding
 from tcusim.judge.verdict.on_arrays import OnArrays
 from tcusim.judge.verdict.tasks import Candidate, Task, best_of
 from tcusim.machine import Rule
 
-__all__ = ["SECTIONS", "Asked", "Reference", "UnitVerdict"]
+__all__ = ["SECTIONS", "Asked", "Reference", "UnitVerdict", "bests_of"]
 
 # The parts of a verdict that can be asked for, in their order.
 SECTIONS: Final = ("correctness", "precision", "counts", "time")
@@ -61,10 +62,6 @@ class Reference:
     def __str__(self) -> str:
         """Return its name: a tile on a unit."""
         return f"{self.tile} on {self.name}"
-
-    def best(self, task: Task, *, by_time: bool = True) -> Candidate | None:
-        """Return the best for a task; `by_time` must be as it was for what it is compared with."""
-        return best_of(self.candidates, task, by_time=by_time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +128,7 @@ class UnitVerdict:
             and all(report.ok for report in self.reports)
             and not any(one.failed for one in self.on_arrays)
             and not self.claims
-            and not any(one.gravity in (IMPOSSIBLE, USELESS) for one in self.findings)
+            and not any(one.grave for one in self.findings)
         )
 
     @property
@@ -148,10 +145,24 @@ class UnitVerdict:
             return f"in the machine of {self.machine}, at as many multiply-adds a second: "
         return f"with {len(self.borrowed)} figures of {self.machine}, named below: "
 
-    def best(self, task: Task, *, by_time: bool = True) -> Candidate | None:
+    def best(self, task: Task) -> Candidate | None:
         """Return the best for a task; None if it can do none, or none was right."""
-        return best_of(self.candidates, task, by_time=by_time)
+        return best_of(self.candidates, task)
 
     def unknown(self) -> str:
         """Return the figures without which some candidate has no time; nothing if all have one."""
         return ", ".join(dict.fromkeys(name for one in self.candidates for name in one.unknown))
+
+
+def bests_of(
+    units: Sequence[UnitVerdict], reference: Reference | None, task: Task
+) -> tuple[list[Candidate | None], Candidate | None]:
+    """Return the best of each unit for a task, and that of the reference, all by one rule.
+
+    The rule is the time if the best of every unit has one, else the number of mma.
+    """
+    by_time = all(one.timed for unit in units if (one := unit.best(task)) is not None)
+    found = [best_of(unit.candidates, task, by_time=by_time) for unit in units]
+    if reference is None:
+        return found, None
+    return found, best_of(reference.candidates, task, by_time=by_time)

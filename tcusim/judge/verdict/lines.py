@@ -12,8 +12,8 @@ from typing import Final
 
 from tcusim.judge.correctness.shape_report import ShapeRow
 from tcusim.judge.cost.predicted import time_text
-from tcusim.judge.verdict.consistency import IMPOSSIBLE, USELESS
-from tcusim.judge.verdict.found import SECTIONS, Reference, UnitVerdict
+from tcusim.judge.verdict.consistency import IMPOSSIBLE
+from tcusim.judge.verdict.found import SECTIONS, Reference, UnitVerdict, bests_of
 from tcusim.judge.verdict.tasks import TASKS, Candidate, Task
 
 __all__ = ["LINES", "Statement", "heading_of", "lines_of"]
@@ -68,9 +68,7 @@ def lines_of(found: UnitVerdict, reference: Reference | None) -> tuple[Statement
 
 def _wrong(found: UnitVerdict) -> Iterator[str]:
     """Yield what is wrong with the algorithms, or impossible about the unit."""
-    for finding in found.findings:
-        if finding.gravity in (IMPOSSIBLE, USELESS):
-            yield f"{finding.gravity.upper()}: {finding.text} [{finding.name}]"
+    yield from (str(one) for one in found.findings if one.grave)
     rows = [row for report in found.reports for row in report.rows if not row.ok]
     for name in dict.fromkeys(row.name for row in rows):
         first = next(row for row in rows if row.name == name)
@@ -127,20 +125,20 @@ def _chosen(best: Mapping[Task, Candidate | None]) -> str:
 
 
 def _cost(found: UnitVerdict, reference: Reference | None) -> str:
-    pairs = [(task, one) for task in TASKS if (one := found.best(task)) is not None]
-    if not pairs:
+    beside = {task: bests_of([found], reference, task) for task in TASKS}
+    rows = [(task, one, other) for task, ((one,), other) in beside.items() if one is not None]
+    if not rows:
         return "nothing to count"
-    texts = ", ".join(_cost_of(task, one, reference) for task, one in pairs)
-    times = ", ".join(_time_of(task, one, reference) for task, one in pairs if one.seconds)
+    texts = ", ".join(_cost_of(*row) for row in rows)
+    times = ", ".join(_time_of(*row) for row in rows if row[1].seconds)
     times = f"; predicted time: {found.where}{times}" if times else ""
     if reference is None:
         return f"elements an mma, and the useful share of its multiply-adds: {texts}{times}"
     return f"mma beside {reference}, and the useful share of their multiply-adds: {texts}{times}"
 
 
-def _cost_of(task: Task, one: Candidate, reference: Reference | None) -> str:
+def _cost_of(task: Task, one: Candidate, other: Candidate | None) -> str:
     """Return the cost of a task: its mma beside the reference's, and their useful share."""
-    other = None if reference is None else reference.best(task, by_time=one.timed)
     useful = f"{100 * one.useful:.3g}%"
     if other is None:
         return f"{task.name} {1 / one.mma:,.4g} ({useful})"
@@ -149,9 +147,8 @@ def _cost_of(task: Task, one: Candidate, reference: Reference | None) -> str:
     return f"{task.name} {one.mma / other.mma:.3g}x ({useful})"
 
 
-def _time_of(task: Task, one: Candidate, reference: Reference | None) -> str:
+def _time_of(task: Task, one: Candidate, other: Candidate | None) -> str:
     """Return the predicted time of a task, and how many times that of the reference it is."""
-    other = None if reference is None else reference.best(task, by_time=one.timed)
     beside = ""
     if one.seconds and other is not None and other.seconds:
         beside = f" ({one.seconds / other.seconds:.3g}x)"
@@ -163,7 +160,7 @@ def _time_of(task: Task, one: Candidate, reference: Reference | None) -> str:
 
 def _precision(found: UnitVerdict) -> Statement:
     """Return the line on precision."""
-    wrong = [f"WRONG: {claim.text} [{claim.name}]" for claim in found.claims or ()]
+    wrong = [str(one) for one in found.claims or ()]
     accuracy = found.accuracy
     if accuracy is not None:
         text = ". ".join(filter(None, (accuracy.caution(), accuracy.promise())))

@@ -11,10 +11,10 @@ from tcusim import line_charts
 from tcusim.judge.accuracy.families import FAMILIES
 from tcusim.judge.accuracy.measure import BLOCK
 from tcusim.judge.accuracy.summary import Accuracy
-from tcusim.judge.verdict.found import Reference, UnitVerdict
+from tcusim.judge.verdict.found import Reference, UnitVerdict, bests_of
 from tcusim.judge.verdict.lines import heading_of, lines_of
 from tcusim.judge.verdict.sections import Section, comparison_of, sections_of
-from tcusim.judge.verdict.tasks import TASKS, Task
+from tcusim.judge.verdict.tasks import TASKS
 from tcusim.markup import page, shown, table
 
 __all__ = ["fragment_of", "page_of"]
@@ -120,13 +120,12 @@ def _line(accuracy: Accuracy, family: str, blocked: int | None, name: str) -> li
 def _bars(units: Sequence[UnitVerdict], reference: Reference | None) -> Iterator[str]:
     """Yield for each task how much one mma does, as bars of equal scale."""
     for task in TASKS:
-        rows = [(unit.name, one, "") for unit in units if (one := unit.best(task)) is not None]
+        found, other = bests_of(units, reference, task)
+        several = zip(units, found, strict=True)
+        rows = [(unit.name, one, "") for unit, one in several if one is not None]
         if not rows:
             continue
-        if (
-            reference is not None
-            and (other := reference.best(task, by_time=rows[0][1].timed)) is not None
-        ):
+        if other is not None:
             rows.append((str(reference), other, "other"))
         most = max(1 / one.mma for _, one, _ in rows)
         items = "".join(
@@ -135,9 +134,5 @@ def _bars(units: Sequence[UnitVerdict], reference: Reference | None) -> Iterator
             f"<span>{1 / one.mma:,.4g} ({escape(one.name)})</span></div>"
             for name, one, look in rows
         )
-        yield f'<h3>{escape(_of(task))}</h3><div class="bars">{items}</div>'
-
-
-def _of(task: Task) -> str:
-    what = "multiply-adds" if task.kind == "product" else "elements"
-    return f"{task}: {what} that one mma takes"
+        title = escape(f"{task}: {task.terms} that one mma takes")
+        yield f'<h3>{title}</h3><div class="bars">{items}</div>'

@@ -12,7 +12,7 @@ from tcusim.judge.accuracy.measure import BLOCK
 from tcusim.judge.accuracy.summary import PROMISED, Accuracy, Error
 from tcusim.judge.correctness.shape_report import ShapeReport
 from tcusim.judge.cost.predicted import time_text
-from tcusim.judge.verdict.found import Reference, UnitVerdict
+from tcusim.judge.verdict.found import Reference, UnitVerdict, bests_of
 from tcusim.judge.verdict.tasks import TASKS, Candidate, Task
 from tcusim.machine import Fused, Rule
 from tcusim.markup import aligned
@@ -62,7 +62,7 @@ def sections_of(found: UnitVerdict, *, every_tile: bool = False) -> tuple[Sectio
     asked = found.asked.sections
     made: list[Section] = []
     if found.findings:
-        texts = tuple(f"{one.gravity}: {one.text} [{one.name}]" for one in found.findings)
+        texts = tuple(map(str, found.findings))
         made.append(Section("What contradicts itself, or is of no use", texts))
     if found.claims is not None:
         made.append(_claims(found))
@@ -118,7 +118,7 @@ def _time(found: UnitVerdict) -> Section:
 
 
 def _claims(found: UnitVerdict) -> Section:
-    texts = tuple(f"WRONG: {one.text} [{one.name}]" for one in found.claims or ())
+    texts = tuple(map(str, found.claims or ()))
     tiles = ", ".join(found.tiles)
     right = (f"Every bit of {tiles} is as the unit's rule gives it, on random tiles.",)
     return Section("The model against the unit's rule", texts or right)
@@ -298,17 +298,13 @@ def _task_rows(
     units: Sequence[UnitVerdict], reference: Reference | None, task: Task
 ) -> Iterator[tuple[str, ...]]:
     """Yield what each does for a task: how, elements an mma, and what is useful."""
-    # One rule for all columns: by time where all have one.
-    by_time = all(one.timed for unit in units if (one := unit.best(task)) is not None)
-    found = [unit.best(task, by_time=by_time) for unit in units]
+    found, other = bests_of(units, reference, task)
     if not any(found):
         return
-    others = [] if reference is None else [reference.best(task, by_time=by_time)]
-    every = [*found, *others]
+    every = found if reference is None else [*found, other]
     yield (f"{task.name}: best", *("none" if one is None else one.name for one in every))
     each = [None if one is None else 1 / one.mma for one in every]
-    what = "multiply-adds" if task.kind == "product" else "elements"
-    yield (f"  {what} an mma", *_marked(each, "{:,.4g}", len(found)))
+    yield (f"  {task.terms} an mma", *_marked(each, "{:,.4g}", len(found)))
     useful = [None if one is None else 100 * one.useful for one in every]
     yield ("  useful", *_marked(useful, "{:.3g}%", len(found)))
     times = [None if one is None or one.seconds is None else 1e6 * one.seconds for one in every]

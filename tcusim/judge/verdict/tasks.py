@@ -65,6 +65,11 @@ class Task:
     kind: str
     size: int
 
+    @property
+    def terms(self) -> str:
+        """The unit of the work that an mma takes."""
+        return "multiply-adds" if self.kind == "product" else "elements"
+
     def __str__(self) -> str:
         """Return the name with its size."""
         sides = f"{self.size} x {self.size} x {self.size}"
