@@ -17,9 +17,10 @@ from tcusim.machine.registry import rule_for
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan
 from tcusim.torch.operators import (
-    LIBRARY,
+    Operator,
     cast,
     divided,
+    in_front,
     operator,
     placed,
     placements,
@@ -27,6 +28,7 @@ from tcusim.torch.operators import (
     register,
     sqrt_kernel,
     sum_kernel,
+    sum_of,
 )
 from tcusim.torch.repeated import found, hold
 from tcusim.torch.simulation import arch_for
@@ -40,9 +42,6 @@ __all__ = [
     "rms_norm_kernel",
     "rms_scales_kernel",
 ]
-
-LIBRARY.define("rms_norm(Tensor input, Tensor? weight, float eps) -> Tensor")
-LIBRARY.define("rms_scales(Tensor input, float eps) -> Tensor")
 
 _TYPES: Final = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -190,35 +189,14 @@ def rms_scales_kernel(input: Any, eps: float) -> Any:
     return _run(program, {"in": taken}, tuple(rows), key)
 
 
-# --- Shapes, derivatives, vmap --------------------------------------------------------------------
+# --- Derivatives and vmap -------------------------------------------------------------------------
 
 
-def _shape(input: Any, weight: Any, eps: float) -> Any:
-    return input.new_empty(input.shape)
-
-
-def _scales_shape(input: Any, eps: float) -> Any:
-    return input.new_empty(input.shape[:-1], dtype=torch.float32)
-
-
-def _keep(ctx: Any, inputs: Any, output: Any) -> None:
-    input, weight, ctx.eps = inputs
-    ctx.save_for_backward(input, weight)
-    ctx.save_for_forward(input, weight)
-    # The tangent of what has none is left out.
-    ctx.set_materialize_grads(False)
-
-
-def _sum(values: Any, axes: list[int], keepdim: bool) -> Any:
-    return operator("sum")(values, axes, keepdim, values.dtype, "segment")
-
-
-def _backward(ctx: Any, gradient: Any) -> Any:
-    if gradient is None:
-        return None, None, None
+def _backward(ctx: Any, gradient: Any) -> dict[str, Any]:
     input, weight = ctx.saved_tensors
-    scale = operator("rms_scales")(input, ctx.eps).unsqueeze(-1)
-    return *gradients(gradient, input, weight, scale, ctx.needs_input_grad), None
+    scale = operator("rms_scales")(input, ctx.given["eps"]).unsqueeze(-1)
+    own, for_weight = gradients(gradient, input, weight, scale, ctx.needs_input_grad)
+    return {"input": own, "weight": for_weight}
 
 
 def gradients(gradient: Any, input: Any, weight: Any, scale: Any, needed: Any) -> tuple[Any, Any]:
@@ -230,20 +208,21 @@ def gradients(gradient: Any, input: Any, weight: Any, scale: Any, needed: Any) -
     for_input = for_weight = None
     if needed[0]:
         own = given if weight is None else given * weight
-        along = divided(_sum(own * wide, [-1], True), input.shape[-1])
+        along = divided(sum_of(own * wide, [-1], True), input.shape[-1])
         for_input = cast(scale * own - wide * (scale * scale * scale * along), input.dtype)
         for_input = placed(for_input, placements(input))
     if weight is not None and needed[1]:
         rows = list(range(input.dim() - 1))
         along = given * (wide * scale)
-        for_weight = cast(_sum(along, rows, False) if rows else along, weight.dtype)
+        for_weight = cast(sum_of(along, rows) if rows else along, weight.dtype)
         for_weight = placed(for_weight, placements(weight))
     return for_input, for_weight
 
 
-def _jvp(ctx: Any, for_input: Any, for_weight: Any, *_: Any) -> Any:
+def _jvp(ctx: Any, tangents: dict[str, Any]) -> Any:
     input, weight = ctx.saved_tensors
-    scale = operator("rms_scales")(input, ctx.eps).unsqueeze(-1)
+    for_input, for_weight = tangents["input"], tangents["weight"]
+    scale = operator("rms_scales")(input, ctx.given["eps"]).unsqueeze(-1)
     wide, parts = input.float(), []
     if for_input is not None:
         own = scale * for_input + wide * _change_of_scale(scale, wide, for_input)
@@ -255,51 +234,51 @@ def _jvp(ctx: Any, for_input: Any, for_weight: Any, *_: Any) -> Any:
 
 def _change_of_scale(scale: Any, wide: Any, tangent: Any) -> Any:
     """Return the tangent of what each row is multiplied by."""
-    along = divided(_sum(wide * tangent, [-1], True), wide.shape[-1])
+    along = divided(sum_of(wide * tangent, [-1], True), wide.shape[-1])
     return -scale * scale * scale * along
 
 
-def _keep_scales(ctx: Any, inputs: Any, output: Any) -> None:
-    input, _ = inputs
-    ctx.save_for_backward(input, output)
-    ctx.save_for_forward(input, output)
-
-
-def _scales_backward(ctx: Any, gradient: Any) -> Any:
+def _scales_backward(ctx: Any, gradient: Any) -> dict[str, Any]:
     input, scale = ctx.saved_tensors
     factor = divided(-gradient * scale * scale * scale, input.shape[-1])
-    return cast(factor.unsqueeze(-1) * input.float(), input.dtype), None
+    return {"input": factor.unsqueeze(-1) * input.float()}
 
 
-def _scales_jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
+def _scales_jvp(ctx: Any, tangents: dict[str, Any]) -> Any:
     input, scale = ctx.saved_tensors
-    return _change_of_scale(scale.unsqueeze(-1), input.float(), tangent).squeeze(-1)
+    wide = input.float()
+    return _change_of_scale(scale.unsqueeze(-1), wide, tangents["input"]).squeeze(-1)
 
 
-def _vmap(info: Any, places: Any, input: Any, weight: Any, eps: float) -> Any:
-    call = operator("rms_norm")
-    if places[1] is not None:
-        weights = weight.movedim(places[1], 0)
-        inputs = (
-            input.expand(info.batch_size, *input.shape)
-            if places[0] is None
-            else (input.movedim(places[0], 0))
-        )
-        pairs = zip(inputs.unbind(0), weights.unbind(0), strict=True)
-        return torch.stack([call(one, its, eps) for one, its in pairs]), 0
-    return call(input.movedim(places[0], 0), weight, eps), 0
-
-
-def _scales_vmap(info: Any, places: Any, input: Any, eps: float) -> Any:
-    return operator("rms_scales")(input.movedim(places[0], 0), eps), 0
+def _vmap(call: Any, info: Any, places: dict[str, Any], given: dict[str, Any]) -> Any:
+    rows = in_front(given["input"], places["input"], info.batch_size)
+    if places.get("weight") is None:
+        return call(**{**given, "input": rows}), 0
+    pairs = zip(rows.unbind(0), given["weight"].movedim(places["weight"], 0).unbind(0), strict=True)
+    each = [call(**{**given, "input": one, "weight": weight}) for one, weight in pairs]
+    return torch.stack(each), 0
 
 
 register(
-    {
-        "rms_norm": (rms_norm_kernel, _shape, _keep, _backward, _jvp, _vmap),
-        "rms_scales": (
-            *(rms_scales_kernel, _scales_shape),
-            *(_keep_scales, _scales_backward, _scales_jvp, _scales_vmap),
-        ),
-    }
+    Operator(
+        "rms_norm",
+        "Tensor input, Tensor? weight, float eps",
+        rms_norm_kernel,
+        lambda input, *_: input.shape,
+        saves=("input", "weight"),
+        backward=_backward,
+        jvp=_jvp,
+        vmap=_vmap,
+    ),
+    Operator(
+        "rms_scales",
+        "Tensor input, float eps",
+        rms_scales_kernel,
+        lambda input, _: input.shape[:-1],
+        dtype=torch.float32,
+        saves=("input", "result"),
+        backward=_scales_backward,
+        jvp=_scales_jvp,
+        vmap=_vmap,
+    ),
 )

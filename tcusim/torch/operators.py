@@ -1,13 +1,16 @@
-"""The operators `torch.ops.tcusim`: kernels, shapes, derivatives and vmap of each.
+"""The operators `torch.ops.tcusim`: a table of schemas, kernels, shapes, derivatives and batches.
 
-Operators are defined once, when this module is first imported. Users call the functions of
-`tcusim.torch`, which check and complete the arguments.
+A row is an `Operator`; `register` tells torch all of it. Operators are defined once, when this
+module is first imported. Users call the functions of `tcusim.torch`, which check and complete the
+arguments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import partial, reduce
 from numbers import Integral
 from typing import Any, Final
 
@@ -25,12 +28,15 @@ from tcusim.torch.simulation import arch_for, own_arch
 
 __all__ = [
     "LIBRARY",
+    "OPERATORS",
+    "Operator",
     "axes_of",
     "axis_of",
     "cast",
     "divided",
     "divisor",
     "in_forward_mode",
+    "in_front",
     "no_batch_of",
     "operator",
     "placed",
@@ -42,32 +48,11 @@ __all__ = [
     "result_type",
     "segments_at",
     "sqrt_kernel",
+    "sum_of",
 ]
 
 # It lives as long as the process: without it the operators are gone.
 LIBRARY: Final = torch.library.Library("tcusim", "DEF")
-
-LIBRARY.define("sum(Tensor input, int[]? dim, bool keepdim, ScalarType dtype, str bits) -> Tensor")
-LIBRARY.define(
-    "cumsum(Tensor input, int dim, bool exclusive, bool reverse, ScalarType dtype, str bits,"
-    " Tensor? initial) -> Tensor"
-)
-LIBRARY.define(
-    "segment_sum(Tensor input, Tensor? offsets, int size, int dim, bool check, ScalarType dtype,"
-    " str bits) -> Tensor"
-)
-LIBRARY.define(
-    "segment_cumsum(Tensor input, Tensor? offsets, int size, int dim, bool check, bool exclusive,"
-    " bool reverse, ScalarType dtype, str bits, Tensor? initial) -> Tensor"
-)
-LIBRARY.define(
-    "segment_spread(Tensor input, Tensor? offsets, int size, int dim, int length) -> Tensor"
-)
-LIBRARY.define("matmul(Tensor a, Tensor b, ScalarType dtype) -> Tensor")
-LIBRARY.define("matvec(Tensor a, Tensor x, ScalarType dtype) -> Tensor")
-for _name in ("sqrt", "exp", "log"):
-    LIBRARY.define(f"{_name}(Tensor input) -> Tensor")
-
 
 _SUMMED: Final = frozenset(
     getattr(torch, name)
@@ -223,38 +208,30 @@ def divisor(count: int, like: Any) -> Any:
     return made
 
 
-def _length(input: Any, offsets: Any, size: int, dim: int) -> int:
-    """Return the number of segments."""
-    axes_of(dim, input.dim())
-    if offsets is not None:
-        given = offsets.offsets if isinstance(offsets, tcusim.Segments) else offsets
-        return int(given.shape[0]) - 1
-    length: int = -(-input.shape[dim] // size)
-    return length
-
-
 # --- Kernels --------------------------------------------------------------------------------------
 #
 # Their results are contiguous, as the shapes below say. Along other axes than the last they may
 # have been computed transposed.
 
 
-def _alone(input: Any, bits: Any) -> Options:
-    return alone(Options(arch=arch_for(input), bits=bits))
+def _along(function: Callable[..., Any], input: Any, dtype: Any, bits: Any, **more: Any) -> Any:
+    """Return the result of a function of tcusim, in a tensor without gaps."""
+    result = function(
+        plain(input),
+        dtype=array_name_of(dtype),
+        options=alone(Options(arch=arch_for(input), bits=bits)),
+        **more,
+    )
+    return result.contiguous()
 
 
 def sum_kernel(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> Any:
     """Compute the operator `sum`. dtype: as `sum` of `tcusim.torch` takes it, too."""
     require_summable("input", input)
     require_flags(keepdim=keepdim)
-    result = tcusim.sum(
-        plain(input),
-        axis=None if dim is None else tuple(axes_of(dim, input.dim())),
-        keepdims=keepdim,
-        dtype=array_name_of(result_type(dtype, input.dtype)),
-        options=_alone(input, bits),
-    )
-    return result.contiguous()
+    axes = None if dim is None else tuple(axes_of(dim, input.dim()))
+    wanted = result_type(dtype, input.dtype)
+    return _along(tcusim.sum, input, wanted, bits, axis=axes, keepdims=keepdim)
 
 
 def type_of_sums(given: Any, result: Any, bits: Any) -> Any:
@@ -308,18 +285,12 @@ def cumsum_kernel(
     """Compute the operator `cumsum`. dtype: as in `sum_kernel`."""
     require_summable("input", input)
     axis = axis_of(dim, input.dim())
-    dtype = result_type(dtype, input.dtype)
+    wanted = result_type(dtype, input.dtype)
     rows = [size for place, size in enumerate(input.shape) if place != axis]
-    result = tcusim.cumsum(
-        plain(input),
-        axis=axis if input.dim() else None,
-        exclusive=exclusive,
-        reverse=reverse,
-        initial=_before(initial, input, dtype, bits, rows),
-        dtype=array_name_of(dtype),
-        options=_alone(input, bits),
-    )
-    return result.reshape(input.shape).contiguous()
+    before = _before(initial, input, wanted, bits, rows)
+    order = {"exclusive": exclusive, "reverse": reverse, "initial": before}
+    result = _along(tcusim.cumsum, input, wanted, bits, axis=axis if input.dim() else None, **order)
+    return result.reshape(input.shape)
 
 
 def segment_sum_kernel(
@@ -327,15 +298,8 @@ def segment_sum_kernel(
 ) -> Any:
     """Compute the operator `segment_sum`."""
     require_summable("input", input)
-    (dim,) = axes_of(dim, max(1, input.dim()))
-    result = tcusim.segmented_sum(
-        plain(input),
-        _segments_by(offsets, size, check),
-        axis=dim,
-        dtype=array_name_of(dtype),
-        options=_alone(input, bits),
-    )
-    return result.contiguous()
+    segments, axis = _segments_by(offsets, size, check), axis_of(dim, input.dim())
+    return _along(tcusim.segmented_sum, input, dtype, bits, segments=segments, axis=axis)
 
 
 def segment_cumsum_kernel(
@@ -352,20 +316,12 @@ def segment_cumsum_kernel(
 ) -> Any:
     """Compute the operator `segment_cumsum`."""
     require_summable("input", input)
-    (dim,) = axes_of(dim, max(1, input.dim()))
-    sums = list(input.shape)
-    sums[dim] = _length(input, offsets, size, dim)
-    result = tcusim.segmented_cumsum(
-        plain(input),
-        _segments_by(offsets, size, check),
-        axis=dim,
-        exclusive=exclusive,
-        reverse=reverse,
-        initial=_before(initial, input, dtype, bits, sums),
-        dtype=array_name_of(dtype),
-        options=_alone(input, bits),
+    segments, axis = _segments_by(offsets, size, check), axis_of(dim, input.dim())
+    before = _before(initial, input, dtype, bits, _sums_shape(input, offsets, size, axis))
+    order = {"exclusive": exclusive, "reverse": reverse, "initial": before}
+    return _along(
+        tcusim.segmented_cumsum, input, dtype, bits, segments=segments, axis=axis, **order
     )
-    return result.contiguous()
 
 
 def _segments_by(offsets: Any, size: int, check: bool) -> Any:
@@ -412,73 +368,54 @@ def sqrt_kernel(input: Any) -> Any:
         return torch.from_numpy(np.asarray(np.sqrt(wide.numpy()))).to(input.dtype)
 
 
-def _exp_kernel(input: Any) -> Any:
-    """Compute the operator `exp`, torch's own: the code that Inductor makes has other last bits."""
-    return torch.exp(plain(input))
+# --- Shapes of results ----------------------------------------------------------------------------
 
 
-def _log_kernel(input: Any) -> Any:
-    """Compute the operator `log`, torch's own as well."""
-    return torch.log(plain(input))
-
-
-# --- Shapes, for tensors without data -------------------------------------------------------------
-
-
-def _sum_shape(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> Any:
+def _sum_shape(input: Any, dim: Any, keepdim: bool, *_: Any) -> list[int]:
     require_summable("input", input)
     taken = axes_of(dim, input.dim())
-    shape = [
+    return [
         1 if place in taken else size
         for place, size in enumerate(input.shape)
         if keepdim or place not in taken
     ]
-    return input.new_empty(shape, dtype=dtype)
 
 
-def _cumsum_shape(
-    input: Any, dim: int, exclusive: bool, reverse: bool, dtype: Any, bits: Any, initial: Any
-) -> Any:
+def _scan_shape(input: Any, dim: Any, *_: Any) -> Any:
     require_summable("input", input)
     axes_of(dim, input.dim())
-    return input.new_empty(input.shape, dtype=dtype)
+    return input.shape
 
 
-def _segment_sum_shape(
-    input: Any, offsets: Any, size: int, dim: int, check: bool, dtype: Any, bits: Any
-) -> Any:
+def _sums_shape(input: Any, offsets: Any, size: int, dim: int, *_: Any) -> list[int]:
+    """Return the shape of the sums of segments."""
+    axes_of(dim, input.dim())
     shape = list(input.shape)
-    shape[dim] = _length(input, offsets, size, dim)
-    return input.new_empty(shape, dtype=dtype)
+    if offsets is None:
+        shape[dim] = -(-shape[dim] // size)
+    else:
+        given = offsets.offsets if isinstance(offsets, tcusim.Segments) else offsets
+        shape[dim] = given.shape[0] - 1
+    return shape
 
 
-def _segment_cumsum_shape(input: Any, *more: Any) -> Any:
-    return input.new_empty(input.shape, dtype=more[-3])
-
-
-def _segment_spread_shape(input: Any, offsets: Any, size: int, dim: int, length: int) -> Any:
+def _spread_shape(input: Any, offsets: Any, size: int, dim: int, length: int) -> list[int]:
     shape = list(input.shape)
     shape[dim] = length
-    return input.new_empty(shape)
+    return shape
 
 
-def _matmul_shape(a: Any, b: Any, dtype: Any) -> Any:
-    stack = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    return a.new_empty((*stack, a.shape[-2], b.shape[-1]), dtype=dtype)
-
-
-def _matvec_shape(a: Any, x: Any, dtype: Any) -> Any:
-    stack = torch.broadcast_shapes(a.shape[:-2], x.shape[:-1])
-    return a.new_empty((*stack, a.shape[-2]), dtype=dtype)
-
-
-def _shape_of_elements(input: Any) -> Any:
-    return torch.empty_like(input)
+def _product_shape(left: Any, right: Any, *_: Any, columns: bool) -> list[int]:
+    """Return the shape of a product; columns: whether the second factor is a matrix."""
+    own = 2 if columns else 1
+    stack = torch.broadcast_shapes(left.shape[:-2], right.shape[:-own])
+    return [*stack, left.shape[-2], *right.shape[-1:] * columns]
 
 
 # --- Derivatives ----------------------------------------------------------------------------------
 #
-# They are operators themselves, so that they can be derived and compiled again.
+# They are operators themselves, so that they can be derived and compiled again. A rule gets the
+# context that `Operator.keep` has filled, and returns gradients by the names of arguments.
 
 
 def cast(gradient: Any, like: Any) -> Any:
@@ -496,117 +433,54 @@ def placed(gradient: Any, there: Any) -> Any:
     return gradient if there is None else gradient.redistribute(placements=there)
 
 
-def _keep_sum(ctx: Any, inputs: Any, output: Any) -> None:
-    input, ctx.dim, ctx.keepdim, *ctx.more = inputs
-    ctx.shape, ctx.dtype = input.shape, input.dtype
-    ctx.placements = placements(input)
-
-
-def _sum_backward(ctx: Any, gradient: Any) -> Any:
-    if not ctx.keepdim:
-        for place in sorted(axes_of(ctx.dim, len(ctx.shape))):
+def _sum_backward(ctx: Any, gradient: Any) -> dict[str, Any]:
+    if not ctx.given["keepdim"]:
+        for place in sorted(axes_of(ctx.given["dim"], len(ctx.shape))):
             gradient = gradient.unsqueeze(place)
-    own = cast(gradient, ctx.dtype).expand(ctx.shape)
-    return placed(own, ctx.placements), None, None, None, None
+    return {"input": cast(gradient, ctx.dtype).expand(ctx.shape)}
 
 
-def _sum_jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
-    return operator("sum")(tangent, ctx.dim, ctx.keepdim, *ctx.more)
-
-
-def _keep_cumsum(ctx: Any, inputs: Any, output: Any) -> None:
-    input, ctx.dim, ctx.exclusive, ctx.reverse, ctx.result, ctx.bits, initial = inputs
-    ctx.save_for_backward(initial)
-    ctx.dtype, ctx.placements = input.dtype, placements(input)
-
-
-def _cumsum_backward(ctx: Any, gradient: Any) -> Any:
+def _cumsum_backward(ctx: Any, gradient: Any) -> dict[str, Any]:
+    given, (initial,) = ctx.given, ctx.saved_tensors
     # Element i is part of what follows it: the other way round.
-    own = operator("cumsum")(
-        gradient, ctx.dim, ctx.exclusive, not ctx.reverse, gradient.dtype, ctx.bits, None
-    )
-    (initial,) = ctx.saved_tensors
+    order = given["exclusive"], not given["reverse"]
+    own = operator("cumsum")(gradient, given["dim"], *order, gradient.dtype, given["bits"], None)
     before = None
     if initial is not None and ctx.needs_input_grad[-1]:
-        axes = axes_of(ctx.dim, gradient.dim())
-        total = gradient
-        if axes:
-            total = operator("sum")(gradient, axes, False, gradient.dtype, "segment")
-        before = _summed_to(total, initial)
-    return placed(cast(own, ctx.dtype), ctx.placements), *([None] * 5), before
+        axes = axes_of(given["dim"], gradient.dim())
+        before = _summed_to(sum_of(gradient, axes) if axes else gradient, initial)
+    return {"input": own, "initial": before}
 
 
-def _cumsum_jvp(ctx: Any, tangent: Any, *more: Any) -> Any:
-    call = operator("cumsum")
-    return call(tangent, ctx.dim, ctx.exclusive, ctx.reverse, ctx.result, ctx.bits, more[-1])
-
-
-def _keep_segment_scans(ctx: Any, inputs: Any, output: Any) -> None:
-    *most, initial = inputs
-    _keep_segments(ctx, most, output)
-    ctx.save_for_backward(most[1], initial)
-
-
-def _keep_segments(ctx: Any, inputs: Any, output: Any) -> None:
-    input, offsets, ctx.size, ctx.dim, *more = inputs
-    ctx.save_for_backward(offsets)
-    ctx.save_for_forward(offsets)
-    ctx.length, ctx.dtype, ctx.more = input.shape[ctx.dim], input.dtype, more
-    ctx.placements = placements(input)
-
-
-def _segment_sum_backward(ctx: Any, gradient: Any) -> Any:
+def _segment_sum_backward(ctx: Any, gradient: Any) -> dict[str, Any]:
     (offsets,) = ctx.saved_tensors
-    own = operator("segment_spread")(gradient, offsets, ctx.size, ctx.dim, ctx.length)
-    return placed(cast(own, ctx.dtype), ctx.placements), *([None] * 6)
+    size, dim = ctx.given["size"], ctx.given["dim"]
+    return {"input": operator("segment_spread")(gradient, offsets, size, dim, ctx.shape[dim])}
 
 
-def _segment_cumsum_backward(ctx: Any, gradient: Any) -> Any:
-    offsets, initial = ctx.saved_tensors
-    check, exclusive, reverse, _, bits = ctx.more
-    where, like = (offsets, ctx.size, ctx.dim, check), (gradient.dtype, bits)
-    own = operator("segment_cumsum")(gradient, *where, exclusive, not reverse, *like, None)
+def _segment_cumsum_backward(ctx: Any, gradient: Any) -> dict[str, Any]:
+    given, (offsets, initial) = ctx.given, ctx.saved_tensors
+    where, like = (
+        (offsets, given["size"], given["dim"], given["check"]),
+        (gradient.dtype, given["bits"]),
+    )
+    order = given["exclusive"], not given["reverse"]
+    own = operator("segment_cumsum")(gradient, *where, *order, *like, None)
     before = None
     if initial is not None and ctx.needs_input_grad[-1]:
         before = _summed_to(operator("segment_sum")(gradient, *where, *like), initial)
-    return placed(cast(own, ctx.dtype), ctx.placements), *([None] * 8), before
+    return {"input": own, "initial": before}
 
 
-def _keep_spread(ctx: Any, inputs: Any, output: Any) -> None:
-    _, offsets, ctx.size, ctx.dim, ctx.length = inputs
-    ctx.save_for_backward(offsets)
-    ctx.save_for_forward(offsets)
-
-
-def _segment_spread_backward(ctx: Any, gradient: Any) -> Any:
+def _segment_spread_backward(ctx: Any, gradient: Any) -> dict[str, Any]:
     (offsets,) = ctx.saved_tensors
-    own = operator("segment_sum")(
-        gradient, offsets, ctx.size, ctx.dim, True, gradient.dtype, "segment"
-    )
-    return own, None, None, None, None
+    where = offsets, ctx.given["size"], ctx.given["dim"], True
+    return {"input": operator("segment_sum")(gradient, *where, gradient.dtype, "segment")}
 
 
-def _segment_spread_jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
-    (offsets,) = ctx.saved_tensors
-    return operator("segment_spread")(tangent, offsets, ctx.size, ctx.dim, ctx.length)
-
-
-def _segment_sum_jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
-    (offsets,) = ctx.saved_tensors
-    return operator("segment_sum")(tangent, offsets, ctx.size, ctx.dim, *ctx.more)
-
-
-def _segment_cumsum_jvp(ctx: Any, tangent: Any, *more: Any) -> Any:
-    offsets = ctx.saved_tensors[0]
-    return operator("segment_cumsum")(tangent, offsets, ctx.size, ctx.dim, *ctx.more, more[-1])
-
-
-def _keep_product(ctx: Any, inputs: Any, output: Any) -> None:
-    left, right, ctx.dtype = inputs
-    ctx.save_for_backward(left, right)
-    ctx.save_for_forward(left, right)
-    # The tangent of a factor that has none is no product of zeros.
-    ctx.set_materialize_grads(False)
+def sum_of(values: Any, axes: Sequence[int], keepdim: bool = False) -> Any:
+    """Return the sum along axes in the type of the elements."""
+    return operator("sum")(values, axes, keepdim, values.dtype, "segment")
 
 
 def _summed_to(gradient: Any, factor: Any) -> Any:
@@ -620,118 +494,35 @@ def _summed_to(gradient: Any, factor: Any) -> Any:
         if size == 1 and gradient.shape[place + spare] != 1
     ]
     if taken:
-        gradient = operator("sum")(gradient, taken, True, gradient.dtype, "segment")
+        gradient = sum_of(gradient, taken, True)
     return placed(cast(gradient.reshape(shape), factor.dtype), placements(factor))
 
 
-def _matmul_backward(ctx: Any, gradient: Any) -> Any:
-    if gradient is None:
-        return None, None, None
-    a, b = ctx.saved_tensors
-    multiply, for_a, for_b = operator("matmul"), None, None
-    if ctx.needs_input_grad[0]:
-        for_a = multiply(cast(gradient, b.dtype), b.mT, b.dtype)
-        for_a = _summed_to(for_a, a)
-    if ctx.needs_input_grad[1]:
-        for_b = multiply(a.mT, cast(gradient, a.dtype), a.dtype)
-        for_b = _summed_to(for_b, b)
-    return for_a, for_b, None
-
-
-def _matmul_jvp(ctx: Any, for_a: Any, for_b: Any, *_: Any) -> Any:
-    return _product_jvp(operator("matmul"), ctx, for_a, for_b)
-
-
-def _matvec_jvp(ctx: Any, for_a: Any, for_x: Any, *_: Any) -> Any:
-    return _product_jvp(operator("matvec"), ctx, for_a, for_x)
-
-
-def _product_jvp(multiply: Any, ctx: Any, for_left: Any, for_right: Any) -> Any:
+def _product_backward(ctx: Any, gradient: Any, *, columns: bool) -> dict[str, Any]:
     left, right = ctx.saved_tensors
-    parts = []
-    if for_left is not None:
-        parts.append(multiply(for_left, right, ctx.dtype))
-    if for_right is not None:
-        parts.append(multiply(left, for_right, ctx.dtype))
-    return parts[0] if len(parts) == 1 else parts[0] + parts[1]
-
-
-def _matvec_backward(ctx: Any, gradient: Any) -> Any:
-    if gradient is None:
-        return None, None, None
-    a, x = ctx.saved_tensors
-    for_a = for_x = None
+    multiply = operator("matmul" if columns else "matvec")
+    for_left = for_right = None
     if ctx.needs_input_grad[0]:
-        # One product for each element: there is nothing to add.
-        for_a = cast(gradient, a.dtype).unsqueeze(-1) * x.unsqueeze(-2)
-        for_a = _summed_to(for_a, a)
+        if columns:
+            for_left = multiply(cast(gradient, right.dtype), right.mT, right.dtype)
+        else:
+            # One product for each element: there is nothing to add.
+            for_left = cast(gradient, left.dtype).unsqueeze(-1) * right.unsqueeze(-2)
+        for_left = _summed_to(for_left, left)
     if ctx.needs_input_grad[1]:
-        for_x = operator("matvec")(a.mT, cast(gradient, a.dtype), a.dtype)
-        for_x = _summed_to(for_x, x)
-    return for_a, for_x, None
-
-
-def _keep_result(ctx: Any, inputs: Any, output: Any) -> None:
-    ctx.save_for_backward(output)
-    ctx.save_for_forward(output)
-
-
-def _keep_input(ctx: Any, inputs: Any, output: Any) -> None:
-    ctx.save_for_backward(*inputs)
-    ctx.save_for_forward(*inputs)
-
-
-def _sqrt_derivative(ctx: Any, change: Any) -> Any:
-    (root,) = ctx.saved_tensors
-    return change / (root + root)
-
-
-def _exp_derivative(ctx: Any, change: Any) -> Any:
-    (power,) = ctx.saved_tensors
-    return change * power
-
-
-def _log_derivative(ctx: Any, change: Any) -> Any:
-    (input,) = ctx.saved_tensors
-    return change / input
+        for_right = multiply(left.mT, cast(gradient, left.dtype), left.dtype)
+        for_right = _summed_to(for_right, right)
+    return {"a": for_left, "b" if columns else "x": for_right}
 
 
 # --- vmap: one more axis, in front ----------------------------------------------------------------
 
 
-def _in_front(tensor: Any, place: int | None, size: int) -> Any:
+def in_front(tensor: Any, place: int | None, size: int) -> Any:
     """Return a tensor whose axis of the batch is the first one."""
     if place is None:
         return tensor.expand(size, *tensor.shape)
     return tensor.movedim(place, 0)
-
-
-def _sum_vmap(info: Any, places: Any, input: Any, dim: Any, *more: Any) -> Any:
-    whole = _in_front(input, places[0], info.batch_size)
-    behind = [one + 1 for one in axes_of(dim, whole.dim() - 1)]
-    if not behind:
-        # Examples without axes, of which none is summed.
-        return operator("sum")(whole.unsqueeze(1), [1], False, *more[1:]), 0
-    return operator("sum")(whole, behind, *more), 0
-
-
-def _cumsum_vmap(info: Any, places: Any, input: Any, dim: int, *more: Any) -> Any:
-    whole = _in_front(input, places[0], info.batch_size)
-    axes = axes_of(dim, whole.dim() - 1)
-    before = _before_batch(info, places[-1], more[-1], max(0, whole.dim() - 2))
-    more = *more[:-1], before
-    if not axes:
-        # Examples without axes: each is its own scan.
-        return operator("cumsum")(whole.unsqueeze(1), 1, *more).squeeze(1), 0
-    return operator("cumsum")(whole, axes[0] + 1, *more), 0
-
-
-def _before_batch(info: Any, place: int | None, initial: Any, rank: int) -> Any:
-    """Return the initial values of each example's rows; rank: of an example's sums."""
-    if initial is None or place is None:
-        return initial
-    whole = initial.movedim(place, 0)
-    return whole.reshape(info.batch_size, *[1] * (rank + 1 - whole.dim()), *whole.shape[1:])
 
 
 def no_batch_of(name: str) -> InputError:
@@ -742,103 +533,143 @@ def no_batch_of(name: str) -> InputError:
     )
 
 
-def _segments_vmap(call: Any, info: Any, places: Any, arguments: Any) -> Any:
-    input, offsets, size, dim, *more = arguments
-    if places[1] is not None:
+def _along_vmap(call: Any, info: Any, places: Mapping[str, Any], given: dict[str, Any]) -> Any:
+    """Return the results along axes of examples."""
+    if places.get("offsets") is not None:
         raise no_batch_of("offsets")
-    whole = _in_front(input, places[0], info.batch_size)
-    (axis,) = axes_of(dim, max(1, whole.dim() - 1))
-    return call(whole, offsets, size, axis + 1, *more), 0
+    whole = in_front(given["input"], places["input"], info.batch_size)
+    # Examples without axes are each a sum, or a scan, of its own.
+    alone_each = whole.dim() == 1
+    if alone_each:
+        whole = whole.unsqueeze(1)
+    axes = [axis + 1 for axis in axes_of(given["dim"], whole.dim() - 1)]
+    is_one = isinstance(given["dim"], int)
+    more = {"input": whole, "dim": axes[0] if is_one else axes}
+    if places.get("initial") is not None:
+        # Broadcast to the examples' sums from the right.
+        before = given["initial"].movedim(places["initial"], 0)
+        rank = whole.dim() - ("offsets" not in given)
+        spare = [1] * (rank - before.dim())
+        more["initial"] = before.reshape(info.batch_size, *spare, *before.shape[1:])
+    result = call(**{**given, **more})
+    return (result.squeeze(1) if alone_each and result.dim() == 2 else result), 0
 
 
-def _segment_sum_vmap(info: Any, places: Any, *arguments: Any) -> Any:
-    return _segments_vmap(operator("segment_sum"), info, places, arguments)
-
-
-def _segment_cumsum_vmap(info: Any, places: Any, *arguments: Any) -> Any:
-    rank = arguments[0].dim() - (places[0] is not None)
-    before = _before_batch(info, places[-1], arguments[-1], rank)
-    arguments = *arguments[:-1], before
-    return _segments_vmap(operator("segment_cumsum"), info, places, arguments)
-
-
-def _segment_spread_vmap(info: Any, places: Any, *arguments: Any) -> Any:
-    return _segments_vmap(operator("segment_spread"), info, places, arguments)
-
-
-def _matmul_vmap(info: Any, places: Any, a: Any, b: Any, dtype: Any) -> Any:
-    left, right = (
-        _in_front(one, place, info.batch_size) for one, place in zip((a, b), places, strict=False)
-    )
+def _product_vmap(
+    call: Any, info: Any, places: Mapping[str, Any], given: dict[str, Any], *, columns: bool
+) -> Any:
+    names = ("a", "b" if columns else "x")
+    left, right = (in_front(given[name], places[name], info.batch_size) for name in names)
     # Axes of a stack are broadcast from the right: those that one example lacks come in between.
-    rank = max(left.dim(), right.dim())
+    spare = left.dim() - right.dim() - (not columns)
     left, right = (
-        one.reshape(one.shape[0], *([1] * (rank - one.dim())), *one.shape[1:])
-        for one in (left, right)
+        one.reshape(one.shape[0], *[1] * max(0, lacking), *one.shape[1:])
+        for one, lacking in ((left, -spare), (right, spare))
     )
-    return operator("matmul")(left, right, dtype), 0
+    return call(**{**given, names[0]: left, names[1]: right}), 0
 
 
-def _matvec_vmap(info: Any, places: Any, a: Any, x: Any, dtype: Any) -> Any:
-    left, right = (
-        _in_front(one, place, info.batch_size) for one, place in zip((a, x), places, strict=False)
-    )
-    rank = max(left.dim(), right.dim() + 1)
-    left = left.reshape(left.shape[0], *([1] * (rank - left.dim())), *left.shape[1:])
-    right = right.reshape(right.shape[0], *([1] * (rank - 1 - right.dim())), *right.shape[1:])
-    return operator("matvec")(left, right, dtype), 0
+def _vmap_of_elements(call: Any, info: Any, places: Mapping[str, Any], given: Any) -> Any:
+    return call(**given), places["input"]
 
 
-def _vmap_of_elements(name: str) -> Callable[..., Any]:
-    return lambda info, places, input: (operator(name)(input), places[0])
+# --- The table ------------------------------------------------------------------------------------
 
 
-# --- All of it, by operator -----------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A row of the table.
 
-_OPERATORS: Final = {
-    "sum": (sum_kernel, _sum_shape, _keep_sum, _sum_backward, _sum_jvp, _sum_vmap),
-    "cumsum": (
-        *(cumsum_kernel, _cumsum_shape),
-        *(_keep_cumsum, _cumsum_backward, _cumsum_jvp, _cumsum_vmap),
-    ),
-    "segment_sum": (
-        *(segment_sum_kernel, _segment_sum_shape),
-        *(_keep_segments, _segment_sum_backward, _segment_sum_jvp, _segment_sum_vmap),
-    ),
-    "segment_cumsum": (
-        *(segment_cumsum_kernel, _segment_cumsum_shape),
-        *(_keep_segment_scans, _segment_cumsum_backward, _segment_cumsum_jvp, _segment_cumsum_vmap),
-    ),
-    "matmul": (
-        *(matmul_kernel, _matmul_shape),
-        *(_keep_product, _matmul_backward, _matmul_jvp, _matmul_vmap),
-    ),
-    "matvec": (
-        *(matvec_kernel, _matvec_shape),
-        *(_keep_product, _matvec_backward, _matvec_jvp, _matvec_vmap),
-    ),
-    "sqrt": (
-        *(sqrt_kernel, _shape_of_elements, _keep_result),
-        *(_sqrt_derivative, _sqrt_derivative, _vmap_of_elements("sqrt")),
-    ),
-    "exp": (
-        *(_exp_kernel, _shape_of_elements, _keep_result),
-        *(_exp_derivative, _exp_derivative, _vmap_of_elements("exp")),
-    ),
-    "log": (
-        *(_log_kernel, _shape_of_elements, _keep_input),
-        *(_log_derivative, _log_derivative, _vmap_of_elements("log")),
-    ),
-    "segment_spread": (
-        *(_segment_spread_kernel, _segment_spread_shape, _keep_spread),
-        *(_segment_spread_backward, _segment_spread_jvp, _segment_spread_vmap),
-    ),
-}
+    parameters: of the schema. kernel: computes it, on the CPU and on CUDA. shape: that of the
+    result, by the arguments; None from it, or for it, is that of the first one, and its strides.
+    dtype: of the result, if no argument of this name says so, and it is not that of the first one.
+    saves: the tensors that derivatives read, "result" among them. linear: groups of tensors, in
+    each of which together the operator is linear; `jvp` is the rule of another one. backward: the
+    gradients, by names. vmap: the results of examples and their axis, by the operator, with
+    keywords, and what torch gives.
+    """
+
+    name: str
+    parameters: str
+    kernel: Callable[..., Any]
+    shape: Callable[..., Any] | None = None
+    dtype: Any = None
+    saves: tuple[str, ...] = ()
+    linear: tuple[tuple[str, ...], ...] = ()
+    backward: Callable[[Any, Any], dict[str, Any]] | None = None
+    jvp: Callable[[Any, dict[str, Any]], Any] | None = None
+    vmap: Callable[..., Any] = _along_vmap
+    names: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = tuple(one.split()[-1] for one in self.parameters.split(", "))
+        object.__setattr__(self, "names", names)
+
+    def by_name(self, values: Sequence[Any]) -> dict[str, Any]:
+        """Return what belongs to each argument."""
+        return dict(zip(self.names, values, strict=False))
+
+    def fake(self, *arguments: Any) -> Any:
+        """Return the result for tensors without data."""
+        given, first = self.by_name(arguments), arguments[0]
+        require_one_place(given)
+        shape = None if self.shape is None else self.shape(*arguments)
+        if shape is None:
+            return torch.empty_like(first)
+        return first.new_empty(shape, dtype=self.dtype or given.get("dtype") or first.dtype)
+
+    def keep(self, ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep what the derivatives need: tensors, other arguments, and the kind of the first."""
+        given, first = self.by_name(inputs), inputs[0]
+        saved = [given.get(name, output) for name in self.saves]
+        ctx.save_for_backward(*saved)
+        ctx.save_for_forward(*saved)
+        ctx.given = {name: one for name, one in given.items() if not isinstance(one, torch.Tensor)}
+        ctx.shape, ctx.dtype, ctx.placements = first.shape, first.dtype, placements(first)
+        # What has no gradient, or no tangent, is no product of zeros.
+        ctx.set_materialize_grads(False)
+
+    def gradients(self, ctx: Any, gradient: Any) -> Any:
+        """Return the gradients of all arguments; None of those that have none."""
+        found: dict[str, Any] = {}
+        if gradient is not None and self.backward is not None:
+            found = self.backward(ctx, gradient)
+        first, *rest = self.names
+        own = found.get(first)
+        if own is not None:
+            own = placed(cast(own, ctx.dtype), ctx.placements)
+        return own, *(found.get(name) for name in rest)
+
+    def tangent(self, ctx: Any, *moved: Any) -> Any:
+        """Return the tangent of the result."""
+        tangents = self.by_name(moved)
+        if self.jvp is not None:
+            return self.jvp(ctx, tangents)
+        given = {**ctx.given, **dict(zip(self.saves, ctx.saved_tensors, strict=True))}
+        parts = []
+        for group in self.linear:
+            own = {name: tangents[name] for name in group}
+            some = next((one for one in own.values() if one is not None), None)
+            if some is None:
+                continue
+            if own.get(self.names[0], some) is None:
+                own[self.names[0]] = some.new_zeros(ctx.shape, dtype=ctx.dtype)
+            parts.append(self.call(**{**given, **own}))
+        return reduce(torch.add, parts)
+
+    def call(self, **given: Any) -> Any:
+        """Call the operator, recorded where derivatives are asked for."""
+        return operator(self.name)(*(given[name] for name in self.names))
+
+    def batched(self, info: Any, places: Any, *arguments: Any) -> Any:
+        """Return the results of a batch of examples, and their axis."""
+        return self.vmap(self.call, info, self.by_name(places), self.by_name(arguments))
 
 
 # Whether a rule of the library of operators is at work, below all that records.
 _IN_LIBRARY: Final[ContextVar[bool]] = ContextVar("tcusim.torch.in_library", default=False)
 _FUNCTIONS: Final[dict[str, type[torch.autograd.Function]]] = {}
+OPERATORS: Final[dict[str, Operator]] = {}
 
 
 def operator(name: str) -> Callable[..., Any]:
@@ -875,42 +706,119 @@ def _of_library(rule: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _function_of(
-    name: str, keep: Any, backward: Any, jvp: Any, vmap: Any
-) -> type[torch.autograd.Function]:
-    """Return a function of autograd with an operator's derivatives and its vmap."""
-    call = getattr(torch.ops.tcusim, name).default
-    parts = {
-        "forward": staticmethod(lambda *arguments: call(*arguments)),
-        "setup_context": staticmethod(lambda ctx, inputs, output: keep(ctx, inputs, output)),
-        "backward": staticmethod(backward),
-        "jvp": staticmethod(jvp),
-        "vmap": staticmethod(vmap),
-    }
-    return type(name, (torch.autograd.Function,), parts)
-
-
-def _in_one_place(name: str, shape: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the shape of an operator's result, for tensors none of which has data."""
-
-    def call(*arguments: Any) -> Any:
-        names = [one.name for one in getattr(torch.ops.tcusim, name).default._schema.arguments]
-        require_one_place(dict(zip(names, arguments, strict=False)))
-        return shape(*arguments)
-
-    return call
-
-
-def register(operators: Mapping[str, tuple[Any, ...]]) -> None:
-    """Give defined operators their kernel, shapes, what they keep, derivatives and vmap."""
-    for name, (kernel, shape, keep, backward, jvp, vmap) in operators.items():
-        full = f"tcusim::{name}"
+def register(*rows: Operator) -> None:
+    """Define operators, and give torch all that their rows say."""
+    for row in rows:
+        LIBRARY.define(f"{row.name}({row.parameters}) -> Tensor")
+        full = f"tcusim::{row.name}"
         for device in ("CPU", "CUDA"):
-            LIBRARY.impl(name, kernel, device)
-        torch.library.register_fake(full, _in_one_place(name, shape), lib=LIBRARY)
-        torch.library.register_autograd(full, backward, setup_context=keep, lib=LIBRARY)
-        torch.library.register_vmap(full, _of_library(vmap), lib=LIBRARY)
-        _FUNCTIONS[name] = _function_of(name, keep, backward, jvp, vmap)
+            LIBRARY.impl(row.name, row.kernel, device)
+        torch.library.register_fake(full, row.fake, lib=LIBRARY)
+        OPERATORS[row.name] = row
+        if row.backward is None:
+            continue
+        torch.library.register_autograd(full, row.gradients, setup_context=row.keep, lib=LIBRARY)
+        torch.library.register_vmap(full, _of_library(row.batched), lib=LIBRARY)
+        _FUNCTIONS[row.name] = _function_of(row)
 
 
-register(_OPERATORS)
+def _function_of(row: Operator) -> type[torch.autograd.Function]:
+    """Return a function of autograd with an operator's derivatives and its vmap."""
+    call = getattr(torch.ops.tcusim, row.name).default
+    rules: dict[str, Callable[..., Any]] = {
+        # A frame of Python: behind a break of the graph torch.compile takes it, not the kernel.
+        "forward": lambda *arguments: call(*arguments),
+        "setup_context": row.keep,
+        "backward": row.gradients,
+        "jvp": row.tangent,
+        "vmap": row.batched,
+    }
+    parts = {name: staticmethod(rule) for name, rule in rules.items()}
+    return type(row.name, (torch.autograd.Function,), parts)
+
+
+def _of_elements(
+    name: str, kernel: Callable[[Any], Any], saved: str, rule: Callable[[Any, Any], Any]
+) -> Operator:
+    """Return the row of a function of each element; rule: of its change, and what is saved."""
+    return Operator(
+        name,
+        "Tensor input",
+        kernel,
+        saves=(saved,),
+        backward=lambda ctx, change: {"input": rule(change, *ctx.saved_tensors)},
+        jvp=lambda ctx, tangents: rule(tangents["input"], *ctx.saved_tensors),
+        vmap=_vmap_of_elements,
+    )
+
+
+def _product(name: str, kernel: Callable[..., Any], right: str) -> Operator:
+    """Return the row of a product; right: the name of its second factor."""
+    columns = name == "matmul"
+    return Operator(
+        name,
+        f"Tensor a, Tensor {right}, ScalarType dtype",
+        kernel,
+        partial(_product_shape, columns=columns),
+        saves=("a", right),
+        linear=(("a",), (right,)),
+        backward=partial(_product_backward, columns=columns),
+        vmap=partial(_product_vmap, columns=columns),
+    )
+
+
+_SEGMENTS: Final = "Tensor input, Tensor? offsets, int size, int dim"
+_ORDER: Final = "bool exclusive, bool reverse, ScalarType dtype, str bits, Tensor? initial"
+
+register(
+    Operator(
+        "sum",
+        "Tensor input, int[]? dim, bool keepdim, ScalarType dtype, str bits",
+        sum_kernel,
+        _sum_shape,
+        linear=(("input",),),
+        backward=_sum_backward,
+    ),
+    Operator(
+        "cumsum",
+        f"Tensor input, int dim, {_ORDER}",
+        cumsum_kernel,
+        _scan_shape,
+        saves=("initial",),
+        linear=(("input", "initial"),),
+        backward=_cumsum_backward,
+    ),
+    Operator(
+        "segment_sum",
+        f"{_SEGMENTS}, bool check, ScalarType dtype, str bits",
+        segment_sum_kernel,
+        _sums_shape,
+        saves=("offsets",),
+        linear=(("input",),),
+        backward=_segment_sum_backward,
+    ),
+    Operator(
+        "segment_cumsum",
+        f"{_SEGMENTS}, bool check, {_ORDER}",
+        segment_cumsum_kernel,
+        lambda input, *_: input.shape,
+        saves=("offsets", "initial"),
+        linear=(("input", "initial"),),
+        backward=_segment_cumsum_backward,
+    ),
+    Operator(
+        "segment_spread",
+        f"{_SEGMENTS}, int length",
+        _segment_spread_kernel,
+        _spread_shape,
+        saves=("offsets",),
+        linear=(("input",),),
+        backward=_segment_spread_backward,
+    ),
+    _product("matmul", matmul_kernel, "b"),
+    _product("matvec", matvec_kernel, "x"),
+    _of_elements("sqrt", sqrt_kernel, "result", lambda change, root: change / (root + root)),
+    # Torch's own: the code that Inductor makes has other last bits.
+    _of_elements("exp", lambda x: torch.exp(plain(x)), "result", lambda change, exp: change * exp),
+    _of_elements("log", lambda x: torch.log(plain(x)), "input", lambda change, x: change / x),
+)

@@ -28,11 +28,12 @@ from tcusim.torch.functions import (
 )
 from tcusim.torch.jagged import is_nested, segments_of
 from tcusim.torch.operators import (
-    LIBRARY,
+    Operator,
     axis_of,
     is_integer,
     no_batch_of,
     operator,
+    register,
     require_summable,
     result_type,
     segment_cumsum_kernel,
@@ -489,11 +490,6 @@ def _integers(name: str, given: Any, input: Tensor) -> Any:
 #
 # Values are checked when they are there: compiled code calls the operator, checks and all.
 
-LIBRARY.define(
-    "segment_offsets(Tensor numbers, str name, SymInt length, int dim, SymInt segments, bool named,"
-    " bool check) -> Tensor"
-)
-
 
 def _offsets_by(
     name: str,
@@ -540,9 +536,8 @@ def _segment_offsets_kernel(numbers: Any, *more: Any) -> Any:
 
 def _segment_offsets_shape(numbers: Any, name: str, *more: Any) -> Any:
     if name == "offsets":
-        return torch.empty_like(numbers)
-    segments = numbers.shape[0] if name == "lengths" else more[2]
-    return numbers.new_empty((segments + 1,), dtype=torch.int64)
+        return None
+    return ((numbers.shape[0] if name == "lengths" else more[2]) + 1,)
 
 
 def _require_lengths(counts: Tensor, length: int, dim: int) -> None:
@@ -571,6 +566,12 @@ def _require_ids(ids: Tensor, count: int) -> None:
         raise InputError(f"ids must be within 0..{count - 1}; they are from {first} to {last}")
 
 
-for _device in ("CPU", "CUDA"):
-    LIBRARY.impl("segment_offsets", _segment_offsets_kernel, _device)
-torch.library.register_fake("tcusim::segment_offsets", _segment_offsets_shape, lib=LIBRARY)
+register(
+    Operator(
+        "segment_offsets",
+        "Tensor numbers, str name, SymInt length, int dim, SymInt segments, bool named, bool check",
+        _segment_offsets_kernel,
+        _segment_offsets_shape,
+        dtype=torch.int64,
+    )
+)
