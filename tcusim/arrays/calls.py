@@ -53,7 +53,7 @@ from tcusim.arrays.problem import (
 )
 from tcusim.arrays.report import Report
 from tcusim.arrays.segments import MOST_KEPT, Offsets, Segments, initial_of, require_longest
-from tcusim.arrays.spec import Call, Layout, ProductLayout, Spec, arch_of_run
+from tcusim.arrays.spec import Call, Layout, ProductLayout, Spec, arch_of_run, numbers_of
 from tcusim.backends import (
     DeviceArrayFacts,
     DeviceBackend,
@@ -187,7 +187,7 @@ def _key_of(
     if None in signatures:
         return None
     # True is 1, and 1.0 is, too: a specification of other types is checked by itself.
-    kinds = () if isinstance(request, Planned) else tuple(map(type, request))
+    kinds = tuple(map(type, numbers_of(request))) if isinstance(request, Spec) else ()
     return request, kinds, signatures, of_initial, call.segments is not None
 
 

@@ -8,8 +8,9 @@ of them depends on the library of the array.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_args
 
 import numpy as np
@@ -39,6 +40,7 @@ __all__ = [
     "arch_of_run",
     "count_of",
     "is_integer",
+    "numbers_of",
     "size_of",
 ]
 
@@ -213,6 +215,12 @@ class Spec(NamedTuple):
             lead=lead,
             before=(left[:-2], before),
         )
+
+
+# Returns the fields of a specification that may be numbers or flags.
+numbers_of: Final[Callable[[Spec], tuple[Any, ...]]] = itemgetter(
+    slice(Spec._fields.index("axis"), Spec._fields.index("carry"))
+)
 
 
 def arch_of_run(arch: str | None, backend: str | None, array: Any = None) -> str:
