@@ -98,7 +98,7 @@ def run_cases(
         executor = None
     if seconds is not None and executor is not None:
         left.sort(key=lambda number: -costs[number])
-    batches = _batches(left, [alike(case) for case in cases] if alike else None)
+    batches = _batches(left, None if alike is None else lambda number: alike(cases[number]))
     done = sum(costs[number] for number in found)
     if progress is not None:
         progress(round(done * scale), whole)
@@ -123,13 +123,13 @@ def part_of(progress: Progress | None, first: float, last: float) -> Progress | 
     )
 
 
-def _batches(numbers: list[int], keys: list[Hashable] | None) -> list[_Batch]:
+def _batches(numbers: list[int], key: Callable[[int], Hashable] | None) -> list[_Batch]:
     """Return the indices of cases in batches: alone, or several of one key."""
-    if keys is None:
+    if key is None:
         return [(number,) for number in numbers]
     groups: dict[Hashable, list[int]] = {}
     for number in numbers:
-        groups.setdefault(keys[number], []).append(number)
+        groups.setdefault(key(number), []).append(number)
     return [
         tuple(group[first : first + _TOGETHER])
         for group in groups.values()

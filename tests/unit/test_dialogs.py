@@ -7,7 +7,7 @@ from textual.widgets import Input
 
 from stepping_screen import Driver, drive, scan, warps_of
 from tcusim.stepper.screen.dialogs import Reading
-from tcusim.stepper.screen.panes import ListingPane
+from tcusim.stepper.screen.widgets import ListingPane
 
 
 def test_bad_places_are_told_at_once() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import tcusim
 from stepping_screen import Driver, drive, warps_of
-from tcusim.stepper.screen.panes import ListingPane, TilesPane, bar_of, scrolled
+from tcusim.stepper.screen.widgets import ListingPane, TilesPane, bar_of, scrolled
 
 
 @pytest.mark.parametrize(

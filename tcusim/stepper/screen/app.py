@@ -23,7 +23,7 @@ from tcusim.stepper.panes import cell_of, explanation_of, place_text
 from tcusim.stepper.screen.cursor import Cursor
 from tcusim.stepper.screen.dialogs import Breakpoints, Prompt, Reading
 from tcusim.stepper.screen.grids import picture_of
-from tcusim.stepper.screen.panes import ListingPane, MemoryPane, TilesPane
+from tcusim.stepper.screen.widgets import ListingPane, MemoryPane, TilesPane
 from tcusim.stepper.screen.words import HELP, KEYS, LEGEND_LINE, STYLE, explained
 from tcusim.stepper.steps import Steps, Viewing, Warps
 from tcusim.stepper.store import SIMULATOR
