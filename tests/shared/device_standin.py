@@ -31,6 +31,9 @@ class OnGpu:
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
         raise AssertionError("copied to the computer's memory")
 
+    def reshape(self, shape: tuple[int, ...]) -> OnGpu:
+        return type(self)(self.values.reshape(shape))
+
 
 @dataclass
 class Facts:

@@ -470,7 +470,6 @@ def _expected(
             call.error = call.error + eps_of(result) * size.astype(np.float64)
     # NumPy refuses a change of the kind of number, and so may we.
     call.plain = keywords.get("initial") != -2 or given.kind != "u"
-    call.plain = keywords.get("initial") != -2 or given.kind != "u"
     call.plain &= family != "special" or result.kind in "fV"
     return call
 

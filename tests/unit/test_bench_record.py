@@ -12,7 +12,7 @@ import pytest
 
 from tcusim.errors import InputError
 from tcusim_bench import charts
-from tcusim_bench.record import OURS, PROGRAMS, Case, Report, Row, moved_bytes, verdict
+from tcusim_bench.record import Case, Report, Row, moved_bytes, verdict
 
 LENGTH = 2**20
 SUM, SCAN = (Case(f"{kind}s", kind, 16, LENGTH) for kind in ("sum", "scan"))
@@ -169,11 +169,6 @@ def test_a_file_and_back(report: Report, tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(InputError, match=message):
             Report.read(path)
-
-
-def test_rows_name_their_own() -> None:
-    assert all(row(SUM, who, 1.0).is_ours for who in (OURS, PROGRAMS))
-    assert not row(SUM, "CUB", 1.0).is_ours
 
 
 def test_a_page_of_charts(report: Report) -> None:

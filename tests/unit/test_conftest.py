@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
@@ -32,30 +35,19 @@ def session(folder: Path, source: str, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_session_that_skips_everything_fails(tmp_path: Path) -> None:
-    status, text = session(tmp_path, SKIPS)
-    assert status == 1
-    assert "no test passed: everything was skipped" in text
-
-
-def test_a_session_without_tests_fails(tmp_path: Path) -> None:
-    status, text = session(tmp_path, "")
-    assert status == 1
-    assert "nothing was collected" in text
-
-
-def test_one_passing_test_is_enough(tmp_path: Path) -> None:
-    status, _ = session(tmp_path, PASSES + SKIPS, "-n1")
-    assert status == 0
-
-
-def test_a_gpu_test_is_skipped_with_its_reason(tmp_path: Path) -> None:
-    status, text = session(tmp_path, PASSES + NEEDS_GPU)
-    assert status == 0
-    assert "no NVIDIA GPU" in text or "needs sm_999" in text
-
-
-def test_require_gpu_fails_where_no_gpu_test_passed(tmp_path: Path) -> None:
-    status, text = session(tmp_path, PASSES + NEEDS_GPU, "--require-gpu")
-    assert status == 1
-    assert "no test marked gpu passed" in text
+@pytest.mark.parametrize(
+    ("source", "arguments", "status", "said"),
+    [
+        (SKIPS, [], 1, "no test passed: everything was skipped"),
+        ("", [], 1, "nothing was collected"),
+        (PASSES + SKIPS, ["-n1"], 0, "1 passed, 1 skipped"),
+        (PASSES + NEEDS_GPU, [], 0, "no NVIDIA GPU|needs sm_999"),
+        (PASSES + NEEDS_GPU, ["--require-gpu"], 1, "no test marked gpu passed"),
+    ],
+)
+def test_how_a_session_ends(
+    tmp_path: Path, source: str, arguments: list[str], status: int, said: str
+) -> None:
+    found, text = session(tmp_path, source, *arguments)
+    assert found == status
+    assert re.search(said, text)

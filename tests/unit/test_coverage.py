@@ -139,11 +139,43 @@ def written(program: Program) -> bool:
     return all_written(program, program.outputs[0], views)
 
 
-def test_a_copy_is_proved() -> None:
-    assert written(copying(copy()))
-    assert verify(copying(copy())).proven
-    halves = copying(copy(cols=128), copy(first=128, cols=128))
-    assert written(halves)
+OTHER = Index.symbol("other")
+
+
+def one_element(bound: Bound) -> Program:
+    """Return a program with one element of output, which blocks of this condition write."""
+    out = Buffer("out", "f32", Extent.of(1), BufferRole.OUTPUT)
+    read, taken = (View.strided(one, Index(), 1, 1, 1, 1) for one in (copy().src.buffer, out))
+    return copying(When((bound,), (Copy(taken, read),)), size=Extent.of(1))
+
+
+@pytest.mark.parametrize(
+    ("program", "proved"),
+    [
+        (copying(copy()), True),
+        (copying(copy(cols=128), copy(first=128, cols=128)), True),
+        # Grids of one block, too small ones, and of another scalar.
+        (copying(copy(), blocks=Extent.of(1)), False),
+        (copying(copy(), blocks=Extent(LENGTH, 257)), False),
+        (copying(copy(), blocks=Extent(LENGTH * 2, 513)), False),
+        (copying(copy(), blocks=Extent(LENGTH * 2, 512)), True),
+        (copying(copy(), blocks=Extent(OTHER, 256)), False),
+        # Lanes that are left out.
+        (copying(copy(Bound(COL, Index.of(255)))), False),
+        (copying(copy(cols=255)), False),
+        (copying(copy(first=1)), False),
+        (copying(copy(Bound(BLOCK * 256 + COL, OTHER))), False),
+        # As often as a scalar says, which may be never.
+        (copying(Loop("i", Extent(LENGTH + 256, 256), (copy(),))), False),
+        # The last block, the first one and all but the first one.
+        (one_element(Bound(LENGTH, (BLOCK + 1) * 256 + 1)), True),
+        (one_element(Bound(LENGTH, BLOCK * 256)), False),
+        (one_element(Bound(BLOCK, Index.of(1))), True),
+        (one_element(Bound(Index.of(0), BLOCK)), False),
+    ],
+)
+def test_whether_all_of_an_output_is_proved_written(program: Program, proved: bool) -> None:
+    assert written(program) is proved
 
 
 @pytest.mark.parametrize("border", [1, 3, 40, 1 << 30])
@@ -156,10 +188,6 @@ def test_blocks_up_to_some_one_alone(border: int) -> None:
     assert not written(copying(When((before,), (copy(),)), When((after,), (copy(cols=255),))))
 
 
-def test_a_loop_whose_count_is_a_scalar_proves_nothing() -> None:
-    assert not written(copying(Loop("i", Extent(LENGTH + 256, 256), (copy(),))))
-
-
 @pytest.mark.parametrize(
     "count", [Extent.of(0), Extent(LENGTH - LENGTH), Extent(LENGTH - 300, 256)]
 )
@@ -169,37 +197,6 @@ def test_a_loop_that_does_not_run_writes_nothing(count: Extent) -> None:
     steps = Loop("i", count, (copy(*bounds, first=column),))
     with pytest.raises(VerifyError, match="outputs_written"):
         verify(copying(steps))
-
-
-def test_one_scalar_is_not_another() -> None:
-    other = Index.symbol("other")
-    assert not written(copying(copy(Bound(BLOCK * 256 + COL, other))))
-    assert not written(copying(copy(), blocks=Extent(other, 256)))
-
-
-def test_a_grid_of_one_block_and_one_that_is_too_small() -> None:
-    assert not written(copying(copy(), blocks=Extent.of(1)))
-    assert not written(copying(copy(), blocks=Extent(LENGTH, 257)))
-    assert not written(copying(copy(), blocks=Extent(LENGTH * 2, 513)))
-    assert written(copying(copy(), blocks=Extent(LENGTH * 2, 512)))
-
-
-def test_a_lane_that_is_left_out() -> None:
-    assert not written(copying(copy(Bound(COL, Index.of(255)))))
-    assert not written(copying(copy(cols=255)))
-    assert not written(copying(copy(first=1)))
-
-
-def test_the_last_block_alone_writes() -> None:
-    one = View.strided(Buffer("out", "f32", Extent.of(1), BufferRole.OUTPUT), Index(), 1, 1, 1, 1)
-    taken = Copy(one, View.strided(copy().src.buffer, Index(), 1, 1, 1, 1))
-    last = Bound(LENGTH, (BLOCK + 1) * 256 + 1)
-    for bound, right in ((last, True), (Bound(LENGTH, BLOCK * 256), False)):
-        assert written(copying(When((bound,), (taken,)), size=Extent.of(1))) is right
-    first = Bound(BLOCK, Index.of(1))
-    assert written(copying(When((first,), (taken,)), size=Extent.of(1)))
-    second = Bound(Index.of(0), BLOCK)
-    assert not written(copying(When((second,), (taken,)), size=Extent.of(1)))
 
 
 # --- Status words -------------------------------------------------------------------------------

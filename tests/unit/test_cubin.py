@@ -52,18 +52,12 @@ def test_one_mma_is_so_many_instructions(sm: int) -> None:
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("sm", SOME_SM)
-@pytest.mark.parametrize("shape", ["32x8x16", "8x32x16"])
-def test_the_other_wmma_shapes_take_as_many(sm: int, shape: str) -> None:
-    usage = compiled(sm, tile=shape, acc="f32").usage
-    assert usage.tensor_core == HMMA_OF_F32.get(sm, FROM_AMPERE)
-
-
-@needs_nvrtc
 @pytest.mark.parametrize("sm", [80, 90, 120])
 @pytest.mark.parametrize(
     ("shape", "ab", "acc", "expected"),
     [
+        ("32x8x16", "f16", "f32", {"HMMA": 2}),
+        ("8x32x16", "f16", "f32", {"HMMA": 2}),
         ("16x16x16", "bf16", "f32", {"HMMA": 2}),
         ("16x16x8", "tf32", "f32", {"HMMA": 4}),
         ("8x8x4", "f64", "f64", {"DMMA": 1}),

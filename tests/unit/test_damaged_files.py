@@ -187,17 +187,9 @@ def array_files() -> dict[str, bytes]:
     }
 
 
-def unit_file() -> bytes:
-    return unit_toml(tcusim.unit_of("v100")).encode()
-
-
-def read_unit_file(path: Path) -> object:
-    return read_unit(path)
-
-
 FILES: dict[str, tuple[bytes, Callable[[Path], object], int]] = {
     **{name: (content, read_array, 100) for name, content in array_files().items()},
-    "unit.toml": (unit_file(), read_unit_file, 60),
+    "unit.toml": (unit_toml(tcusim.unit_of("v100")).encode(), read_unit, 60),
 }
 
 

@@ -6,7 +6,6 @@ Elements are small integers, so that every sum on the way is exact and results a
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import zlib
 from collections.abc import Callable, Iterator
@@ -285,13 +284,3 @@ def test_floats_are_as_precise_on_every_tile(some: Some) -> None:
         tolerance = 2.0**-19 * np.abs(x.astype(np.float64)).sum()
         assert abs(tcusim.sum(x, **asked(**options)) - exact_sums[-1]) <= tolerance
         assert np.abs(tcusim.cumsum(x, **asked(**options)) - exact_sums).max() <= tolerance
-
-
-def test_the_cases_are_of_all_kinds() -> None:
-    every = list(cases())
-    assert len({case.tile for case in every}) >= 24
-    assert {math.gcd(shape_of(tile).k, 16) for tile in TILES} == {1, 2, 4, 8, 16}
-    found = {(case.tile, case.operation, case.size) for case in every}
-    assert found == set(itertools.product(TILES, CALLS, SIZES))
-    found_types = {(case.tile, case.types, case.size) for case in every}
-    assert found_types == set(itertools.product(TILES, TYPES, SIZES))

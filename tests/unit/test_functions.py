@@ -205,6 +205,7 @@ def test_scalars_have_numpy_s_types() -> None:
     assert total == 3
     assert isinstance(tcusim.sum([1, 2, 3]), np.int64)
     assert tcusim.cumsum(np.float32(3)).tolist() == [3]
+    assert tcusim.cumulative_sum([1, 2], include_initial=True).tolist() == [0, 1, 3]
 
 
 def test_types_by_the_names_of_the_tables() -> None:
