@@ -25,6 +25,7 @@ from tcusim.arrays.problem import (
     AnyProblem,
     Problem,
     ProductProblem,
+    even_edges,
     rounded_longest,
 )
 from tcusim.arrays.segments import edges_of_rows
@@ -404,8 +405,7 @@ def _edges_of(work: Work, piece: _Piece) -> Ints:
     if p.by_offsets is not None:
         edges: Ints = work.arrays["offsets"][piece.first : piece.last + 1]
         return edges - piece.begin
-    edges = np.arange(piece.last - piece.first + 1) * p.segment_size
-    return np.minimum(edges, piece.end - piece.begin)
+    return even_edges(piece.last - piece.first, p.segment_size, piece.end - piece.begin)
 
 
 def _repeated(work: Work, values: Array) -> Array:
@@ -431,7 +431,7 @@ def _edges(work: Work) -> Ints:
     if p.by_offsets is not None:
         edges: Ints = work.arrays["offsets"]
         return edges
-    return np.minimum(np.arange(p.segments + 1) * p.segment_size, p.length)
+    return even_edges(p.segments, p.segment_size, p.length)
 
 
 def _terms(work: Work) -> tuple[Ints, Ints]:

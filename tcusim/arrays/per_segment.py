@@ -179,7 +179,7 @@ def _laid(name: str, a: Any, segments: Any, axis: Any) -> tuple[Array, Array, An
     edges = by.edges(layout.length)
     if by.sort:
         values, _ = by.in_order(values, axis)
-    return values, edges, edges
+    return values, edges, edges if by.sort else by
 
 
 def _extreme(name: Literal["max", "min"], a: Any, segments: Any, axis: Any, out: Any) -> Any:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tcusim.algorithms import algorithm_of
 from tcusim.algorithms.builder import adds_rows
 from tcusim.algorithms.order import FORWARD, Order
@@ -25,6 +28,7 @@ __all__ = [
     "ProductProblem",
     "Shape",
     "Types",
+    "even_edges",
     "pieces_of",
     "require_unnamed",
     "rounded_longest",
@@ -265,6 +269,11 @@ AnyProblem: TypeAlias = Problem | ProductProblem
 def segments_in_words(count: int) -> str:
     """Return "1 segment", or how many."""
     return f"{count} segment" if count == 1 else f"{count} segments"
+
+
+def even_edges(segments: int, size: int, length: int) -> NDArray[np.int64]:
+    """Return the offsets of segments of one size, of which the last may be shorter."""
+    return np.minimum(np.arange(segments + 1) * size, length)
 
 
 def pieces_of(problem: Problem) -> Problem:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.algorithms.order import Order
-from tcusim.arrays.problem import Shape
+from tcusim.arrays.problem import Shape, even_edges
 from tcusim.arrays.report import Report
 from tcusim.backends import Edge, Progress, get_backend, native_arch
 from tcusim.call_options import Bits
@@ -288,8 +288,8 @@ class Layout:
 
     @property
     def even_edges(self) -> NDArray[np.int64]:
-        """The offsets of segments of one size, of which the last may be shorter."""
-        return np.minimum(np.arange(self.segments + 1) * self.segment_size, self.length)
+        """The offsets of a row's segments of one size."""
+        return even_edges(self.segments, self.segment_size, self.length)
 
     @property
     def shape_of_initial(self) -> tuple[int, ...]:
