@@ -6,6 +6,8 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
+from inspect import signature
 from typing import Any, Final, Literal, TypeAlias
 
 import torch
@@ -114,9 +116,9 @@ def _enter(device: str) -> None:
     with warnings.catch_warnings():
         # torch warns of what is done here on purpose: a kernel is replaced.
         warnings.simplefilter("ignore")
-        for name, make in _KERNELS.items():
+        for name, ours in _KERNELS.items():
             if _exists(name):
-                kernel = _without_tangents(make(_usual(name, key)))
+                kernel = _without_tangents(_routed(name, ours, key))
                 library.impl(name, kernel, key, with_keyset=True)
     _LIBRARIES[device] = library
 
@@ -161,23 +163,31 @@ def _exists(name: str) -> bool:
     return found is not None and (overload or "default") in found.overloads()
 
 
-def _usual(name: str, key: str) -> Callable[..., Any]:
-    """Return torch's own kernel, as used outside of the mode."""
+def _routed(name: str, ours: Callable[..., Any], key: str) -> Callable[..., Any]:
+    """Return the kernel of an operator, of its form with `out` or of that in place as well."""
     try:
-        usual = torch.library.get_kernel(f"aten::{name}", key)
+        usual = torch.library.get_kernel(f"aten::{name}", key).call_boxed
     except RuntimeError:
-        # The gradient of a norm, which torch has on CUDA alone.
-        return _left_out
+        # The gradient of a norm, which torch has on CUDA only.
+        usual = None
+    in_place, is_typed = name.endswith("_"), "dtype" in signature(ours).parameters
 
-    def call(keyset: Any, *arguments: Any, **more: Any) -> Any:
-        return usual.call_boxed(keyset, *arguments, **more)
+    def kernel(keyset: Any, *arguments: Any, **more: Any) -> Any:
+        asked = dict(more)
+        out = arguments[0] if in_place else asked.pop("out", None)
+        if out is not None and is_typed and not in_place and asked.get("dtype") is None:
+            asked["dtype"] = out.dtype
+        result = ours(*arguments, **asked)
+        if out is None and result is not NotImplemented:
+            return result
+        if result is NotImplemented or result.dtype != out.dtype:
+            return usual(keyset, *arguments, **more)
+        if out.shape != result.shape:
+            # torch makes `out` longer or shorter, or refuses it.
+            usual(keyset, *arguments, **more)
+        return out.copy_(result)
 
-    return call
-
-
-def _left_out(*arguments: Any, **more: Any) -> Any:
-    """Stand for what this package does not compute."""
-    return NotImplemented
+    return kernel
 
 
 def _without_tangents(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -194,11 +204,10 @@ def _without_tangents(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 # --- The operators --------------------------------------------------------------------------------
 #
-# Each takes torch's own kernel, for tensors that this package does not compute: complex numbers,
+# Each returns NotImplemented for tensors that it leaves to torch's own kernel: complex numbers,
 # integers in products, tensors without elements.
 
 _FLOATS: Final = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-Usual = Callable[..., Any]
 
 
 def _ours(*tensors: Tensor) -> bool:
@@ -212,51 +221,16 @@ def _ours(*tensors: Tensor) -> bool:
     )
 
 
-def _sum(usual: Usual) -> Usual:
-    def kernel(
-        keyset: Any, input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
-    ) -> Tensor:
-        if not _ours(input) or (dtype is not None and dtype not in _FLOATS):
-            return usual(keyset, input, dim, keepdim, dtype=dtype)
-        return tensor_sum(input, tuple(dim) if dim else None, keepdim, dtype=dtype or input.dtype)
-
-    return kernel
+def _reduced(function: Callable[..., Any], input: Tensor, *axes: Any, dtype: Any = None) -> Any:
+    if not _ours(input) or dtype not in (None, *_FLOATS):
+        return NotImplemented
+    return function(input, *axes, dtype=dtype or input.dtype)
 
 
-def _whole_sum(usual: Usual) -> Usual:
-    def kernel(keyset: Any, input: Tensor, *, dtype: Any = None) -> Tensor:
-        if not _ours(input) or (dtype is not None and dtype not in _FLOATS):
-            return usual(keyset, input, dtype=dtype)
-        return tensor_sum(input, dtype=dtype or input.dtype)
-
-    return kernel
-
-
-def _mean(usual: Usual) -> Usual:
-    def kernel(
-        keyset: Any, input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
-    ) -> Tensor:
-        if not _ours(input) or (dtype is not None and dtype not in _FLOATS):
-            return usual(keyset, input, dim, keepdim, dtype=dtype)
-        return mean(input, tuple(dim) if dim else None, keepdim, dtype=dtype)
-
-    return kernel
-
-
-def _cumsum(usual: Usual) -> Usual:
-    def kernel(keyset: Any, input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-        if not _ours(input) or not input.dim() or (dtype is not None and dtype not in _FLOATS):
-            return usual(keyset, input, dim, dtype=dtype)
-        return cumsum(input, dim, dtype=dtype or input.dtype)
-
-    return kernel
-
-
-def _mm(usual: Usual) -> Usual:
-    def kernel(keyset: Any, a: Tensor, b: Tensor) -> Tensor:
-        return matmul(a, b) if _fit(a, b) else usual(keyset, a, b)
-
-    return kernel
+def _normal(function: Callable[..., Any], input: Tensor, dim: int, half_to_float: bool) -> Any:
+    if not _ours(input):
+        return NotImplemented
+    return function(input, dim, dtype=torch.float32 if half_to_float else None)
 
 
 def _fit(a: Tensor, b: Tensor) -> bool:
@@ -271,189 +245,84 @@ def _fit(a: Tensor, b: Tensor) -> bool:
     return bool(a.dim() == b.dim() and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2])
 
 
-def _dot(usual: Usual) -> Usual:
-    def kernel(keyset: Any, a: Tensor, b: Tensor) -> Tensor:
-        return matmul(a, b) if _fit(a, b) and a.dim() == 1 else usual(keyset, a, b)
-
-    return kernel
+def _product(a: Tensor, b: Tensor) -> Any:
+    return matmul(a, b) if _fit(a, b) else NotImplemented
 
 
-def _added(usual: Usual) -> Usual:
-    def kernel(
-        keyset: Any, c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1
-    ) -> Tensor:
-        if not _fit(a, b) or c.dtype != a.dtype:
-            return usual(keyset, c, a, b, beta=beta, alpha=alpha)
-        wide = torch.float64 if a.dtype == torch.float64 else torch.float32
-        product = matmul(a, b, dtype=wide)
-        product = product if alpha == 1 else alpha * product
-        if beta != 0:
-            product = product + (c if beta == 1 else beta * c).expand(product.shape)
-        # As in torch, what beta = 0 leaves out may be NaN.
-        return product.to(a.dtype)
-
-    return kernel
+def _dot(a: Tensor, b: Tensor) -> Any:
+    return _product(a, b) if a.dim() == 1 else NotImplemented
 
 
-def _softmax(usual: Usual) -> Usual:
-    def kernel(keyset: Any, input: Tensor, dim: int, half_to_float: bool) -> Tensor:
-        if not _ours(input) or not input.dim():
-            return usual(keyset, input, dim, half_to_float)
-        return softmax(input, dim, dtype=torch.float32 if half_to_float else None)
-
-    return kernel
-
-
-def _log_softmax(usual: Usual) -> Usual:
-    def kernel(keyset: Any, input: Tensor, dim: int, half_to_float: bool) -> Tensor:
-        if not _ours(input) or not input.dim():
-            return usual(keyset, input, dim, half_to_float)
-        return log_softmax(input, dim, dtype=torch.float32 if half_to_float else None)
-
-    return kernel
+def _added(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    if not _fit(a, b) or c.dtype != a.dtype:
+        return NotImplemented
+    wide = torch.float64 if a.dtype == torch.float64 else torch.float32
+    product = matmul(a, b, dtype=wide)
+    product = product if alpha == 1 else alpha * product
+    if beta != 0:
+        product = product + (c if beta == 1 else beta * c).expand(product.shape)
+    # As in torch, what beta = 0 leaves out may be NaN.
+    return product.to(a.dtype)
 
 
-def _layer_norm(usual: Usual) -> Usual:
-    def kernel(
-        keyset: Any,
-        input: Tensor,
-        shape: Any,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        eps: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        if not _ours(input):
-            whole: tuple[Tensor, Tensor, Tensor] = usual(keyset, input, shape, weight, bias, eps)
-            return whole
-        axes = last_axes(input, shape, eps, weight=weight, bias=bias)
-        result, centre, root = centred(input, axes, weight, bias, eps)
-        kept = torch.float64 if input.dtype == torch.float64 else torch.float32
-        if input.device.type == "cpu":
-            kept = input.dtype if weight is None else weight.dtype
-        # What torch keeps for the derivative: the mean, and one over the deviation.
-        return result, centre.to(kept), (1 / root).to(kept)
-
-    return kernel
+def _layer_norm(
+    input: Tensor, shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Any:
+    if not _ours(input):
+        return NotImplemented
+    axes = last_axes(input, shape, eps, weight=weight, bias=bias)
+    result, centre, root = centred(input, axes, weight, bias, eps)
+    kept = torch.float64 if input.dtype == torch.float64 else torch.float32
+    if input.device.type == "cpu":
+        kept = input.dtype if weight is None else weight.dtype
+    # What torch keeps for the derivative: the mean, and one over the deviation.
+    return result, centre.to(kept), (1 / root).to(kept)
 
 
-def _rms_norm(usual: Usual) -> Usual:
-    def kernel(
-        keyset: Any, input: Tensor, shape: Any, weight: Tensor | None, eps: float | None
-    ) -> tuple[Tensor, Tensor]:
-        if not _ours(input):
-            whole: tuple[Tensor, Tensor] = usual(keyset, input, shape, weight, eps)
-            return whole
-        added = added_by_rms_norm(input, eps)
-        axes = last_axes(input, shape, added, weight=weight)
-        result, inverse = normalised(input, axes, weight, added, scales=True)
-        return result, inverse
-
-    return kernel
+def _rms_norm(input: Tensor, shape: Any, weight: Tensor | None, eps: float | None) -> Any:
+    if not _ours(input):
+        return NotImplemented
+    added = added_by_rms_norm(input, eps)
+    axes = last_axes(input, shape, added, weight=weight)
+    return normalised(input, axes, weight, added, scales=True)
 
 
-def _rms_norm_backward(usual: Usual) -> Usual:
-    def kernel(
-        keyset: Any,
-        gradient: Tensor,
-        input: Tensor,
-        shape: Any,
-        scale: Tensor,
-        weight: Tensor | None,
-        needed: Any,
-    ) -> tuple[Tensor | None, Tensor | None]:
-        if not input.numel():
-            none = torch.zeros_like(input) if needed[0] else None
-            return none, torch.zeros_like(weight) if needed[1] else None
-        first = input.dim() - len(shape)
-        rows, given = input.flatten(first), gradient.flatten(first)
-        flat = None if weight is None else weight.flatten()
-        scales = scale.reshape(*input.shape[:first], 1)
-        for_input, for_weight = gradients(given, rows, flat, scales, needed)
-        return (
-            None if for_input is None else for_input.reshape(input.shape),
-            None if for_weight is None else for_weight.reshape(shape),
-        )
-
-    return kernel
+def _rms_norm_backward(
+    gradient: Tensor, input: Tensor, shape: Any, scale: Tensor, weight: Tensor | None, needed: Any
+) -> Any:
+    if not input.numel():
+        none = torch.zeros_like(input) if needed[0] else None
+        return none, torch.zeros_like(weight) if needed[1] else None
+    first = input.dim() - len(shape)
+    rows, given = input.flatten(first), gradient.flatten(first)
+    flat = None if weight is None else weight.flatten()
+    scales = scale.reshape(*input.shape[:first], 1)
+    for_input, for_weight = gradients(given, rows, flat, scales, needed)
+    return (
+        None if for_input is None else for_input.reshape(input.shape),
+        None if for_weight is None else for_weight.reshape(shape),
+    )
 
 
-def _out(make: Callable[[Usual], Usual], *, typed: bool = False) -> Callable[[Usual], Usual]:
-    """Return the maker of an operator's form with ``out=``.
-
-    typed: whether the type of `out` is that of the result, if none is named.
-    """
-    own = make(_left_out)
-
-    def made(usual: Usual) -> Usual:
-        def kernel(keyset: Any, *arguments: Any, out: Tensor, **more: Any) -> Tensor:
-            wanted = dict(more)
-            if typed and wanted.get("dtype") is None:
-                wanted["dtype"] = out.dtype
-            result = own(keyset, *arguments, **wanted)
-            if result is NotImplemented or result.dtype != out.dtype:
-                return usual(keyset, *arguments, out=out, **more)
-            if out.shape != result.shape:
-                # It is made longer or shorter, or refused.
-                usual(keyset, *arguments, out=out, **more)
-            return out.copy_(result)
-
-        return kernel
-
-    return made
-
-
-def _in_place(make: Callable[[Usual], Usual]) -> Callable[[Usual], Usual]:
-    """Return the maker of an operator's form that writes to its first argument."""
-    own = make(_left_out)
-
-    def made(usual: Usual) -> Usual:
-        def kernel(keyset: Any, into: Tensor, *arguments: Any, **more: Any) -> Tensor:
-            result = own(keyset, into, *arguments, **more)
-            if result is NotImplemented or (result.shape, result.dtype) != (into.shape, into.dtype):
-                return usual(keyset, into, *arguments, **more)
-            return into.copy_(result)
-
-        return kernel
-
-    return made
-
-
-_KERNELS: Final[dict[str, Callable[[Usual], Usual]]] = {
-    "sum": _whole_sum,
-    "sum.dim_IntList": _sum,
-    "sum.IntList_out": _out(_sum, typed=True),
-    "mean.dim": _mean,
-    "mean.out": _out(_mean, typed=True),
-    "cumsum": _cumsum,
-    "cumsum.out": _out(_cumsum, typed=True),
-    "cumsum_": _in_place(_cumsum),
-    "mm": _mm,
-    "mm.out": _out(_mm),
-    "bmm": _mm,
-    "bmm.out": _out(_mm),
-    "addmm": _added,
-    "addmm.out": _out(_added),
-    "addmm_": _in_place(_added),
-    "baddbmm": _added,
-    "baddbmm.out": _out(_added),
-    "baddbmm_": _in_place(_added),
-    "mv": _mm,
-    "mv.out": _out(_mm),
-    "addmv": _added,
-    "addmv.out": _out(_added),
-    "addmv_": _in_place(_added),
-    "dot": _dot,
-    "vdot": _dot,
-    "_softmax": _softmax,
-    "_softmax.out": _out(_softmax),
-    "_log_softmax": _log_softmax,
-    "_log_softmax.out": _out(_log_softmax),
+# By their names in `torch.ops.aten`.
+_KERNELS: Final[dict[str, Callable[..., Any]]] = {
+    **dict.fromkeys(("sum", "sum.dim_IntList", "sum.IntList_out"), partial(_reduced, tensor_sum)),
+    **dict.fromkeys(("mean.dim", "mean.out"), partial(_reduced, mean)),
+    **dict.fromkeys(("cumsum", "cumsum.out", "cumsum_"), partial(_reduced, cumsum)),
+    **dict.fromkeys(("mm", "mm.out", "bmm", "bmm.out"), _product),
+    **dict.fromkeys(("addmm", "addmm.out", "addmm_"), _added),
+    **dict.fromkeys(("baddbmm", "baddbmm.out", "baddbmm_"), _added),
+    **dict.fromkeys(("mv", "mv.out"), _product),
+    **dict.fromkeys(("addmv", "addmv.out", "addmv_"), _added),
+    **dict.fromkeys(("dot", "vdot"), _dot),
+    **dict.fromkeys(("_softmax", "_softmax.out"), partial(_normal, softmax)),
+    **dict.fromkeys(("_log_softmax", "_log_softmax.out"), partial(_normal, log_softmax)),
     "native_layer_norm": _layer_norm,
     "_fused_rms_norm": _rms_norm,
     "_fused_rms_norm_backward": _rms_norm_backward,
 }
 
-# The operators of torch that are routed, by their names in `torch.ops.aten`.
+# The operators of torch that are routed.
 ROUTED: Final = tuple(_KERNELS)
 
 # Operators that add up several elements, without their overloads.
