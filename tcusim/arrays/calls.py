@@ -388,7 +388,7 @@ def _prepared(
     if by is None:
         return prepared, prepared.offsets
     prepared, offsets = _with_offsets(prepared, arrays[0], by)
-    if key is not None and offsets.is_kept:
+    if key is not None and offsets.is_repeated:
         keep(by.calls, key, replace(prepared, offsets=offsets), MOST_KEPT)
     return prepared, offsets
 

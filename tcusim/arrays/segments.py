@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -53,8 +53,8 @@ class Offsets:
 
     array: the offsets for all rows, flat, of int64, where the data are. segments: of a row. facts:
     of the offsets of one row; None if they were not checked. edges: these offsets, if they are in
-    the computer's memory. longest: the most elements of a segment, if known. signature: of an array
-    in GPU memory. is_kept: whether the segments keep them for further calls.
+    the computer's memory. longest: the most elements of a segment, if known. signature: of the
+    array. is_repeated: whether the segments kept them in an earlier call.
     """
 
     array: Any
@@ -62,8 +62,11 @@ class Offsets:
     facts: IntegerFacts | None = None
     edges: Ints | None = None
     longest: int | None = None
-    signature: Hashable = None
-    is_kept: bool = False
+    is_repeated: bool = False
+    signature: Hashable = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "signature", signature(self.array))
 
 
 class Segments:
@@ -203,6 +206,8 @@ class Segments:
         key = None if where is None else (where, length, rows)
         kept = self._kept.get(key)
         if kept is not None:
+            if not kept.is_repeated:
+                self._kept[key] = kept = replace(kept, is_repeated=True)
             return kept
         if self.name == "count":
             raise InputError(
@@ -213,10 +218,7 @@ class Segments:
             if found.facts is not None:
                 require_longest(found.facts, self.longest)
             found = replace(found, longest=self.longest)
-        if not isinstance(home, Host):
-            found = replace(found, signature=signature(found.array))
         if key is not None and not self.is_of_one_call and self._may_keep(home, found):
-            found = replace(found, is_kept=True)
             keep(self._kept, key, found, MOST_KEPT)
         return found
 

@@ -396,7 +396,7 @@ def _offsets_of_call(
     may change: in GPU memory, unchecked.
     """
     key = input.device, input.shape[axis]
-    kept = by.derived.get(key) if by.derived and is_simple() else None
+    kept = None if by.is_of_one_call or not is_simple() else by.derived.get(key)
     if kept is None:
         if is_compiling() or not torch.is_inference_mode_enabled():
             edges, order = _converted(by, input, axis, dim)
