@@ -11,7 +11,8 @@ import tcusim
 from tcusim.algorithms import algorithms
 from tcusim.errors import InputError, Unsupported, VerifyError
 from tcusim.machine.shapes import shape_of
-from tcusim.program.checks.coverage import all_published, all_written, current_locate
+from tcusim.program.checks.coverage import all_published, all_written
+from tcusim.program.checks.regions import current_locate
 from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
     BLOCK,

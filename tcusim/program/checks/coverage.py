@@ -18,19 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.program.checks.affine import Region, Regions, symbol_counts
-from tcusim.program.grammar import (
-    BLOCK,
-    Buffer,
-    Extent,
-    Gathered,
-    Index,
-    Locate,
-    Program,
-    View,
-)
-from tcusim.program.walk import Ints, Mask, Site, sites, span
+from tcusim.program.checks.regions import Access, chunk_index, current_locate
+from tcusim.program.grammar import BLOCK, Buffer, Extent, Index, Program, View
+from tcusim.program.walk import Ints, Mask, Site, span
 
-__all__ = ["all_published", "all_written", "current_locate"]
+__all__ = ["all_published", "all_written"]
 
 # Maximum number of places that one proof lists, for one writer and for all.
 _MOST_PLACES: Final = 1 << 22
@@ -97,38 +89,11 @@ class _Elements(NamedTuple):
         return np.full(self.per, float(self.low)), most.astype(np.float64)
 
 
-# --- Gathered ranges ----------------------------------------------------------------------------
-
-
-def current_locate(program: Program, site: Site, view: View) -> Locate | None:
-    """Return the Locate of a view's ranges, if it is the only one and has just run.
-
-    It precedes the view's step, in the same or in enclosing iterations and branches.
-    """
-    if view.ranges is None:
-        return None
-    found = [
-        (number, other)
-        for number, other in enumerate(sites(program))
-        if isinstance(other.step, Locate) and other.step.dst.name == view.ranges.name
-    ]
-    if len(found) != 1:
-        return None
-    number, other = found[0]
-    before = number < sites(program).index(site)
-    around = (
-        site.loops[: len(other.loops)] == other.loops
-        and site.guards[: len(other.guards)] == other.guards
-    )
-    assert isinstance(other.step, Locate)
-    return other.step if before and around else None
-
-
 # --- Outputs ------------------------------------------------------------------------------------
 
 
 def all_written(
-    program: Program, buffer: Buffer, writes: list[tuple[Site, View]], longest: int | None = None
+    program: Program, buffer: Buffer, writes: list[Access], longest: int | None = None
 ) -> bool:
     """Return whether the steps provably write each element, if the grid has a block.
 
@@ -158,9 +123,7 @@ def all_written(
         number = place = view.address
         inside = []
         if locate is not None:
-            number = locate.first + Index.symbol(
-                "row" if isinstance(view.row_axis, Gathered) else "col"
-            )
+            number = chunk_index(locate, view)
             inside = [place - width, -place - 1]
             place += number * width
         counts = symbol_counts(program, site, view)
@@ -457,9 +420,7 @@ def _axes(sizes: Mapping[str, int]) -> dict[str, Ints]:
 # --- Status words -------------------------------------------------------------------------------
 
 
-def all_published(
-    program: Program, awaits: list[tuple[Site, View]], publishes: list[tuple[Site, View]]
-) -> bool:
+def all_published(program: Program, awaits: list[Access], publishes: list[Access]) -> bool:
     """Return whether an earlier block provably publishes each word that a step awaits.
 
     The word's index determines the publishing block and the value of one more symbol.

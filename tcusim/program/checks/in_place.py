@@ -5,21 +5,26 @@ This is not a check of `verify`, since most correct programs may not; a launcher
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from tcusim.program.checks.sizes import named_sizes, sizes_to_try
-from tcusim.program.checks.writes import (
-    chunk_ranges,
+from tcusim.program.checks.regions import (
+    CHUNK,
+    Access,
+    accesses_to,
+    bound_symbols,
     element_name,
-    same_warp_touches,
+    over_grid,
     segments_of,
+    trace,
 )
-from tcusim.program.grammar import Locate, Loop, Mma, Program, Sync, View, When
-from tcusim.program.walk import Ints, Mask, Placement, Site, sites, top
+from tcusim.program.checks.sizes import named_sizes, sizes_to_try
+from tcusim.program.checks.writes import same_warp_touches
+from tcusim.program.grammar import Buffer, Index, Loop, Mma, Program, Sync
+from tcusim.program.walk import Ints, Mask, Site, sites, top
 
 __all__ = ["in_place"]
 
@@ -67,7 +72,7 @@ def in_place(program: Program, source: str = "in", target: str = "out") -> str |
         if number >= _SIZES and size > left:
             continue
         left -= size if number >= _SIZES else 0
-        reason = _Trace(program, scalars, source, target).reason()
+        reason = _Order(program, scalars).reason(read, written)
         if reason:
             return f"{reason} ({named_sizes(scalars)})"
     if not same_warp_touches(program, read, written):
@@ -79,236 +84,194 @@ def in_place(program: Program, source: str = "in", target: str = "out") -> str |
 
 
 class _Touched(NamedTuple):
-    """Accesses to the elements of an array in execution order, one entry each.
+    """Accesses to the elements of an array, one entry each.
 
-    place: the element's index in the rectangle; accesses of one index are by one lane. moment:
-    index of the step. phase: number of convergence points of the warp so far, for all data. run:
-    index of the branch on data, 0 outside; `body` is even and its `otherwise` is one more. meeting:
-    number of convergence points inside such branches.
+    place: the element's index in the rectangle; accesses of one index are by one lane. step: the
+    index of the access. moment: the index of the step's execution. branch: the number of the branch
+    on data, 0 outside; that of an `otherwise` is odd, and one more than that of the `body`. phase,
+    meeting: the convergence points of the warp so far, for all data, and inside one branch on data.
     """
 
     address: Ints
-    warp: Ints
     place: Ints
+    step: Ints
+    warp: Ints
     moment: Ints
+    branch: Ints
     phase: Ints
-    run: Ints
     meeting: Ints
 
-    def where(self, mask: Mask | Ints) -> _Touched:
+    def where(self, chosen: Mask | Ints) -> _Touched:
         """Return the selected entries."""
-        return _Touched(*(column[mask] for column in self))
+        return _Touched(*(column[chosen] for column in self))
 
 
-class _Trace:
-    """Two walks through the steps, all warps together: first the writers, then the readers.
+class _Order:
+    """The order in which each warp touches elements, for given sizes.
 
-    Each read is compared with the first write at once, since a program may read all data often.
+    moments: the index of each step's execution, in terms of its loops. converging: the executions
+    of products and barriers outside and inside a branch on data, as `_key` gives them, ascending.
     """
 
-    def __init__(
-        self, program: Program, scalars: Mapping[str, int], source: str, target: str
-    ) -> None:
-        self.program, self.scalars, self.source, self.target = program, scalars, source, target
-        self.warps: Ints = np.arange(program.grid(scalars) * program.warps)
-        self.gathered = False
-        self.paths: list[str] = []
-        self.written: list[_Touched] = []
-        # Results of the first walk: the writes, and the first write to each element, by its address
-        # or by the rank of its address.
-        self.writes: _Touched | None = None
-        self.addresses = np.zeros(0, np.int64)
-        self.firsts = np.zeros(0, np.int64)
-        # The same without the writes of bodies on data, for readers in the other branch.
-        self.others = np.zeros(0, np.int64)
-        # By the number of the violated rule: the lowest address, and the reason.
-        self.found: dict[int, tuple[int, str]] = {}
+    def __init__(self, program: Program, scalars: Mapping[str, int]) -> None:
+        self.program, self.scalars = program, scalars
+        moments, self.end = _moments(top(program), scalars)
+        self.moments = {site.path: moment for site, moment in moments}
+        self.converging = self._converging()
 
-    def reason(self) -> str:
-        """Walk through the program; return the reason against sharing memory, or an empty text."""
-        rules = set()
+    def _key(self, warps: Ints, moments: Ints) -> Ints:
+        """Return integers that ascend with the moments of each warp."""
+        return warps * self.end + moments
+
+    def _converging(self) -> list[Ints]:
+        """Return the keys of products and barriers outside and inside a branch on data."""
+        found: list[list[Ints]] = [[], []]
         for site in sites(self.program):
-            reads, writes = self.views(site)
-            rules |= {segments_of(self.program, view) for view in (*reads, *writes)}
-        if len(rules) > 1:
+            on_data = sum(bool(guard.on_data) for guard in site.guards)
+            if isinstance(site.step, Mma | Sync) and on_data < len(found):
+                moment = self.moments[site.path]
+                named = moment.symbols.union(*(bound_symbols(one.bounds) for one in site.guards))
+                placement, warps = over_grid(self.program, site, named, self.scalars)
+                keys = self._key(warps, placement.value(moment).ravel())
+                found[on_data].append(keys[placement.reached(site.guards)])
+        return [np.sort(np.concatenate([np.zeros(0, np.int64), *keys])) for keys in found]
+
+    def touched(self, number: int, access: Access) -> _Touched | None:
+        """Return the elements that the access of this index touches; None if unknown."""
+        moment, guards = self.moments[access[0].path], access[0].guards
+        found = trace(self.program, access, self.scalars, moment.symbols)
+        if found is None:
+            return None
+        outermost = next((one for one in guards if one.on_data), None)
+        branch = Index()
+        if outermost is not None:
+            branch = (self.moments[outermost.path] + 1) * 2 + (not outermost.taken)
+        moments, branches = (found.placement.value(one).ravel() for one in (moment, branch))
+        keys = self._key(found.warps, moments)
+        phases = (np.searchsorted(points, keys) for points in self.converging)
+        columns = (np.array([number]), found.warps, moments, branches, *phases)
+        return _Touched(
+            found.elements,
+            found.places,
+            *(np.broadcast_to(one, keys.shape)[found.entries] for one in columns),
+        )
+
+    def reason(self, source: Buffer, target: Buffer) -> str:
+        """Return the reason against sharing memory, or an empty text."""
+        reads = accesses_to(self.program, source, written=False)
+        writes = accesses_to(self.program, target, written=True)
+        rules = segments_of(self.program, [*reads, *writes])
+        read_parts = [self.touched(*one) for one in enumerate(reads)]
+        written_parts = [self.touched(*one) for one in enumerate(writes)]
+        if len(rules) > 1 or None in (*read_parts, *written_parts):
             return (
-                f"elements of {self.source} and {self.target} are not all found as chunks of one "
+                f"elements of {source.name} and {target.name} are not all found as chunks of one "
                 "length, so that it cannot be told which are the same"
             )
-        self.gathered = rules != {None}
-        self.begin()
-        if not self.written:
+        if not writes:
             return ""
-        every = _Touched(*map(np.concatenate, zip(*self.written, strict=True)))
-        written = self.program.buffer(self.target)
-        if self.gathered:
-            self.addresses, at = np.unique(every.address, return_inverse=True)
-            size = self.addresses.size
-        else:
-            size, at = written.size.evaluate(self.scalars), every.address
-        number = np.arange(at.size)
-        self.firsts = _firsts(size, at, number)
+        (written, *more) = filter(None, written_parts)
+        if more:
+            written = _Touched(*map(np.concatenate, zip(written, *more, strict=True)))
+        firsts = _Firsts(written, partial=target.partial)
+        # The index of the rule, the lowest address, its first read, and the reason.
+        found: list[tuple[int, int, int, str]] = []
+        for read in filter(None, read_parts):
+            at = firsts.of(read)
+            shared = at >= 0
+            mine, at = (read, at) if shared.all() else (read.where(shared), at[shared])
+            other = written.where(at)
+            for number, (unfit, text) in enumerate(_objections(mine, other)):
+                if not unfit.any():
+                    continue
+                every = np.flatnonzero(unfit)
+                one = every[np.lexsort((mine.moment[every], mine.address[every]))[0]]
+                element = element_name(mine.address[one], gathered=rules != {None})
+                words = text.format(
+                    source=f"{source.name}[{element}]",
+                    target=f"{target.name}[{element}]",
+                    read=reads[mine.step[one]][0].path,
+                    written=writes[other.step[one]][0].path,
+                    reader=mine.warp[one],
+                    writer=other.warp[one],
+                )
+                found.append((number, int(mine.address[one]), int(mine.moment[one]), words))
+        return min(found)[-1] if found else ""
+
+
+def _objections(read: _Touched, write: _Touched) -> Iterator[tuple[Mask, str]]:
+    """Yield masks of the reads that must not share memory with a write, and the reasons."""
+    yield (
+        (read.moment == write.moment) & (read.place != write.place),
+        "step {read} reads {source} for one element and writes {target} for another, and the lanes "
+        "run in no order",
+    )
+    yield (
+        read.warp != write.warp,
+        "warp {reader} reads {source}, but warp {writer} writes {target}",
+    )
+    yield (
+        read.moment > write.moment,
+        "step {read} reads {source} after step {written} has written {target}",
+    )
+    # Convergence inside a branch on data is not certain, and counts only within the branch.
+    inside = (read.branch == write.branch) & (read.branch > 0) & (read.meeting != write.meeting)
+    yield (
+        (read.moment < write.moment) & (read.phase == write.phase) & ~inside,
+        "step {read} reads {source} and step {written} writes {target}, but no barrier is between",
+    )
+
+
+def _moments(
+    steps: tuple[Site, ...], scalars: Mapping[str, int]
+) -> tuple[list[tuple[Site, Index]], int]:
+    """Return the number of each step's execution, in terms of loops, and the number of all."""
+    found: list[tuple[Site, Index]] = []
+    end = 0
+    for site in steps:
+        found.append((site, Index.of(end)))
+        end += 1
+        for branch in (site.body, site.otherwise):
+            inner, length = _moments(branch, scalars)
+            turn, count = Index(), 1
+            if isinstance(site.step, Loop):
+                turn, count = Index.symbol(site.step.var), site.step.count.evaluate(scalars)
+            found += [(one, moment + turn * length + end) for one, moment in inner]
+            end += length * count
+    return found, end
+
+
+class _Firsts:
+    """The first write to each element, by its address or by the rank of its address."""
+
+    def __init__(self, writes: _Touched, *, partial: bool) -> None:
+        self.writes, addresses = writes, writes.address
+        self.known: Ints | None = None
+        if addresses.max(initial=0) >= CHUNK:
+            self.known, addresses = np.unique(addresses, return_inverse=True)
+        # The last assignment to an element remains.
+        order = np.argsort(writes.moment, kind="stable")[::-1]
         # One branch may write more elements of a partial output than the other.
-        usual = (every.run == 0) | (every.run % 2 == 1) | written.partial
-        self.others = _firsts(size, at[usual], number[usual])
-        self.writes = every
-        self.begin()
-        return self.found[min(self.found)][1] if self.found else ""
+        usual = (writes.branch == 0) | (writes.branch % 2 == 1) | partial
+        self.every, self.others = np.full((2, addresses.max(initial=0) + 2), -1)
+        self.every[addresses[order]] = order
+        order = order[usual[order]]
+        self.others[addresses[order]] = order
 
-    def begin(self) -> None:
-        """Walk through all steps."""
-        self.placement = Placement.of_warps(self.program, self.scalars, self.warps)
-        self.phase, self.meeting = np.zeros((2, self.warps.size), np.int64)
-        self.moment = self.run_now = self.runs = 0
-        self.run(top(self.program), self.warps)
+    def of(self, reads: _Touched) -> Ints:
+        """Return the index of the first write to each element that is read; -1 without a write.
 
-    def views(self, site: Site) -> tuple[list[View], list[View]]:
-        """Return the rectangles of the input that a step reads, and of the output it writes."""
-        touched = site.touched
-        reads = [view for view in touched.views_read if view.buffer.name == self.source]
-        return reads, [view for view in touched.views_written if view.buffer.name == self.target]
-
-    def run(self, steps: tuple[Site, ...], warps: Ints) -> None:
-        """Walk through steps in these warps."""
-        for site in steps:
-            match site.step:
-                case Loop(var, count):
-                    for value in range(count.evaluate(self.scalars)):
-                        self.placement.symbols[var] = value
-                        self.run(site.body, warps)
-                case When(bounds) as step if step.on_data:
-                    holds = self.placement.holds(bounds, warps)
-                    self.alternatives(site, warps[holds], warps)
-                case When(bounds):
-                    holds = self.placement.holds(bounds, warps)
-                    self.run(site.branch(taken=True), warps[holds])
-                    self.run(site.branch(taken=False), warps[~holds])
-                case _:
-                    self.step(site, warps)
-
-    def alternatives(self, site: Site, some: Ints, others: Ints) -> None:
-        """Walk through both branches of a When on data. Branches inside are followed as steps."""
-        outermost = self.run_now == 0
-        if outermost:
-            self.runs += 1
-        for taken, warps in ((True, some), (False, others)):
-            if outermost:
-                self.run_now = 2 * self.runs + (not taken)
-            self.run(site.branch(taken=taken), warps)
-        if outermost:
-            self.run_now = 0
-
-    def step(self, site: Site, warps: Ints) -> None:
-        """Record the accesses of one leaf step."""
-        if isinstance(site.step, Mma | Sync):
-            # Convergence inside a branch on data is not certain, and counts only within the branch.
-            on_data = sum(bool(guard.on_data) for guard in site.guards)
-            if on_data == 0:
-                self.phase[warps] += 1
-            elif on_data == 1:
-                self.meeting[warps] += 1
-        if isinstance(site.step, Locate):
-            found = chunk_ranges(site.step, self.placement)
-            # Other warps keep their ranges.
-            held = self.placement.ranges.setdefault(site.step.dst.name, found)
-            for old, new in zip(held, found, strict=True):
-                old[warps] = new[warps]
-        reads, writes = self.views(site)
-        if self.writes is None:
-            self.paths.append(site.path)
-            self.written += [self.elements(view, warps) for view in writes]
-        else:
-            for view in reads:
-                self.compare(self.elements(view, warps), self.writes)
-        self.moment += 1
-
-    def elements(self, view: View, warps: Ints) -> _Touched:
-        """Return the in-bounds elements of a view."""
-        shape = (warps.size, view.rows, view.cols)
-        who = warps[:, None, None]
-        place = np.arange(view.rows * view.cols).reshape(shape[1:])
-        address, moment = self.placement.addresses(view, warps), np.array(self.moment)
-        run = np.array(self.run_now)
-        columns = (address, who, place, moment, self.phase[who], run, self.meeting[who])
-        used = np.broadcast_to(self.placement.inside(view, warps), shape)
-        every = used.all()
-        return _Touched(
-            *(
-                full.reshape(-1) if every else full[used]
-                for full in (np.broadcast_to(column, shape) for column in columns)
-            )
-        )
-
-    def first_writes(self, reads: _Touched, writes: _Touched) -> Ints:
-        """Return the index of the first write to each element; -1 if there is none.
-
-        A write in the opposite branch counts as one in the reader's branch: both write the same
-        elements.
+        A write in the opposite branch on data counts as one in the reader's branch: both write the
+        same elements.
         """
         at = reads.address
-        there: Mask = np.full(at.shape, True)
-        if self.gathered:
-            if not self.addresses.size:
-                return np.full(at.shape, -1)
-            at = np.minimum(np.searchsorted(self.addresses, at), self.addresses.size - 1)
-            there = self.addresses[at] == reads.address
-        found: Ints = np.where(there, self.firsts[at], -1)
-        other = (found >= 0) & (reads.run % 2 == 1) & (writes.run[found] == reads.run - 1)
-        return np.where(other, self.others[at], found)
-
-    def compare(self, reads: _Touched, writes: _Touched) -> None:
-        """Record reasons against sharing the elements that a step reads."""
-        firsts = self.first_writes(reads, writes)
-        shared = firsts >= 0
-        read, write = reads.where(shared), writes.where(firsts[shared])
-        met = (read.phase != write.phase) | (
-            (read.run == write.run) & (read.run > 0) & (read.meeting != write.meeting)
-        )
-        objections = (
-            (
-                (read.moment == write.moment) & (read.place != write.place),
-                "step {read} reads {source} for one element and writes {target} for another, and "
-                "the lanes run in no order",
-            ),
-            (
-                read.warp != write.warp,
-                "warp {reader} reads {source}, but warp {writer} writes {target}",
-            ),
-            (
-                read.moment > write.moment,
-                "step {read} reads {source} after step {written} has written {target}",
-            ),
-            (
-                (read.moment < write.moment) & ~met,
-                "step {read} reads {source} and step {written} writes {target}, but no barrier is "
-                "between",
-            ),
-        )
-        for number, (unfit, text) in enumerate(objections):
-            if not unfit.any():
-                continue
-            found = np.flatnonzero(unfit)
-            one = found[np.argmin(read.address[found])]
-            address = int(read.address[one])
-            if number in self.found and self.found[number][0] <= address:
-                continue
-            element = element_name(address, gathered=self.gathered)
-            self.found[number] = (
-                address,
-                text.format(
-                    source=f"{self.source}[{element}]",
-                    target=f"{self.target}[{element}]",
-                    read=self.paths[read.moment[one]],
-                    written=self.paths[write.moment[one]],
-                    reader=read.warp[one],
-                    writer=write.warp[one],
-                ),
-            )
-
-
-def _firsts(size: int, addresses: Ints, numbers: Ints) -> Ints:
-    """Return the index of the first write to each element; -1 without a write."""
-    firsts = np.full(size, -1)
-    # The last assignment to an element remains.
-    firsts[addresses[::-1]] = numbers[::-1]
-    return firsts
+        if self.known is not None:
+            found = np.minimum(np.searchsorted(self.known, at), self.known.size - 1)
+            at = np.where(self.known[found] == at, found, self.every.size)
+        # No element is written at the end of the table.
+        at = np.minimum(at, self.every.size - 1)
+        first: Ints = self.every[at]
+        if not reads.branch.any() or not self.writes.branch.size:
+            return first
+        opposite = (reads.branch % 2 == 1) & (self.writes.branch[first] == reads.branch - 1)
+        return np.where((first >= 0) & opposite, self.others[at], first)

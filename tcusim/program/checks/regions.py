@@ -1,4 +1,9 @@
-"""The elements of shared memory that a view touches, in each warp and each iteration."""
+"""The elements that steps touch: of shared memory for all sizes, of arrays for given sizes.
+
+Every check that lists elements asks here: a `Footprint` gives the elements of shared memory that a
+view touches in each warp of a block and each iteration, and `trace` those of an array, in each warp
+of the grid. Elements of ragged segments are named by a chunk and a position in it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,24 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.program.grammar import Bound, Index, Program, Space, View
+from tcusim.program.grammar import (
+    COL,
+    ROW,
+    Bound,
+    Buffer,
+    Gathered,
+    Index,
+    Locate,
+    Program,
+    Segments,
+    Space,
+    View,
+)
 from tcusim.program.walk import (
     WARP_PLACES,
     Guard,
@@ -19,6 +36,8 @@ from tcusim.program.walk import (
     Mask,
     Placement,
     Site,
+    grid_symbols,
+    sites,
     span,
     warp_symbols,
 )
@@ -170,7 +189,7 @@ def _footprint_of(
     if "warp" in axes:
         placement.symbols |= warp_symbols(placement.symbols["warp"], across)
     known_view = view if bounds == view.bounds else replace(view, bounds=bounds)
-    places, elements = touched(placement, known_view, guards)
+    places, _, elements = touched(placement, known_view, guards)
     valid = (elements >= 0) & (elements < size)
     places, elements = places[valid], elements[valid]
     columns = {name: placement.symbols[name] for name in axes}
@@ -188,8 +207,8 @@ def _known_part(guard: Guard, known: frozenset[str]) -> Guard | None:
     return guard if guard.tells and bound_symbols(guard.bounds) <= known else None
 
 
-def touched(placement: Placement, view: View, guards: tuple[Guard, ...]) -> tuple[Ints, Ints]:
-    """Return the executions and the addresses that a step touches, one entry for each element.
+def touched(placement: Placement, view: View, guards: tuple[Guard, ...]) -> tuple[Ints, Ints, Ints]:
+    """Return the execution, the index in the rectangle and the address of each touched element.
 
     Only in-bounds elements of executions that take the branches have an entry. Addresses may be
     outside the buffer.
@@ -199,7 +218,8 @@ def touched(placement: Placement, view: View, guards: tuple[Guard, ...]) -> tupl
     if guards:
         used = used & placement.reached(guards)[:, None, None]
     used = np.broadcast_to(used, shape)
-    return np.nonzero(used)[0], np.broadcast_to(placement.addresses(view), shape)[used]
+    entries, places = np.divmod(np.flatnonzero(used), view.rows * view.cols)
+    return entries, places, np.broadcast_to(placement.addresses(view), shape)[used]
 
 
 def meets(one: Footprint, two: Footprint, relations: Mapping[str, np.ufunc]) -> bool:
@@ -231,3 +251,142 @@ def _dense(touched: Footprint, common: Mask) -> NDArray[np.float32]:
     matrix = np.zeros((touched.count, int(common.sum())), np.float32)
     matrix[touched.places[inside], number[touched.elements[inside]]] = 1
     return matrix
+
+
+# --- Elements of arrays, at given sizes ---------------------------------------------------------
+
+
+# A step that reads or writes an array of global memory, and the rectangle.
+Access: TypeAlias = tuple[Site, View]
+# Addresses reserved for a chunk of segments: more than the elements of any chunk.
+CHUNK: Final = 1 << 32
+
+
+def accesses_to(program: Program, buffer: Buffer, *, written: bool) -> list[Access]:
+    """Return the writes, or the reads, of a buffer."""
+    found: list[Access] = []
+    for site in sites(program):
+        views = site.touched.views_written if written else site.touched.views_read
+        found += [(site, view) for view in views if view.buffer.name == buffer.name]
+    return found
+
+
+def segments_of(program: Program, touching: list[Access]) -> set[Segments | None]:
+    """Return the chunkings of segments whose chunk indices identify the elements of views."""
+    found = dict[str, Segments]()
+    for site in sites(program):
+        if isinstance(site.step, Locate):
+            found[site.step.dst.name] = site.step.segments
+    return {found.get(view.ranges.name) if view.ranges else None for _, view in touching}
+
+
+def current_locate(program: Program, site: Site, view: View) -> Locate | None:
+    """Return the Locate of a view's ranges, if it is the only one and has just run.
+
+    It precedes the view's step, in the same or in enclosing iterations and branches.
+    """
+    if view.ranges is None:
+        return None
+    found = [
+        (number, other)
+        for number, other in enumerate(sites(program))
+        if isinstance(other.step, Locate) and other.step.dst.name == view.ranges.name
+    ]
+    if len(found) != 1:
+        return None
+    number, other = found[0]
+    before = number < sites(program).index(site)
+    around = (
+        site.loops[: len(other.loops)] == other.loops
+        and site.guards[: len(other.guards)] == other.guards
+    )
+    assert isinstance(other.step, Locate)
+    return other.step if before and around else None
+
+
+def chunk_index(locate: Locate, view: View) -> Index:
+    """Return the index of the chunk that contains an element of a gathered view."""
+    return locate.first + (ROW if isinstance(view.row_axis, Gathered) else COL)
+
+
+def element_name(index: int, *, gathered: bool) -> str:
+    """Return the name of an element for messages."""
+    number, place = divmod(int(index), CHUNK)
+    return f"{place} of chunk {number}" if gathered else str(index)
+
+
+def executions(
+    program: Program, site: Site, named: frozenset[str], scalars: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the number of warps of the grid, and of iterations of named loops around a step."""
+    counts = {"warp": program.grid(scalars) * program.warps}
+    for loop in site.loops:
+        turns = loop.count.evaluate(scalars)
+        if turns < 1:
+            counts["warp"] = 0
+        if loop.var in named:
+            counts[loop.var] = max(1, turns)
+    return counts
+
+
+def symbols_of_elements(program: Program, site: Site, view: View) -> frozenset[str]:
+    """Return the symbols that determine the elements that a step touches."""
+    locate = current_locate(program, site, view)
+    bounds = (*view.bounds, *(bound for guard in site.guards for bound in guard.bounds))
+    named = view.offset.symbols | bound_symbols(bounds)
+    return named if locate is None else named | locate.first.symbols
+
+
+class Traced(NamedTuple):
+    """Elements of an array that a step touches, one entry each.
+
+    placement, warps: the executions, and their warps by index in the grid. entries: each element's
+    execution. places: its index in the rectangle.
+    """
+
+    placement: Placement
+    warps: Ints
+    entries: Ints
+    places: Ints
+    elements: Ints
+
+
+def over_grid(
+    program: Program, site: Site, named: frozenset[str], scalars: Mapping[str, int]
+) -> tuple[Placement, Ints]:
+    """Return the executions of a step, in iterations of named loops, and their warps by index."""
+    counts = executions(program, site, named, scalars)
+    placement = Placement.over({name: np.arange(count) for name, count in counts.items()}, scalars)
+    warps: Ints = placement.symbols["warp"]
+    placement.symbols |= grid_symbols(program, warps)
+    return placement, warps
+
+
+def trace(
+    program: Program,
+    access: Access,
+    scalars: Mapping[str, int],
+    named: frozenset[str] = frozenset(),
+) -> Traced | None:
+    """Return the elements of an array that a step touches, at given sizes; None if unknown.
+
+    named: loops to distinguish, besides those that determine the elements. Chunk n of segments has
+    addresses from n * `CHUNK` on.
+    """
+    site, view = access
+    locate = current_locate(program, site, view)
+    named = named | symbols_of_elements(program, site, view)
+    placement, warps = over_grid(program, site, named, scalars)
+    if view.ranges is not None:
+        if locate is None or not locate.first.symbols <= placement.symbols.keys():
+            return None
+        shape = (placement.count, locate.dst.count)
+        number = placement.value(locate.first)[:, :, 0] + np.arange(locate.dst.count)
+        begin = np.broadcast_to(number, shape) * CHUNK
+        placement.ranges[locate.dst.name] = begin, begin + (locate.segments.chunk or CHUNK)
+    entries, places, elements = touched(placement, view, site.guards)
+    if locate is None:
+        valid = (elements >= 0) & (elements < view.buffer.size.evaluate(scalars))
+        if not valid.all():
+            entries, places, elements = entries[valid], places[valid], elements[valid]
+    return Traced(placement, warps, entries, places, elements)

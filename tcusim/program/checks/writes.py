@@ -10,30 +10,30 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from tcusim.program.checks.affine import Region, Regions
-from tcusim.program.checks.coverage import all_published, all_written, current_locate
-from tcusim.program.checks.regions import bound_symbols, touched
+from tcusim.program.checks.coverage import all_published, all_written
+from tcusim.program.checks.regions import (
+    CHUNK,
+    Access,
+    accesses_to,
+    chunk_index,
+    current_locate,
+    element_name,
+    executions,
+    segments_of,
+    symbols_of_elements,
+    trace,
+)
 from tcusim.program.checks.sites import Finding, Unproven
 from tcusim.program.checks.sizes import named_sizes, sizes_to_try
-from tcusim.program.grammar import (
-    Buffer,
-    Extent,
-    Gathered,
-    Index,
-    Locate,
-    Program,
-    Segments,
-    View,
-)
-from tcusim.program.walk import Ints, Placement, Site, grid_symbols, sites, span
+from tcusim.program.grammar import Buffer, Extent, Index, Program, Segments, View
+from tcusim.program.walk import Ints, Site, span
 
 _IDENTITY: Final = ("block", "block_row", "block_col", "warp", "warp_row", "warp_col")
-# Addresses reserved for a chunk in a trace: more than the elements of any chunk.
-_CHUNK: Final = 1 << 32
 # Maximum number of elements that one check traces, for all the sizes that it tries.
 _MOST_ELEMENTS: Final = 1 << 22
 # Maximum number of sizes named in a message.
@@ -52,8 +52,8 @@ def one_writer(program: Program) -> Iterator[Finding | Unproven]:
     Source: writes of two threads to one element are in no order [CPG sec. 7.5].
     """
     for buffer in () if has_one_writer(program) else program.outputs:
-        writes = _accesses(program, buffer, written=True)
-        rules = {segments_of(program, view) for _, view in writes}
+        writes = accesses_to(program, buffer, written=True)
+        rules = segments_of(program, writes)
         tried = _Tried()
         for scalars in sizes_to_try(program) if len(rules) == 1 else ():
             traced = tried.traced(program, writes, scalars)
@@ -78,7 +78,7 @@ def has_one_writer(program: Program) -> bool:
     """Return whether provably no two warps write one element of an output."""
     regions = Regions(program)
     for buffer in program.outputs:
-        writes = _accesses(program, buffer, written=True)
+        writes = accesses_to(program, buffer, written=True)
         reaches = _reaches(program, regions, writes)
         pairs = itertools.combinations_with_replacement(reaches or (), 2)
         if reaches is None or not all(_same_warp(*one, *two) for one, two in pairs):
@@ -91,9 +91,9 @@ def same_warp_touches(program: Program, read: Buffer, written: Buffer) -> bool:
 
     Counterparts have the same index in both buffers.
     """
-    reads = _accesses(program, read, written=False)
-    writes = _accesses(program, written, written=True)
-    if len({segments_of(program, view) for _, view in (*reads, *writes)}) > 1:
+    reads = accesses_to(program, read, written=False)
+    writes = accesses_to(program, written, written=True)
+    if len(segments_of(program, [*reads, *writes])) > 1:
         return False
     regions = Regions(program)
     one, two = _reaches(program, regions, reads), _reaches(program, regions, writes)
@@ -103,10 +103,10 @@ def same_warp_touches(program: Program, read: Buffer, written: Buffer) -> bool:
 
 
 def _reaches(
-    program: Program, regions: Regions, touching: list[_Access]
+    program: Program, regions: Regions, touching: list[Access]
 ) -> list[tuple[Region, Index]] | None:
     """Return the regions of accesses and the keys of their elements; None without a key."""
-    if len({segments_of(program, view) for _, view in touching}) > 1:
+    if len(segments_of(program, touching)) > 1:
         return None
     reaches: list[tuple[Region, Index]] = []
     for site, view in touching:
@@ -129,7 +129,7 @@ def outputs_written(program: Program) -> Iterator[Finding | Unproven]:
     Source: the grammar; on a GPU an unwritten element keeps stale memory contents.
     """
     for buffer in program.outputs:
-        writes = _accesses(program, buffer, written=True)
+        writes = accesses_to(program, buffer, written=True)
         if buffer.partial:
             continue
         if not writes:
@@ -139,7 +139,7 @@ def outputs_written(program: Program) -> Iterator[Finding | Unproven]:
             continue
         if all_written(program, buffer, writes):
             continue
-        rules = {segments_of(program, view) for _, view in writes}
+        rules = segments_of(program, writes)
         (rule,) = rules if len(rules) == 1 else (None,)
         if rule is not None and rule.chunk is None:
             yield _of_whole_segments(program, buffer, writes)
@@ -163,7 +163,7 @@ def outputs_written(program: Program) -> Iterator[Finding | Unproven]:
             yield Unproven(tried.text)
 
 
-def _of_whole_segments(program: Program, buffer: Buffer, writes: list[_Access]) -> Unproven:
+def _of_whole_segments(program: Program, buffer: Buffer, writes: list[Access]) -> Unproven:
     """Return the segment length up to which unlimited chunks are proved to be written."""
     longest = 0
     for site, view in writes:
@@ -187,7 +187,7 @@ def published_once(program: Program) -> Iterator[Finding | Unproven]:
     Source: the grammar; a block that awaits it would get either value.
     """
     for buffer in program.status:
-        writes = _accesses(program, buffer, written=True)
+        writes = accesses_to(program, buffer, written=True)
         if len(writes) < 2 and all(_is_written_once(program, *one) for one in writes):
             continue
         tried = _Tried()
@@ -212,8 +212,8 @@ def awaits_published(program: Program) -> Iterator[Finding | Unproven]:
     Source: the grammar; on a GPU the launch would never end.
     """
     for buffer in program.status:
-        awaits = _accesses(program, buffer, written=False)
-        publishes = _accesses(program, buffer, written=True)
+        awaits = accesses_to(program, buffer, written=False)
+        publishes = accesses_to(program, buffer, written=True)
         if all_published(program, awaits, publishes):
             continue
         tried = _Tried()
@@ -241,10 +241,6 @@ def awaits_published(program: Program) -> Iterator[Finding | Unproven]:
 # --- Elements that are touched, for given sizes -------------------------------------------------
 
 
-# A step that reads or writes an array of global memory, and the rectangle.
-_Access: TypeAlias = tuple[Site, View]
-
-
 class _Traced(NamedTuple):
     """Accessed elements, one entry each, with the warp and the access."""
 
@@ -261,12 +257,12 @@ class _Traced(NamedTuple):
         data = buffer.size if rule.limit is None else Extent(rule.limit)
         segments, chunk = rule.offsets.size.evaluate(scalars) - 1, rule.chunk or 1
         numbers = max(0, segments - 1 - (-data.evaluate(scalars) // chunk)) if segments else 0
-        number, place = np.divmod(self.element, _CHUNK)
+        number, place = np.divmod(self.element, CHUNK)
         unwritten = np.ones((numbers, chunk), bool)
         known = number < numbers
         unwritten[number[known], place[known]] = False
         number, place = np.nonzero(unwritten)
-        return number * _CHUNK + place
+        return number * CHUNK + place
 
     def pair(self, *, of_two_warps: bool) -> tuple[int, int] | None:
         """Return two entries for one element, or None."""
@@ -285,16 +281,25 @@ class _Tried:
         self.sizes: list[Mapping[str, int]] = []
 
     def traced(
-        self, program: Program, touching: list[_Access], scalars: Mapping[str, int]
+        self, program: Program, touching: list[Access], scalars: Mapping[str, int]
     ) -> _Traced | None:
         """Return the elements that steps touch; None if unknown or too many."""
-        count = sum(_followed(program, access, scalars) for access in touching)
-        traced = _traced(program, touching, scalars) if count <= self.left else None
-        if traced is not None:
-            self.left -= count
-            if scalars not in self.sizes:
-                self.sizes.append(scalars)
-        return traced
+        count = 0
+        for site, view in touching:
+            counts = executions(program, site, symbols_of_elements(program, site, view), scalars)
+            count += math.prod(counts.values()) * view.rows * view.cols
+        parts = [(np.arange(0),) * 3]
+        for number, access in enumerate(touching):
+            found = trace(program, access, scalars) if count <= self.left else None
+            if found is None:
+                return None
+            parts.append(
+                (found.elements, found.warps[found.entries], np.full(found.entries.size, number))
+            )
+        self.left -= count
+        if scalars not in self.sizes:
+            self.sizes.append(scalars)
+        return _Traced(*map(np.concatenate, zip(*parts, strict=True)))
 
     @property
     def text(self) -> str:
@@ -307,19 +312,6 @@ class _Tried:
         return f"tried for {sizes}: {some}{'; ...' if more > 0 else ''}"
 
 
-def element_name(index: int, *, gathered: bool) -> str:
-    """Return the name of a traced element for messages."""
-    number, place = divmod(int(index), _CHUNK)
-    return f"{place} of chunk {number}" if gathered else str(index)
-
-
-def chunk_ranges(step: Locate, placement: Placement) -> tuple[Ints, Ints]:
-    """Return the chunk bounds in a trace: chunk n has addresses from n * `_CHUNK` on."""
-    number = placement.value(step.first)[:, :, 0] + np.arange(step.dst.count)
-    begin = np.broadcast_to(number, (placement.count, step.dst.count)) * _CHUNK
-    return begin, begin + (step.segments.chunk or _CHUNK)
-
-
 def _is_written_once(program: Program, site: Site, view: View) -> bool:
     """Return whether a step provably writes each element once, in one warp."""
     regions = [one for one in Regions(program).around(site, view) if not one.empty]
@@ -330,90 +322,7 @@ def _is_written_once(program: Program, site: Site, view: View) -> bool:
     )
 
 
-def _accesses(program: Program, buffer: Buffer, *, written: bool) -> list[_Access]:
-    """Return the writes, or the reads, of a buffer."""
-    found = []
-    for site in sites(program):
-        touched = site.touched
-        views = touched.views_written if written else touched.views_read
-        found += [(site, view) for view in views if view.buffer.name == buffer.name]
-    return found
-
-
-def _traced(
-    program: Program, touching: list[_Access], scalars: Mapping[str, int]
-) -> _Traced | None:
-    """Return the elements that steps touch; None if unknown."""
-    parts = [(np.arange(0),) * 3]
-    for number, access in enumerate(touching):
-        traced = _trace(program, access, scalars)
-        if traced is None:
-            return None
-        parts.append((*traced, np.full(traced[0].size, number)))
-    return _Traced(*map(np.concatenate, zip(*parts, strict=True)))
-
-
-def _counts(program: Program, access: _Access, scalars: Mapping[str, int]) -> dict[str, int]:
-    """Return the number of values to trace for each relevant symbol, the warps first."""
-    site, view = access
-    locate = None if view.ranges is None else _locates(program).get(view.ranges.name)
-    bounds = (*view.bounds, *(bound for guard in site.guards for bound in guard.bounds))
-    named = view.offset.symbols | bound_symbols(bounds)
-    if locate is not None:
-        named |= locate.first.symbols
-    counts = {"warp": program.grid(scalars) * program.warps}
-    for loop in site.loops:
-        turns = loop.count.evaluate(scalars)
-        if turns < 1:
-            counts["warp"] = 0
-        if loop.var in named:
-            counts[loop.var] = max(1, turns)
-    return counts
-
-
-def _followed(program: Program, access: _Access, scalars: Mapping[str, int]) -> int:
-    """Return the number of elements to trace for an access."""
-    _, view = access
-    return math.prod(_counts(program, access, scalars).values()) * view.rows * view.cols
-
-
-def _trace(
-    program: Program, access: _Access, scalars: Mapping[str, int]
-) -> tuple[Ints, Ints] | None:
-    """Return the elements of a buffer that a step touches, and their warps."""
-    site, view = access
-    locate = current_locate(program, site, view)
-    if locate is None and view.ranges is not None:
-        return None
-    axes = {name: np.arange(n) for name, n in _counts(program, access, scalars).items()}
-    placement = Placement.over(axes, scalars)
-    warps = placement.symbols["warp"]
-    placement.symbols |= grid_symbols(program, warps)
-    if locate is not None:
-        if not locate.first.symbols <= placement.symbols.keys():
-            return None
-        placement.ranges[locate.dst.name] = chunk_ranges(locate, placement)
-    entries, index = touched(placement, view, site.guards)
-    if locate is None:
-        valid = (index >= 0) & (index < view.buffer.size.evaluate(scalars))
-        entries, index = entries[valid], index[valid]
-    return index, warps[entries]
-
-
 # --- That elements of two warps are apart, for all sizes ---------------------------------------
-
-
-@lru_cache(maxsize=256)
-def _locates(program: Program) -> dict[str, Locate]:
-    """Return the steps that find ranges, by the ranges' names."""
-    steps = (site.step for site in sites(program))
-    return {step.dst.name: step for step in steps if isinstance(step, Locate)}
-
-
-def segments_of(program: Program, view: View) -> Segments | None:
-    """Return the chunking of segments if chunk indices identify the elements of a view."""
-    step = None if view.ranges is None else _locates(program).get(view.ranges.name)
-    return None if step is None else step.segments
 
 
 def _place(program: Program, site: Site, view: View) -> Index | None:
@@ -423,7 +332,7 @@ def _place(program: Program, site: Site, view: View) -> Index | None:
     step = current_locate(program, site, view)
     if step is None:
         return None
-    return step.first + Index.symbol("row" if isinstance(view.row_axis, Gathered) else "col")
+    return chunk_index(step, view)
 
 
 def _same_warp(
