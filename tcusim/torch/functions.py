@@ -64,6 +64,7 @@ __all__ = [
     "require_tensor",
     "sqrt",
     "sum",
+    "sum_at_once",
     "sum_type",
     "tensor_beside",
     "with_whole",
@@ -320,6 +321,14 @@ def sum(
     # torch's own check of an operator's integers says nothing of axes.
     axes = None if axes is None else tuple(axes_of(axes, input.dim()))
     return put(operator("sum")(input, axes, keepdim, wanted, bits), out)
+
+
+def sum_at_once(
+    input: Tensor, axes: tuple[int, ...] | None, keepdim: bool, dtype: Any = None
+) -> Tensor:
+    """Return the sum of a tensor of which nothing is recorded, with the bits around the call."""
+    result: Tensor = launched(sum_kernel, input, axes, keepdim, dtype, _surrounding_bits())
+    return result
 
 
 def cumsum(

@@ -25,6 +25,7 @@ from tcusim.torch.functions import (
     require_memory,
     require_tensor,
     sqrt,
+    sum_at_once,
     with_whole,
 )
 from tcusim.torch.functions import sum as tensor_sum
@@ -47,9 +48,7 @@ from tcusim.torch.operators import (
     require_one_place,
     require_summable,
     result_type,
-    sum_kernel,
 )
-from tcusim.torch.repeated import launched
 
 __all__ = [
     "centred",
@@ -69,9 +68,31 @@ def _wide(input: Tensor) -> Tensor:
     return input if input.dtype == torch.float64 else input.float()
 
 
-def _narrow(result: Tensor, input: Tensor, dtype: Any = None) -> Tensor:
-    wanted = input.dtype if dtype is None else dtype
+def _narrow(result: Tensor, wanted: Any) -> Tensor:
     return result if result.dtype == wanted else result.to(wanted)
+
+
+def _float_type(name: str, input: Tensor, dtype: Any) -> Any:
+    """Return the type of a result; raise InputError for one of integers."""
+    wanted = result_type(dtype, input.dtype)
+    if not wanted.is_floating_point:
+        raise InputError(f"{name} has results of float types, not of {wanted}: cast the result")
+    return wanted
+
+
+def _rounded(
+    function: Callable[..., Tensor], fresh: Tensor, other: Tensor, wanted: Any, *, simple: bool
+) -> Tensor:
+    """Return torch's quotient or difference of two tensors, rounded to a type in the end.
+
+    simple: whether no operation is recorded; then one pass computes and rounds it, into `fresh` if
+    that has the type.
+    """
+    if not simple:
+        return _narrow(function(fresh, other), wanted)
+    # The result is rounded to the type of the operands first, wherever it is put.
+    out = fresh if fresh.dtype == wanted else torch.empty_like(fresh, dtype=wanted)
+    return function(fresh, other, out=out)
 
 
 def _require_float(name: str, input: Tensor) -> None:
@@ -157,12 +178,12 @@ def mean(
     """
     _require_float("mean", input)
     axes = dims_of(dim)
-    wanted = result_type(dtype, input.dtype)
-    if not wanted.is_floating_point:
-        raise InputError(f"mean has results of float types, not of {wanted}: cast the result")
+    wanted = _float_type("mean", input, dtype)
     wide = torch.float64 if torch.float64 in (input.dtype, dtype) else torch.float32
     if is_simple(input):
-        return _mean_at_once(input, axes, keepdim, wide, wanted)
+        total = sum_at_once(input, axes, keepdim, wide)
+        by = divisor(input.numel() // (total.numel() or 1), total)
+        return _rounded(torch.div, total, by, wanted, simple=True)
     if is_nested(input):
         if axes is None:
             return mean(elements(input), dtype=dtype)
@@ -171,16 +192,7 @@ def mean(
     count = 1
     for axis in axes_of(axes, input.dim()):
         count = count * input.shape[axis]
-    return _narrow(divided(total, count), input, dtype)
-
-
-def _mean_at_once(input: Tensor, dim: Any, keepdim: bool, wide: Any, wanted: Any) -> Tensor:
-    """Return the mean of a tensor of which nothing is recorded: a sum, and one pass over it."""
-    total = launched(sum_kernel, input, dim, keepdim, wide, "segment")
-    by = divisor(input.numel() // (total.numel() or 1), total)
-    # The quotient is rounded to the type of the sum first, wherever it is put.
-    out = total if wanted == wide else torch.empty_like(total, dtype=wanted)
-    return torch.div(total, by, out=out)
+    return _narrow(divided(total, count), wanted)
 
 
 def last_axes(input: Tensor, normalized_shape: Any, eps: Any, **beside: Any) -> tuple[int, ...]:
@@ -299,7 +311,7 @@ def normalised(
         # reciprocal of torch is.
         rms = sqrt(mean(wide * wide, axes, True) + eps)
         result = wide / rms
-        result = _narrow(result if weight is None else result * weight, input)
+        result = _narrow(result if weight is None else result * weight, input.dtype)
         return result, 1 / rms if scales else None
     simple = is_simple(input, weight)
     if simple and not scales:
@@ -373,7 +385,7 @@ def centred(
     result = differences / deviation
     result = result if weight is None else result * weight
     result = result if bias is None else result + bias
-    return _narrow(result, input), centre, deviation
+    return _narrow(result, input.dtype), centre, deviation
 
 
 def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
@@ -405,14 +417,31 @@ def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     >>> tct.softmax(torch.zeros(1, 4), dim=1)
     tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
-    _require_float("softmax", input)
-    axis = _from_the_last(input, dim)
-    return _by_rows(input, (axis,), lambda rows: _softmax(rows, axis, dtype), dim=dim)
+    return _of_rows("softmax", input, dim, dtype, _softmax)
 
 
-def _softmax(input: Tensor, dim: int, dtype: Any) -> Tensor:
-    powers, _ = _exponentials(input, dim)
-    return _narrow(powers / tensor_sum(powers, dim, True), input, dtype)
+def _of_rows(
+    name: str, input: Tensor, dim: int, dtype: Any, compute: Callable[..., Tensor]
+) -> Tensor:
+    """Return the result of rows by their differences from the largest elements, along an axis."""
+    _require_float(name, input)
+    wanted, axis = _float_type(name, input, dtype), _from_the_last(input, dim)
+
+    def of_values(rows: Tensor) -> Tensor:
+        simple = bool(rows.numel()) and is_simple(rows)
+        return compute(_shifted(rows, axis), axis, wanted, simple=simple)
+
+    return _by_rows(input, (axis,), of_values, dim=dim)
+
+
+def _softmax(shifted: Tensor, dim: int, wanted: Any, *, simple: bool) -> Tensor:
+    if simple:
+        powers = shifted.exp_()
+        total = sum_at_once(powers, (dim,), True)
+    else:
+        powers = _of_elements("exp", shifted)
+        total = tensor_sum(powers, dim, True)
+    return _rounded(torch.div, powers, total, wanted, simple=simple)
 
 
 def log_softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
@@ -439,14 +468,12 @@ def log_softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     >>> tct.log_softmax(torch.zeros(1, 4), dim=1)
     tensor([[-1.3863, -1.3863, -1.3863, -1.3863]])
     """
-    _require_float("log_softmax", input)
-    axis = _from_the_last(input, dim)
-    return _by_rows(input, (axis,), lambda rows: _log_softmax(rows, axis, dtype), dim=dim)
+    return _of_rows("log_softmax", input, dim, dtype, _log_softmax)
 
 
-def _log_softmax(input: Tensor, dim: int, dtype: Any) -> Tensor:
-    powers, shifted = _exponentials(input, dim)
-    return _narrow(shifted - _of_elements("log", tensor_sum(powers, dim, True)), input, dtype)
+def _log_softmax(shifted: Tensor, dim: int, wanted: Any, *, simple: bool) -> Tensor:
+    total = tensor_sum(_of_elements("exp", shifted), dim, True)
+    return _rounded(torch.sub, shifted, _of_elements("log", total), wanted, simple=simple)
 
 
 def logsumexp(input: Tensor, dim: int | tuple[int, ...] | None, keepdim: bool = False) -> Tensor:
@@ -489,16 +516,15 @@ def logsumexp(input: Tensor, dim: int | tuple[int, ...] | None, keepdim: bool = 
     largest = _largest(wide, axes)
     total = tensor_sum(_of_elements("exp", wide - largest), axes, True)
     total = _of_elements("log", total) + largest
-    return _narrow(total if keepdim else total.squeeze(axes), input)
+    return _narrow(total if keepdim else total.squeeze(axes), input.dtype)
 
 
-def _exponentials(input: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Return exponentials, the largest of which is 1, and their logarithms."""
+def _shifted(input: Tensor, dim: int) -> Tensor:
+    """Return the differences of elements from the largest, in the type of the sums."""
+    if 0 in input.shape:
+        return _wide(input)
     # As in torch, a row of -inf gives NaN. Half precision becomes float32 on the way.
-    shifted = _wide(input)
-    if 0 not in input.shape:
-        shifted = input - _wide(torch.amax(input, dim, keepdim=True).detach())
-    return _of_elements("exp", shifted), shifted
+    return input - _wide(torch.amax(input, dim, keepdim=True).detach())
 
 
 def _largest(wide: Tensor, axes: tuple[int, ...]) -> Tensor:

@@ -201,7 +201,7 @@ def segment_mean(
     if not wanted.is_floating_point:
         raise InputError(f"means are floats: dtype must be a float type of torch, got {dtype}")
     wide = torch.float64 if torch.float64 in (kind, wanted) else torch.float32
-    arguments = given.size, given.dim, given.check, wide, "segment"
+    arguments = given.size, given.dim, given.check, wide, bits_of(None, "segment_mean")
     total = _computed("segment_sum", segment_sum_kernel, given, *arguments)
     counts = given.counts().to(wide).reshape(-1, *[1] * (total.dim() - 1 - given.dim))
     return (total / counts).to(wanted)

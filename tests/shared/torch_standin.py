@@ -134,6 +134,10 @@ class Tensor:
     def to(self, dtype: DType) -> Tensor:
         return _computed(lambda values: values.astype(dtype.of_numpy), self)
 
+    def exp_(self) -> Tensor:
+        self.values[...] = _computed(np.exp, self).values
+        return self
+
     def float(self) -> Tensor:
         return self.to(DType("float32"))
 
@@ -171,8 +175,13 @@ def _amax(input: Tensor, dim: int | tuple[int, ...], keepdim: bool) -> Tensor:
     return _computed(np.max, input, axis=dim if input.dim() else None, keepdims=keepdim)
 
 
-def _div(total: Tensor, by: Tensor, *, out: Tensor) -> Tensor:
-    out.values[...] = (total / by).values.astype(out.values.dtype)
+def _into(
+    function: Callable[[Tensor, Tensor], Tensor], left: Tensor, right: Tensor, out: Tensor | None
+) -> Tensor:
+    found = function(left, right)
+    if out is None:
+        return found
+    out.values[...] = found.values.astype(out.values.dtype)
     return out
 
 
@@ -250,7 +259,8 @@ def _names_of_torch() -> dict[str, Any]:
         "zeros_like": lambda input: _computed(np.zeros_like, input),
         "where": lambda *given: _computed(np.where, *given),
         "amax": _amax,
-        "div": _div,
+        "div": lambda left, right, out=None: _into(operator.truediv, left, right, out),
+        "sub": lambda left, right, out=None: _into(operator.sub, left, right, out),
         "empty_like": _empty_like,
     }
 

@@ -300,6 +300,7 @@ def test_gradients_of_a_norm_are_slopes(library: Library) -> None:
         (lambda tct, x: tct.softmax(x, 2), r"dim must be in the range \[-2, 1\], got 2"),
         (lambda tct, x: tct.mean(x.to(tct.norms.torch.int32)), "mean takes float tensors, got"),
         (lambda tct, x: tct.mean(x, dtype=tct.norms.torch.int32), "mean has results of float"),
+        (lambda tct, x: tct.softmax(x, 0, dtype=tct.norms.torch.int8), "softmax has results of fl"),
         (lambda tct, x: tct.logsumexp([1.0], 0), "input must be a tensor of torch, got list"),
     ],
 )

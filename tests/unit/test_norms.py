@@ -29,6 +29,16 @@ def test_exponentials_are_added_along_several_axes(dim: Any) -> None:
     torch.autograd.gradcheck(lambda a: tct.logsumexp(a, dim), one)
 
 
+def test_means_have_the_bits_of_the_options_around_them() -> None:
+    x = torch.randn(3, 5000, generator=torch.Generator().manual_seed(0))
+    with tcusim.options(bits="exact"):
+        expected = tct.sum(x, 1) / torch.tensor(5000.0)
+        found = [tct.mean(x, 1), tct.segment_mean(x, 5000).flatten()]
+        found.append(tct.mean(x.clone().requires_grad_(), 1).detach())
+    assert not torch.equal(expected, tct.mean(x, 1))
+    assert all(torch.equal(one, expected) for one in found)
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [
