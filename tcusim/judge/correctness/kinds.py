@@ -22,7 +22,7 @@ from tcusim.judge.correctness.cases import Case, Recipe
 from tcusim.machine import Fused, Rule, format_of
 from tcusim.program.grammar import Program
 
-__all__ = ["KINDS", "Kind", "Tile", "exact_up_to", "has_formula", "layouts", "variants"]
+__all__ = ["KINDS", "Kind", "Tile", "exact_up_to", "layouts"]
 
 Ints: TypeAlias = NDArray[np.int64]
 Keywords: TypeAlias = dict[str, Any]
@@ -40,17 +40,6 @@ _UNKNOWN: Final = "what must come out is not known here for"
 _LARGEST: Final = 3
 # A tile of more multiply-adds than this takes so long that fewer cases must do, unless in full.
 _LARGE_TILE: Final = 2**16
-
-
-def variants(row: Algorithm) -> list[Keywords]:
-    """Return the options that make another algorithm of a row; one empty set if it has none."""
-    form = row.options.get("form")
-    return [{}] if form is None else [{"form": value} for value in form.choices]
-
-
-def has_formula(row: Algorithm, options: Keywords) -> bool:
-    """Return whether the registry's formula is for these options: it is for the first form."""
-    return row.formula not in ("", "0") and options in variants(row)[:1]
 
 
 class Tile(NamedTuple):

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import Any, ClassVar, Final
 
+from tcusim.algorithms import Algorithm, algorithm_of, algorithms
 from tcusim.markup import aligned, shown, table
 from tcusim.records import of_json
 
-__all__ = ["MmaCount", "ShapeReport", "ShapeRow"]
+__all__ = ["MmaCount", "ShapeReport", "ShapeRow", "Variant", "has_formula", "variants_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +33,66 @@ class MmaCount:
 
 
 @dataclass(frozen=True, slots=True)
-class ShapeRow:
-    """What was found out about one algorithm with the data in one operand.
+class Variant:
+    """One algorithm with its options, the data in one operand.
 
     Attributes
     ----------
-    algorithm, kind : str
-        The registry's name and kind.
+    algorithm : str
+        Its name in the registry.
     options : tuple of (str, str)
-        What makes it another algorithm than its default, such as ``(("form", "L(A1)"),)``.
+        The options that make it another algorithm than its default, such as
+        ``(("form", "L(A1)"),)``.
     side : {"a", "b"}
         The operand that holds the data.
+    """
+
+    algorithm: str
+    options: tuple[tuple[str, str], ...]
+    side: str
+
+    @property
+    def name(self) -> str:
+        """The algorithm with its options, such as ``"scan_t L(A1)"``."""
+        return " ".join([self.algorithm, *(value for _, value in self.options)])
+
+    def untried(self) -> ShapeRow:
+        """Return a row of a report without results."""
+        kind = algorithm_of(self.algorithm).kind
+        return ShapeRow(self.algorithm, self.options, self.side, kind)
+
+
+def variants_of(names: Sequence[str] | None = None) -> list[Variant]:
+    """Return the variants of some algorithms of the registry, or of all."""
+    rows = algorithms() if names is None else map(algorithm_of, names)
+    return [
+        Variant(row.name, options, side)
+        for row in rows
+        for options in _option_sets(row)
+        for side in "ab"
+    ]
+
+
+def has_formula(variant: Variant) -> bool:
+    """Return whether the formula of the registry is for a variant: it is for the first form."""
+    row = algorithm_of(variant.algorithm)
+    return row.formula not in ("", "0") and variant.options == _option_sets(row)[0]
+
+
+def _option_sets(row: Algorithm) -> list[tuple[tuple[str, str], ...]]:
+    """Return the options that make another algorithm of a row; one empty set if it has none."""
+    form = row.options.get("form")
+    return [()] if form is None else [(("form", str(value)),) for value in form.choices]
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRow(Variant):
+    """What was found out about a variant of an algorithm on a tile.
+
+    Attributes
+    ----------
+    kind : str
+        The kind of the algorithm in the registry.
     reason : str
         Why it is not possible on the shape, as the builder says it; empty if it is.
     combines : tuple of str
@@ -86,10 +136,7 @@ class ShapeRow:
         The time taken; rows that differ only in it are equal.
     """
 
-    algorithm: str
     kind: str
-    options: tuple[tuple[str, str], ...]
-    side: str
     reason: str = ""
     combines: tuple[str, ...] = ()
     cases: int = 0
@@ -112,11 +159,6 @@ class ShapeRow:
     gpu: str = ""
     gpu_reason: str = ""
     seconds: float = field(default=0.0, compare=False)
-
-    @property
-    def name(self) -> str:
-        """The algorithm with its options, such as ``"scan_t L(A1)"``."""
-        return " ".join([self.algorithm, *(value for _, value in self.options)])
 
     @property
     def possible(self) -> bool:

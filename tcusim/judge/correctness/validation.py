@@ -17,7 +17,6 @@ from typing import Any, Final
 import numpy as np
 
 from tcusim.algorithms import Algorithm, algorithm_of, build
-from tcusim.algorithms import algorithms as registered
 from tcusim.backends import find_emitter
 from tcusim.errors import InputError, TcusimError, Unsupported, require_flags
 from tcusim.judge.correctness.cases import Case, Recipe
@@ -26,12 +25,17 @@ from tcusim.judge.correctness.kinds import (
     Kind,
     Tile,
     exact_up_to,
-    has_formula,
     layouts,
-    variants,
 )
 from tcusim.judge.correctness.memory import require_bytes
-from tcusim.judge.correctness.shape_report import MmaCount, ShapeReport, ShapeRow
+from tcusim.judge.correctness.shape_report import (
+    MmaCount,
+    ShapeReport,
+    ShapeRow,
+    Variant,
+    has_formula,
+    variants_of,
+)
 from tcusim.judge.cost.occupancy import fragment_registers
 from tcusim.judge.run import Progress, run_cases
 from tcusim.machine import arches, format_of, rule_for
@@ -144,13 +148,8 @@ def trials_of(
     require_types(shape, ab, acc)
     rule_for(arch, ab, acc, shape.family(ab, acc))
     require_bytes(_mma_bytes(shape), f"one mma of {shape.name} tiles on the simulator")
-    rows = registered() if algorithms is None else map(algorithm_of, algorithms)
-    return [
-        Trial(shape, ab, acc, arch, full, brief, row.name, options, side)
-        for row in rows
-        for options in variants(row)
-        for side in "ab"
-    ]
+    variants = variants_of(algorithms)
+    return [Trial(shape, ab, acc, arch, full, brief, variant) for variant in variants]
 
 
 def _mma_bytes(shape: MmaShape) -> int:
@@ -179,7 +178,7 @@ def require_types(shape: MmaShape, ab: str, acc: str) -> None:
 
 @dataclass
 class Trial:
-    """One algorithm with its options on a tile, the data in one operand.
+    """A variant of an algorithm on a tile.
 
     attempt: the program or run in progress. programs, unproven: the number of programs tried, and
     the properties not proved of them for all sizes.
@@ -191,9 +190,7 @@ class Trial:
     arch: str
     full: bool
     brief: bool
-    algorithm: str
-    options: dict[str, Any]
-    side: str
+    variant: Variant
     attempt: str = ""
     too_large: list[str] = field(default_factory=list)
     programs: int = 0
@@ -202,7 +199,12 @@ class Trial:
     @property
     def row(self) -> Algorithm:
         """The row of the registry; UnknownName in a process that does not know it."""
-        return algorithm_of(self.algorithm)
+        return algorithm_of(self.variant.algorithm)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of the variant."""
+        return dict(self.variant.options)
 
     @cached_property
     def limit(self) -> int:
@@ -219,7 +221,7 @@ class Trial:
     def tile(self) -> Tile:
         """The tile as an algorithm sees it that has its data in this operand."""
         shape = self.shape
-        down, across = (shape.n, shape.m) if self.side == "b" else (shape.m, shape.n)
+        down, across = (shape.n, shape.m) if self.variant.side == "b" else (shape.m, shape.n)
         return Tile(down, across, shape.k)
 
     @property
@@ -236,7 +238,7 @@ class Trial:
         every = list(self.kind.programs(self.row, self.tile, self.full))
         if not self.brief or len(every) < _PART:
             return every
-        return every[0 if self.side == "a" else 1 :: _PART]
+        return every[0 if self.variant.side == "a" else 1 :: _PART]
 
     def _seconds_of(self, recipe: Recipe, many: bool) -> float:
         """Return how long a program takes to build and to run."""
@@ -257,7 +259,7 @@ class Trial:
             require_bytes(2 * recipe.get("warps") * _mma_bytes(self.shape), "it")
         except InputError as error:
             raise MemoryError(str(error)) from error
-        own = {"tile": self.shape, "side": self.side, "ab": self.ab, "acc": self.acc}
+        own = {"tile": self.shape, "side": self.variant.side, "ab": self.ab, "acc": self.acc}
         given: dict[str, Any] = {**self.options, **dict(recipe.options), **own}
         return build(self.row.name, **given)
 
@@ -269,8 +271,7 @@ class Trial:
 
     def _tried(self) -> ShapeRow:
         row = self.row
-        named = tuple((name, str(value)) for name, value in self.options.items())
-        found = ShapeRow(row.name, row.kind, named, self.side)
+        found = self.variant.untried()
         if row.kind not in KINDS:
             return replace(found, reason=f"algorithms of kind {row.kind!r} cannot be checked here")
         try:
@@ -369,7 +370,7 @@ class Trial:
     def _counts(self, case: Case, counted: int) -> Iterator[MmaCount]:
         """Yield counts of the default segment, and of others if it may have any length."""
         combine, repeats = case.recipe.get("combine"), self.row.repeats
-        known = combine == self.row.combines[0] and has_formula(self.row, self.options)
+        known = combine == self.row.combines[0] and has_formula(self.variant)
         formula = self.kind.formula(self.row, self.tile, case, repeats) if known else None
         yield MmaCount(repeats, counted, formula)
         for other in sorted({1, 2, repeats + 1} - {repeats}) if known and repeats > 1 else ():

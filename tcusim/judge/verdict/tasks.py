@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from tcusim.algorithms import algorithm_of, build
-from tcusim.algorithms import algorithms as registered
 from tcusim.errors import Unsupported
-from tcusim.judge.correctness.kinds import variants
-from tcusim.judge.correctness.shape_report import ShapeReport, ShapeRow
-from tcusim.judge.cost.predicted import Cost, cost
+from tcusim.judge.correctness.shape_report import ShapeReport, ShapeRow, Variant, variants_of
+from tcusim.judge.cost.predicted import Cost
+from tcusim.judge.cost.predicted import cost as cost_of_program
 from tcusim.judge.verdict.subjects import Subject
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import Program
@@ -86,19 +86,13 @@ TASKS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """One algorithm for a task on one tile, with the data in one operand.
+class Candidate(Variant):
+    """A variant of an algorithm for a task on one tile.
 
     Attributes
     ----------
     task : str
         The task's name.
-    algorithm : str
-        Its name in the registry.
-    options : tuple of (str, str)
-        What makes it another than its default.
-    side : {"a", "b"}
-        The operand that holds the data.
     tile : str
         Such as ``"16x16x16"``.
     combine : str
@@ -122,9 +116,6 @@ class Candidate:
     """
 
     task: str
-    algorithm: str
-    options: tuple[tuple[str, str], ...]
-    side: str
     tile: str
     combine: str
     mma: float
@@ -134,11 +125,6 @@ class Candidate:
     seconds: float | None = None
     bound: str = ""
     unknown: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The algorithm with its options."""
-        return " ".join([self.algorithm, *(value for _, value in self.options)])
 
     @property
     def timed(self) -> bool:
@@ -153,8 +139,7 @@ class Candidate:
 
 def program_of(one: Candidate, task: Task, subject: Subject) -> tuple[Program, dict[str, int]]:
     """Return the program of a candidate, and its scalars for the task's amount of data."""
-    row = ShapeRow(one.algorithm, task.kind, one.options, one.side)
-    program = _build(task, row, subject, subject.unit.tile(one.tile), one.combine)
+    program = _build(task, one, subject, subject.unit.tile(one.tile), one.combine)
     return program, _scalars(task, program)
 
 
@@ -180,9 +165,7 @@ def candidates_of(
         for report in reports
         for row in report.rows
         if row.possible and row.ok
-        for task in tasks
-        if task.kind == row.kind
-        for found in _candidate(task, row, subject, tiles[report.shape], machine, most)
+        for found in _candidates(row, tasks, subject, tiles[report.shape], machine, most)
     )
 
 
@@ -193,7 +176,7 @@ def cost_of(one: Candidate, task: Task, subject: Subject) -> Cost:
 
 def _cost(program: Program, scalars: Mapping[str, int], subject: Subject) -> Cost:
     arrays = {buffer.name: buffer.size.evaluate(scalars) for buffer in program.inputs}
-    return cost(program, subject.unit, sizes=arrays)
+    return cost_of_program(program, subject.unit, sizes=arrays)
 
 
 def best_of(
@@ -229,28 +212,33 @@ def counted(
 
     machine: whose figures times are predicted with; None for no times.
     """
-    rows = registered() if algorithms is None else tuple(map(algorithm_of, algorithms))
     return tuple(
         found
-        for row in rows
-        for options in variants(row)
-        for side in "ab"
-        for task in tasks
-        if task.kind == row.kind
-        for found in _candidate(
-            task,
-            ShapeRow(
-                row.name,
-                row.kind,
-                tuple((name, str(value)) for name, value in options.items()),
-                side,
-                combines=row.combines,
-            ),
-            subject,
-            subject.tiles[0],
-            machine,
-        )
+        for variant in variants_of(algorithms)
+        for found in _candidates(variant.untried(), tasks, subject, subject.tiles[0], machine)
     )
+
+
+def _candidates(
+    row: ShapeRow,
+    tasks: Sequence[Task],
+    subject: Subject,
+    tile: MmaShape,
+    machine: Subject | None,
+    most: float = math.inf,
+) -> Iterator[Candidate]:
+    """Yield the candidates of a row of a report, for each of its tasks.
+
+    most: bytes of shared memory that it may take.
+    """
+    possible = row.combines or algorithm_of(row.algorithm).combines
+    combines = [one for one in ("add", "mma") if one in possible]
+    for task in tasks:
+        if task.kind != row.kind:
+            continue
+        made = _first(combines, partial(_build, task, row, subject, tile))
+        if made is not None and SharedMemory(made[1]).needed <= most:
+            yield _candidate(task, row, subject, tile, machine, *made)
 
 
 def _candidate(
@@ -259,47 +247,31 @@ def _candidate(
     subject: Subject,
     tile: MmaShape,
     machine: Subject | None,
-    most: float = math.inf,
-) -> Iterator[Candidate]:
-    """Yield the candidate that a row of a report is; nothing if it cannot do the task.
-
-    most: bytes of shared memory that it may take.
-    """
-    combines = [one for one in ("add", "mma") if one in row.combines]
-    made = _first(combines, lambda combine: _build(task, row, subject, tile, combine))
-    if made is None:
-        return
-    combine, program = made
-    shared = SharedMemory(program).needed
-    if shared > most:
-        return
+    combine: str,
+    program: Program,
+) -> Candidate:
+    """Return the candidate of a program."""
     sizes = _scalars(task, program)
     elements = _elements(task, sizes)
     mma = counts_of_text(program, sizes).mma
     volume = tile.m * tile.n * tile.k * mma
-    found = Candidate(
-        task.name,
+    # Here, with the program at hand: to build it again takes as long as to predict its time.
+    cost = None if machine is None else _cost(program, sizes, machine)
+    seconds = None if cost is None else cost.seconds
+    return Candidate(
         row.algorithm,
         row.options,
         row.side,
+        task.name,
         tile.name,
         combine,
         mma / elements,
         elements / volume if volume else 0.0,
-        _reads(task, row, subject, tile),
-        shared,
-    )
-    # Here, where its program is at hand: to build it again takes as long as to predict its time.
-    yield found if machine is None else _timed(found, _cost(program, sizes, machine))
-
-
-def _timed(one: Candidate, found: Cost) -> Candidate:
-    known = found.seconds is not None
-    return replace(
-        one,
-        seconds=found.seconds,
-        bound=found.bound if known else "",
-        unknown=() if known else found.unknown,
+        _reads(task, row, subject, tile, combine),
+        SharedMemory(program).needed,
+        seconds,
+        "" if cost is None or seconds is None else cost.bound,
+        () if cost is None or seconds is not None else cost.unknown,
     )
 
 
@@ -313,7 +285,7 @@ def _first(combines: Sequence[str], make: Callable[[str], Program]) -> tuple[str
     return None
 
 
-def _build(task: Task, row: ShapeRow, subject: Subject, tile: MmaShape, combine: str) -> Program:
+def _build(task: Task, row: Variant, subject: Subject, tile: MmaShape, combine: str) -> Program:
     """Build the program of a task; Unsupported or MemoryError if there is none."""
     given: dict[str, Any] = {"tile": tile, "ab": subject.ab, "acc": subject.acc}
     if task.kind == "product":
@@ -341,13 +313,13 @@ def _elements(task: Task, sizes: Mapping[str, int]) -> int:
     return amount * task.size**2 if task.kind == "product" else amount
 
 
-def _reads(task: Task, row: ShapeRow, subject: Subject, tile: MmaShape) -> float:
+def _reads(task: Task, row: ShapeRow, subject: Subject, tile: MmaShape, combine: str) -> float:
     """Return how often an element of the input is read from global memory."""
     if task.kind != "product":
         return row.reads or 0.0
     # One that is so large that its tiles of operands are needed again.
     small = Task("", "product", _SMALL_SIDE)
-    made = _first(row.combines, lambda combine: _build(small, row, subject, tile, combine))
+    made = _first((combine,), partial(_build, small, row, subject, tile))
     if made is None:
         return 0.0
     _, program = made
