@@ -242,14 +242,11 @@ class Accuracy:
     def as_json(self) -> dict[str, Any]:
         """Return everything, ready for JSON; infinite numbers are None."""
         value = asdict(self)
-        value["errors"] = [
-            {key: None if one == math.inf else one for key, one in row.items()}
-            for row in value["errors"]
-        ]
-        value["stagnation"] = [
-            {key: None if one == math.inf else one for key, one in row.items()}
-            for row in value["stagnation"]
-        ]
+        for name in ("errors", "stagnation", "splitting"):
+            value[name] = [
+                {key: None if one == math.inf else one for key, one in row.items()}
+                for row in value[name]
+            ]
         return value | {
             "bits": {"chain": self.bits(), "blocked": self.bits(blocked=BLOCK)},
             "promise": self.promise(),

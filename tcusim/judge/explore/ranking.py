@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
-from tcusim import errors
-from tcusim.judge.explore.row import METRICS, Row
+from tcusim.judge.explore.row import Row
 
 __all__ = ["PAIRS", "ordered", "pairs_of", "pareto"]
 
@@ -55,21 +53,14 @@ def pairs_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
 def ordered(rows: Sequence[Row], by: str) -> tuple[Row, ...]:
     """Return the rows by one of `METRICS`, the least first; those without it come last."""
 
-    def key(numbered: tuple[int, Row]) -> tuple[bool, float, int]:
-        number, row = numbered
-        value = _value(row, by)
-        return value is None, math.inf if value is None else value, number
+    def key(row: Row) -> tuple[bool, float]:
+        value = row.value(by)
+        return value is None, value or 0.0
 
-    return tuple(row for _, row in sorted(enumerate(rows), key=key))
+    return tuple(sorted(rows, key=key))
 
 
 def _told(row: Row, metric: str) -> float | None:
     """Return a metric as it is compared."""
-    value = _value(row, metric)
+    value = row.value(metric)
     return float(f"{value:.2g}") if metric == "error" and value is not None else value
-
-
-def _value(row: Row, metric: str) -> float | None:
-    if metric not in METRICS:
-        raise errors.unknown_name("metric", metric, METRICS)
-    return row.value(metric)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from tcusim.errors import unknown_name
 from tcusim.judge.explore.axes import Point
 from tcusim.records import of_plain
 
@@ -79,7 +80,9 @@ class Row:
         return f"{point.tile} F={point.fraction_bits} L={point.fused_length}"
 
     def value(self, metric: str) -> float | None:
-        """Return a metric of `METRICS`."""
+        """Return a metric of `METRICS`; UnknownName for any other."""
+        if metric not in METRICS:
+            raise unknown_name("metric", metric, METRICS)
         value: float | None = self.as_json()[metric]
         return value
 
