@@ -10,7 +10,8 @@
 // warps: how many a block has
 // steps: [warp, number, path, kind, loops, tiles read, tiles written, accounts or null]
 // looks: the names of looks. tiles: [label, part, type, name, size and place, note, change, rows,
-// columns, grid, looks, buffer, ranges]; looks has a digit for each element, its place in data.looks
+// columns, grid, looks, buffer, ranges, strip]; looks has a digit for each element, its place in
+// data.looks; strip says the ranges in words
 // grids: for each element the place of its number in data.numbers[type], [bits, text]
 // accounts: [result, steps], each step [title, sentence, places in data.lines]
 // lines: [name, digits, lost, remark, exponent, numbers, kind]
@@ -42,9 +43,9 @@ const keyOf = ({ warp, number }) => `${warp} ${number}`;
 // What one trace has, with its steps by warp and number.
 function sideOf(data) {
   const tileOf = (number) => {
-    const [label, part, type, name, size, note, change, rows, cols, grid, looks, buffer, ranges] =
-      data.tiles[number];
-    return { label, part, name, size, note, change, rows, cols, buffer, ranges,
+    const [label, part, type, name, size, note, change, rows, cols, grid, looks, buffer, ranges,
+      strip] = data.tiles[number];
+    return { label, part, name, size, note, change, rows, cols, buffer, ranges, strip,
       cells: data.grids[grid].map((place) => data.numbers[type][place]),
       looks: [...looks].map((look) => data.looks[look]) };
   };
@@ -327,13 +328,14 @@ function start({ sides: given, differences, verdict }) {
     const found = {};
     mine.forEach((step, place) => {
       for (const [verb, tiles] of [["reads", step.reads], ["writes", step.writes]]) {
-        for (const { buffer, ranges } of tiles) {
+        for (const { buffer, ranges, strip } of tiles) {
           if (!buffer || !ranges.length) continue;
-          found[buffer] ??= { low: Infinity, high: 0, touched: [], reads: [], writes: [] };
+          found[buffer] ??= { low: Infinity, high: 0, touched: [], reads: [], writes: [], said: [] };
           const one = found[buffer];
           one.low = Math.min(one.low, ranges[0][0]);
           one.high = Math.max(one.high, ranges[ranges.length - 1][1]);
           if (place <= at) one[place === at ? verb : "touched"].push(...ranges);
+          if (place === at) one.said.push(strip);
         }
       }
     });
@@ -353,19 +355,11 @@ function start({ sides: given, differences, verdict }) {
 
   function showMemory() {
     const strips = Object.entries(touches()).map(([name, one]) => {
-      const bars = [];
-      const said = [];
-      for (const kind of ["touched", "reads", "writes"]) {
-        const ranges = merged(one[kind]);
-        bars.push(...ranges.map(([begin, end]) =>
-          make("rect", { class: kind, x: begin - one.low, y: 0, width: end - begin, height: 1 })));
-        if (kind === "touched" || !ranges.length) continue;
-        const first = ranges.slice(0, 3).map(([begin, end]) => `${begin} to ${end - 1}`).join(", ");
-        const more = ranges.length > 3 ? ` and ${ranges.length - 3} more ranges` : "";
-        said.push(`${kind} ${first}${more}`);
-      }
+      const bars = ["touched", "reads", "writes"].flatMap((kind) =>
+        merged(one[kind]).map(([begin, end]) => make("rect",
+          { class: kind, x: begin - one.low, y: 0, width: end - begin, height: 1 })));
       const text = `${name}, elements ${one.low} to ${one.high - 1}: `
-        + (said.join("; ") || "untouched now");
+        + (one.said.join("; ") || "untouched now");
       return make("div", { class: "strip" }, text,
         make("svg", { viewBox: `0 0 ${one.high - one.low} 1`, preserveAspectRatio: "none",
           role: "img", "aria-label": text }, ...bars));

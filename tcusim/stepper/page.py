@@ -182,8 +182,8 @@ class _Writer:
         head = [tile.label, tile.part, tile.dtype, pane.name, f"{pane.size}, {pane.place}"]
         looks = "".join(map(str, pane.looks[:most].flat))
         grid = self._grid(tile.values[:most], tile.dtype)
-        ranges = [list(pair) for pair in tile.ranges]
-        content = [*head, tile.note, pane.change, rows, cols, grid, looks, tile.buffer, ranges]
+        memory = [tile.buffer, [list(pair) for pair in pane.ranges], pane.strip]
+        content = [*head, tile.note, pane.change, rows, cols, grid, looks, *memory]
         return self.tiles.number(content, json.dumps(content))
 
     def _grid(self, values: Values, dtype: str) -> int:

@@ -102,6 +102,20 @@ class Pane:
         return f"{place}, constant" if self.constant else place
 
     @cached_property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """The half-open ranges of buffer elements that the step touches; empty for a fragment."""
+        return self.tile.ranges
+
+    @property
+    def strip(self) -> str:
+        """The touched elements of the buffer, in words, beside their drawing as a strip."""
+        if not self.ranges:
+            return f"{self.verb} nothing"
+        first, last = self.ranges[0][0], self.ranges[-1][1] - 1
+        parts = f" in {len(self.ranges)} parts" if len(self.ranges) > 1 else ""
+        return f"{self.verb} {f'{first} to {last}' if last > first else first}{parts}"
+
+    @cached_property
     def looks(self) -> NDArray[np.uint8]:
         """The look of each element, as an index of `LOOKS`."""
         tile = self.tile

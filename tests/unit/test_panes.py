@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import tcusim
 from stepping_screen import Driver, drive, warps_of
+from tcusim.stepper.frames import Tile
+from tcusim.stepper.panes import Pane
 from tcusim.stepper.screen.widgets import ListingPane, TilesPane, bar_of, scrolled
 
 
@@ -27,6 +30,22 @@ from tcusim.stepper.screen.widgets import ListingPane, TilesPane, bar_of, scroll
 )
 def test_a_strip_of_memory(ranges: list[tuple[int, int]], size: int, expected: str) -> None:
     assert bar_of(ranges, size, 8, "#") == expected
+
+
+@pytest.mark.parametrize(
+    ("places", "inside", "text"),
+    [
+        ([[4, 5], [6, 7]], 4, "reads 4 to 7"),
+        ([[4, 5], [8, 9]], 4, "reads 4 to 9 in 2 parts"),
+        ([[4, 4], [4, 4]], 4, "reads 4"),
+        ([[4, 5], [8, 9]], 2, "reads 4 to 5"),
+        ([[4, 5], [8, 9]], 0, "reads nothing"),
+    ],
+)
+def test_the_words_beside_a_strip(places: list[list[int]], inside: int, text: str) -> None:
+    mask = np.arange(4).reshape(2, 2) < inside
+    tile = Tile("in[4]", "src", "f32", "global", np.zeros((2, 2)), None, np.array(places), mask)
+    assert Pane(tile, "reads").strip == text
 
 
 def test_a_tile_that_fits_is_seen_as_a_whole() -> None:

@@ -14,7 +14,8 @@ from textual.strip import Strip
 from textual.widgets import Static
 
 from tcusim.stepper.breakpoints import loops_around
-from tcusim.stepper.frames import Frame, Tile
+from tcusim.stepper.frames import Frame
+from tcusim.stepper.panes import panes_of
 from tcusim.stepper.screen.grids import Block, Picture, Spot
 from tcusim.stepper.store import About
 
@@ -24,6 +25,8 @@ __all__ = ["ListingPane", "MemoryPane", "TilesPane", "bar_of", "scrolled"]
 _AROUND: Final = 2
 # The meaning of a cell of a strip.
 _READ, _WRITTEN, _REST = "▒", "█", "·"
+# Columns for the words beside a strip.
+_WORDS: Final = 40
 
 
 class ListingPane(ScrollView, can_focus=False):
@@ -226,20 +229,19 @@ class MemoryPane(Static, can_focus=False):
 
     def show(self, frame: Frame, sizes: Mapping[str, int], width: int, lines: int) -> None:
         """Draw the tiles that a step reads and writes, in so many lines."""
-        named = [("reads ", tile) for tile in frame.reads if tile.places is not None]
-        named += [("writes", tile) for tile in frame.writes if tile.places is not None]
+        named = [pane for pane in panes_of(frame) if pane.tile.buffer]
         shown = named if len(named) <= lines else named[: max(0, lines - 1)]
-        longest = max((len(tile.buffer) for _, tile in shown), default=0)
+        longest = max((len(pane.tile.buffer) for pane in shown), default=0)
         text = Text(no_wrap=True, overflow="ellipsis", end="")
-        for verb, tile in shown:
-            size = sizes.get(tile.buffer, 0)
-            room = max(8, width - longest - len(verb) - 34)
-            strip = bar_of(tile.ranges, size, room, _WRITTEN if verb == "writes" else _READ)
-            text.append(f"{verb} {tile.buffer:<{longest}} ", "dim")
-            text.append(strip)
-            text.append(f" {_ranges_text(tile)} of {size}\n", "dim")
+        for pane in shown:
+            buffer = pane.tile.buffer
+            size = sizes.get(buffer, 0)
+            full = _WRITTEN if pane.verb == "writes" else _READ
+            text.append(f"{buffer:<{longest}} ", "dim")
+            text.append(bar_of(pane.ranges, size, max(8, width - longest - _WORDS), full))
+            text.append(f" {pane.strip} of {size}\n", "dim")
         if len(shown) < len(named):
-            rest = ", ".join(tile.label for _, tile in named[len(shown) :])
+            rest = ", ".join(pane.tile.label for pane in named[len(shown) :])
             text.append(f"and {rest}", "dim")
         elif not named:
             text.append("no memory is read or written", "dim")
@@ -255,13 +257,3 @@ def bar_of(ranges: Sequence[tuple[int, int]], size: int, width: int, full: str) 
         last = max(first + 1, -(-end * width // size))
         cells[first:last] = full * (min(last, width) - first)
     return "".join(cells)
-
-
-def _ranges_text(tile: Tile) -> str:
-    ranges = tile.ranges
-    if not ranges:
-        return "nothing"
-    begin, end = ranges[0]
-    if len(ranges) == 1:
-        return f"{begin} … {end - 1}" if end - begin > 1 else str(begin)
-    return f"{begin} … {ranges[-1][1] - 1} in {len(ranges)} parts"
