@@ -4,6 +4,10 @@ XLA calls the handler, in a thread of its own, when the stream has come to the o
 queues on the stream is computed there. The structures are the beginnings of those that
 ``xla/ffi/api/c_api.h`` declares, of version 0.1 to 0.4: later versions append to them. Each has its
 size, which is checked; an XLA of another kind is told version 0.0, and refuses the handler.
+
+`jax.experimental.buffer_callback` passes such buffers to Python, too. But its callbacks belong to
+one process: JAX neither stores their programs in its compilation cache nor exports them, and lowers
+them for one platform at a time. Its errors are tracebacks, and not all versions of JAX have it.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from ctypes import (
     c_void_p,
 )
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,108 +116,56 @@ _INTERNAL: Final = 13
 _CALL: Final = b"call"
 
 
-_HEAD: Final = (("struct_size", c_size_t), ("extension", c_void_p))
+def _structure(name: str, *, head: bool = True, **fields: Any) -> Any:
+    """Return the class of a structure, which begins with its size and its extension."""
+    first = {"struct_size": c_size_t, "extension": c_void_p} if head else {}
+    members = {"_fields_": tuple({**first, **fields}.items()), "title": name}
+    return type(f"_{name}", (Structure,), members)
 
 
-class _Version(Structure):
-    _fields_ = (*_HEAD, ("major", c_int), ("minor", c_int))
-
-
-class _Metadata(Structure):
-    _fields_ = (("struct_size", c_size_t), ("version", _Version), ("traits", c_uint32))
-
-
-class _Extension(Structure):
-    # The last field is that of a question for metadata.
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("type", c_int),
-        ("next", c_void_p),
-        ("metadata", POINTER(_Metadata)),
-    )
-
-
-class _Api(Structure):
-    _fields_ = (
-        *_HEAD,
-        ("version", _Version),
-        ("internal", c_void_p),
-        ("error_create", c_void_p),
-        ("error_message", c_void_p),
-        ("error_destroy", c_void_p),
-        ("handler_register", c_void_p),
-        ("stream_get", c_void_p),
-    )
-
-
-class _Buffer(Structure):
-    _fields_ = (
-        *_HEAD,
-        ("dtype", c_int),
-        ("data", c_void_p),
-        ("rank", c_int64),
-        ("dims", POINTER(c_int64)),
-    )
-
-
-class _Span(Structure):
-    _fields_ = (("ptr", c_void_p), ("length", c_size_t))
-
-    @property
-    def value(self) -> bytes:
-        return ctypes.string_at(self.ptr, self.length) if self.length else b""
-
-
-class _Values(Structure):
-    _fields_ = (*_HEAD, ("size", c_int64), ("types", POINTER(c_int)), ("values", POINTER(c_void_p)))
-
-
-class _Attributes(Structure):
-    _fields_ = (
-        *_HEAD,
-        ("size", c_int64),
-        ("types", POINTER(c_int)),
-        ("names", POINTER(POINTER(_Span))),
-        ("values", POINTER(c_void_p)),
-    )
-
-
-class _Frame(Structure):
-    _fields_ = (
-        *_HEAD,
-        ("api", POINTER(_Api)),
-        ("context", c_void_p),
-        ("stage", c_int),
-        ("arguments", _Values),
-        ("results", _Values),
-        ("attributes", _Attributes),
-    )
-
-
-class _ErrorCreate(Structure):
-    _fields_ = (*_HEAD, ("message", c_char_p), ("code", c_int32))
-
-
-class _StreamGet(Structure):
-    _fields_ = (*_HEAD, ("context", c_void_p), ("stream", c_void_p))
-
+_Version = _structure("Version", major=c_int, minor=c_int)
+_Metadata = _structure(
+    "Metadata", head=False, struct_size=c_size_t, version=_Version, traits=c_uint32
+)
+# The last field is that of a question for metadata.
+_Extension = _structure(
+    "Extension", head=False,
+    struct_size=c_size_t, type=c_int, next=c_void_p, metadata=POINTER(_Metadata),
+)  # fmt: skip
+_Api = _structure(
+    "Api", version=_Version, internal=c_void_p, error_create=c_void_p, error_message=c_void_p,
+    error_destroy=c_void_p, handler_register=c_void_p, stream_get=c_void_p,
+)  # fmt: skip
+_Buffer = _structure("Buffer", dtype=c_int, data=c_void_p, rank=c_int64, dims=POINTER(c_int64))
+_Span = _structure("Span", head=False, ptr=c_void_p, length=c_size_t)
+_Values = _structure("Values", size=c_int64, types=POINTER(c_int), values=POINTER(c_void_p))
+_Attributes = _structure(
+    "Attributes", size=c_int64, types=POINTER(c_int), names=POINTER(POINTER(_Span)),
+    values=POINTER(c_void_p),
+)  # fmt: skip
+_Frame = _structure(
+    "Frame", api=POINTER(_Api), context=c_void_p, stage=c_int, arguments=_Values, results=_Values,
+    attributes=_Attributes,
+)  # fmt: skip
+_ErrorCreate = _structure("ErrorCreate", message=c_char_p, code=c_int32)
+_StreamGet = _structure("StreamGet", context=c_void_p, stream=c_void_p)
 
 _Handler: Final = ctypes.CFUNCTYPE(c_void_p, c_void_p)
-_Known = TypeVar("_Known", bound=Structure)
 
 
-def _size(kind: type[Structure]) -> int:
+def _size(kind: Any) -> int:
     """Return a structure's size as the C API counts it: up to the end of its last field."""
-    last: Any = getattr(kind, kind._fields_[-1][0])
+    last = getattr(kind, kind._fields_[-1][0])
     return int(last.offset + last.size)
 
 
-def _known(value: _Known) -> _Known:
+def _known(value: Any) -> Any:
     """Return a structure from XLA; refuse one that is shorter than it is known here."""
     given, least = value.struct_size, _size(type(value))
     if given < least:
-        name = type(value).__name__.lstrip("_")
-        raise Unsupported(f"XLA's FFI has another layout: {name} of {given} bytes, not {least}")
+        raise Unsupported(
+            f"XLA's FFI has another layout: {value.title} of {given} bytes, not {least}"
+        )
     return value
 
 
@@ -255,7 +207,7 @@ class Handler:
             return _error(frame.api.contents, error)
         return None
 
-    def _run(self, frame: _Frame) -> None:
+    def _run(self, frame: Any) -> None:
         if frame.stage != _EXECUTE:
             raise Unsupported(f"XLA's FFI asks for stage {frame.stage}, which tcusim has not")
         stream = _stream(frame) if self._on_stream else 0
@@ -292,7 +244,7 @@ def register(name: str, handler: Handler, platform: str) -> str | None:
     return None
 
 
-def _tell_version(frame: _Frame, extension: _Extension) -> None:
+def _tell_version(frame: Any, extension: Any) -> None:
     """Answer which version a handler has: that of XLA, if all that is used is as it is here."""
     metadata = extension.metadata.contents
     metadata.traits = 0
@@ -307,7 +259,7 @@ def _tell_version(frame: _Frame, extension: _Extension) -> None:
         version.minor = own.minor
 
 
-def _error(api: _Api, error: BaseException) -> int:
+def _error(api: Any, error: BaseException) -> int:
     """Return an error of XLA's that says what happened."""
     if isinstance(error, _XlaError):
         own: int = error.args[0]
@@ -320,7 +272,7 @@ def _error(api: _Api, error: BaseException) -> int:
     return made
 
 
-def _stream(frame: _Frame) -> int:
+def _stream(frame: Any) -> int:
     """Return the stream on which XLA executes."""
     api, given = frame.api.contents, _StreamGet(_size(_StreamGet), None, frame.context, None)
     error = _Handler(api.stream_get)(ctypes.addressof(given))
@@ -329,7 +281,7 @@ def _stream(frame: _Frame) -> int:
     return given.stream or 0
 
 
-def _arrays(values: _Values, stream: int) -> list[XlaArray]:
+def _arrays(values: Any, stream: int) -> list[XlaArray]:
     """Return the arrays of a call's arguments, or of its results."""
     _known(values)
     return [
@@ -347,11 +299,15 @@ def _array(kind: int, address: int, stream: int) -> XlaArray:
     return XlaArray(buffer.data or 0, shape, numpy_type(_DTYPES[buffer.dtype]), stream)
 
 
-def _text(attributes: _Attributes) -> str:
+def _bytes(span: Any) -> bytes:
+    return ctypes.string_at(span.ptr, span.length) if span.length else b""
+
+
+def _text(attributes: Any) -> str:
     """Return the text of a call."""
     _known(attributes)
     for place in range(attributes.size):
-        is_call = attributes.names[place].contents.value == _CALL
+        is_call = _bytes(attributes.names[place].contents) == _CALL
         if is_call and attributes.types[place] == _STRING:
-            return _Span.from_address(attributes.values[place]).value.decode()
+            return _bytes(_Span.from_address(attributes.values[place])).decode()
     raise Unsupported("XLA's FFI gives no attribute of a call")

@@ -20,6 +20,7 @@ from tcusim.errors import InputError, TcusimError, UnknownName
 jax: Any = pytest.importorskip("jax", reason="jax is not installed")
 
 import jax.numpy as jnp  # noqa: E402 - jax is there
+from jax import export  # noqa: E402
 
 import tcusim.jax  # noqa: E402
 from tcusim.jax import functions as tj  # noqa: E402
@@ -416,3 +417,13 @@ def test_options_are_part_of_what_is_traced() -> None:
         tj.matmul(x, x.T, options={"bits": "exact"})
     with pytest.raises(UnknownName, match=r"unknown option 'archs'. Did you mean 'arch'\?"):
         tj.sum(x, options={"archs": "volta"})
+
+
+def test_programs_are_exported_for_both_platforms() -> None:
+    """A call is a text in the program, not a callback of this process."""
+    leave = [export.DisabledSafetyCheck.custom_call(name) for name in ("tcusim", "tcusim_host")]
+    program = export.export(jax.jit(tj.sum), platforms=("cpu", "cuda"), disabled_checks=leave)(
+        jnp.ones(7)
+    )
+    assert program.platforms == ("cpu", "cuda")
+    assert float(program.call(jnp.ones(7))) == 7
