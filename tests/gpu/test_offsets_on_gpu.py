@@ -109,10 +109,40 @@ def test_int64_sums_of_int8(library: Library, length: int) -> None:
 def test_a_scan_begins_with_an_initial_value(library: Library, length: int) -> None:
     x = numbers("float16", length) / np.float16(32)
     expected = tcusim.cumsum(x, initial=0.3, reverse=True, options={"arch": arch()})
-    scan = tcusim.cumsum(
-        library.there(x), initial=0.3, reverse=True, options={"backend": library.backend}
-    )
-    library.require_bits(scan, expected)
+    a = library.there(x)
+    # The second call keeps the values of its number in GPU memory, for those after it.
+    for _ in range(4):
+        scan = tcusim.cumsum(a, initial=0.3, reverse=True, options={"backend": library.backend})
+        library.require_bits(scan, expected)
+
+
+def test_segments_of_many_calls(library: Library) -> None:
+    edges, lengths = drawn(5, 5000), np.diff(drawn(5, 5000))
+    x = numbers("float16", int(edges[-1]))
+    kept = [
+        *(tcusim.Segments(library.there(edges), check=check) for check in (True, False)),
+        tcusim.Segments(edges),
+        tcusim.Segments(lengths=lengths),
+    ]
+    options = {"backend": library.backend}
+    for number in range(4):
+        values = np.roll(x, number)
+        a = library.there(values)
+        sums = tcusim.segmented_sum(values, edges, options={"arch": arch()})
+        scans = tcusim.segmented_cumsum(values, edges, options={"arch": arch()})
+        for segments in kept:
+            library.require_bits(tcusim.segmented_sum(a, segments, options=options), sums)
+            library.require_bits(tcusim.segmented_cumsum(a, segments, options=options), scans)
+    # Unchecked offsets may change between calls.
+    unchecked, swapped = library.there(edges), tcusim.Segments(edges[-1] - edges[::-1])
+    sums = tcusim.segmented_sum(x, swapped, options={"arch": arch()})
+    segments = tcusim.Segments(unchecked, check=False)
+    tcusim.segmented_sum(library.there(x), segments, options=options)
+    if library.name != "pycuda":
+        unchecked[:] = library.there(np.ascontiguousarray(edges[-1] - edges[::-1]))
+        for _ in range(3):
+            found = tcusim.segmented_sum(library.there(x), segments, options=options)
+            library.require_bits(found, sums)
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -243,3 +243,14 @@ def test_offsets_in_gpu_memory_for_a_numpy_array(device: StandIn) -> None:
     for name in ("segmented_sum", "segmented_cumsum"):
         with pytest.raises(InputError, match=text):
             getattr(tcusim, name)(halves(3), offsets)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+def test_unchecked_offsets_may_change_between_calls(device: StandIn, dtype: str) -> None:
+    x, offsets = halves(100), OnGpu(np.array([0, 7, 100]).astype(dtype))
+    segments = tcusim.Segments(offsets, check=False)
+    for cut in (7, 7, 50, 0, 100):
+        offsets.values[1] = cut
+        found = tcusim.segmented_sum(OnGpu(x), segments)
+        assert_bits(found, tcusim.segmented_sum(x, [0, cut, 100], options={"arch": "ada"}))
+    assert device.looks == 0
