@@ -556,8 +556,5 @@ def _product(
 ) -> tuple[Spec, tuple[Any, ...], Call]:
     """Return the arguments of `run` for a product."""
     own = options_of(options, operation, "bits", "strategy")
-    backend, tile, arch, acc, algorithm, _ = own.planned
-    spec = Spec(
-        operation, dtype=dtype, backend=backend, tile=tile, arch=arch, acc=acc, algorithm=algorithm
-    )
+    spec = Spec.of_product(operation, dtype, own)
     return spec, arrays, Call(out, own.stream, own.report, own.progress)

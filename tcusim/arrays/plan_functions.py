@@ -361,11 +361,7 @@ def plan_product(
         result=(),
     )
     own = options_of(options, "plan_product", "bits", "report", "progress", "stream")
-    backend, tile, arch, acc, algorithm, _ = own.planned
-    spec = Spec(
-        operation, dtype=result, backend=backend, tile=tile, arch=arch, acc=acc,
-        algorithm=algorithm, strategy=own.strategy,
-    )  # fmt: skip
+    spec = Spec.of_product(operation, result, own, own.strategy)
     spec.require_names()
     used = arch_of_run(spec.arch, spec.backend)
     named_result = None if result is None else array_name_of(result)

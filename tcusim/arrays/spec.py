@@ -20,7 +20,7 @@ from tcusim.algorithms.order import Order
 from tcusim.arrays.problem import Shape, even_edges
 from tcusim.arrays.report import Report
 from tcusim.backends import Edge, Progress, get_backend, native_arch
-from tcusim.call_options import Bits
+from tcusim.call_options import Bits, Options
 from tcusim.errors import (
     MOST_ELEMENTS,
     Given,
@@ -79,6 +79,13 @@ class Spec(NamedTuple):
     algorithm: str | None = None
     bits: str = "segment"
     strategy: str | None = None
+
+    @classmethod
+    def of_product(cls, operation: str, dtype: Any, own: Options, strategy: Any = None) -> Spec:
+        """Return the specification of a product, which has no `bits`."""
+        backend, tile, arch, acc, algorithm, _ = own.planned
+        named = {"tile": tile, "arch": arch, "acc": acc, "algorithm": algorithm}
+        return cls(operation, dtype=dtype, backend=backend, strategy=strategy, **named)
 
     def require_names(self) -> None:
         """Refuse keywords that name nothing."""
