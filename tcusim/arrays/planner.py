@@ -336,7 +336,7 @@ def _strategies_for(problem: AnyProblem, tuning: Tuning) -> Sequence[Strategy[An
 
 
 def _precision(problem: AnyProblem) -> Iterator[str]:
-    """Yield how a named algorithm's sums are kept precise, if it is not a scan that adds."""
+    """Yield the measure for precise sums of a named algorithm, unless it is a scan that adds."""
     if not isinstance(problem, Problem) or problem.algorithm is None:
         return
     if problem.as_printed:

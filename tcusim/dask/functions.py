@@ -178,7 +178,7 @@ def cumsum(
         before = first_terms(initial, shape, np.dtype(np.float64), result)
         return _exact_scan(a, axis, result, order, before)
     if a.dtype.kind in "biu" and result.kind not in "biu":
-        # Integers until all is added up: what precedes a group would be rounded to the result.
+        # Integers until the end: the prefix of a group would be rounded to the result.
         sums = cumsum(a, axis, **order, options=_of_grid(own)).astype(np.float64)
         value = first_terms(initial, shape, result, result)
         if value is not None:
@@ -200,7 +200,7 @@ def cumsum(
     before = groups.rechunk({axis: -1}).map_blocks(
         partial(carries, axis=axis, reverse=reverse), dtype=groups.dtype
     )
-    # Each chunk begins with what precedes its first group; in reverse its last.
+    # Each chunk begins with the prefix of its first group; in reverse of its last.
     ends = np.cumsum(counts)
     firsts = first + (ends - 1 if reverse else ends - counts)
     starts = da.take(before, firsts, axis=axis).rechunk({axis: 1})
@@ -448,7 +448,7 @@ def _combined(totals: Any, axis: int, dtype: Any) -> Any:
 
 
 def _scanned(block: Any, initial: Any = None, *, axis: int, dtype: Any, **more: Any) -> Any:
-    """Scan a chunk from what precedes it."""
+    """Scan a chunk from its initial value."""
     if initial is not None:
         initial = initial.reshape((*block.shape[:axis], *block.shape[axis + 1 :]))
         if isinstance(initial, np.ndarray) and np.dtype(dtype).kind in "iu":
@@ -461,7 +461,7 @@ def _scanned(block: Any, initial: Any = None, *, axis: int, dtype: Any, **more: 
 
 
 def _exact_sum(a: DaskArray, axis: int, result: np.dtype[Any], *, keepdims: bool) -> DaskArray:
-    """Sum digits chunk by chunk, all chunks' sums of digits, and round what they come to."""
+    """Sum digits chunk by chunk, then the digit sums of all chunks, and round the total."""
     total = partial(_rounded, dtype=a.dtype, result=result)
     sums = _digit_sums(a, axis).sum(axis=axis, keepdims=keepdims)
     sums = sums.rechunk({sums.ndim - 1: -1})

@@ -57,7 +57,7 @@ class XlaArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """What the CUDA array interface, version 3, tells."""
+        """Return the CUDA array interface, version 3."""
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
@@ -87,7 +87,7 @@ class XlaArray:
         return np.frombuffer(memory, self.dtype).reshape(self.shape)
 
 
-# Queues what a text tells, on arrays that are there, into arrays for the results.
+# Queues the operation that a text describes, from arrays into arrays for the results.
 Compute: TypeAlias = Callable[[str, Sequence[XlaArray], Sequence[XlaArray]], None]
 
 _NOW: Final = threading.local()
@@ -177,7 +177,7 @@ class _XlaError(Exception):
 
 
 class Handler:
-    """What XLA calls: an ``XLA_FFI_Handler``.
+    """The function for XLA: an ``XLA_FFI_Handler``.
 
     on_stream: whether XLA has a stream; on the CPU it has none. The handler is not said to be fit
     for command buffers: a plan has memory of its own between its launches, and the first call makes
@@ -202,7 +202,7 @@ class Handler:
         try:
             with usual_arithmetic():
                 self._run(_known(frame))
-        # What an exception of Python would leave behind is a result of XLA that nobody computed.
+        # An exception of Python would leave XLA an uncomputed result.
         except BaseException as error:
             return _error(frame.api.contents, error)
         return None
@@ -260,7 +260,7 @@ def _tell_version(frame: Any, extension: Any) -> None:
 
 
 def _error(api: Any, error: BaseException) -> int:
-    """Return an error of XLA's that says what happened."""
+    """Return an error of XLA's with the message."""
     if isinstance(error, _XlaError):
         own: int = error.args[0]
         return own

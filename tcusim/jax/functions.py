@@ -69,7 +69,7 @@ def _rule(
 ) -> TypeRule:
     """Return the types of sums. The result's is JAX's, which has 64 bits where it is told to.
 
-    What cannot be computed is refused here, while it is traced, and not where it runs. keeps:
+    Impossible calls are refused here, while they are traced, and not when they run. keeps:
     whether sums of integers are of their own type, and not of the wide one.
     """
     given, kind = str(a.dtype), _kind(a)
@@ -187,8 +187,8 @@ def cumsum(
     exclusive, reverse : bool
         As in `tcusim.cumsum`.
     initial : array or number, optional
-        What precedes the first element (in reverse, follows the last), and is part of every sum: it
-        is broadcast to the shape of `a` without the axis. It is part of what is rounded; where
+        An addend of every sum, before the first element (in reverse, after the last): it
+        is broadcast to the shape of `a` without the axis. It is added before the rounding; where
         exact sums are rounded, as float64 if JAX has it. Integer sums take integers alone.
     dtype : dtype, optional
         Type of the result; by default that of `a`, or JAX's wide integer for bool.
@@ -331,7 +331,7 @@ _DROP = jax.lax.GatherScatterMode.from_any("drop")
 
 
 def _mode(mode: Any) -> Any:
-    """Return a mode of JAX's; None for what is none."""
+    """Return a mode of JAX's, or None."""
     try:
         return jax.lax.GatherScatterMode.from_any(mode)
     except (ValueError, TypeError):
@@ -339,7 +339,7 @@ def _mode(mode: Any) -> Any:
 
 
 def _count(number: Any) -> int:
-    """Return a number of segments; refuse what is none."""
+    """Return a number of segments; refuse other values."""
     try:
         found = -1 if isinstance(number, bool) else operator.index(number)
     # A number that is traced has no value.
@@ -373,7 +373,7 @@ def _sums(data: Array, ids: Array, count: int, is_sorted: bool, how: How) -> Arr
         data, ids = data[order], ids[order]
     # A type that holds the number of segments.
     ids = ids.astype(jnp.promote_types(ids.dtype, jnp.int32))
-    # In front of the first segment and behind the last one lies what is left out.
+    # Elements before the first segment and after the last one are left out.
     borders = jnp.searchsorted(ids, jnp.arange(count + 1, dtype=ids.dtype))
     edges = jnp.concatenate([jnp.array([0]), borders, jnp.array([ids.size])])
     rows = _rows_of(data)

@@ -130,7 +130,7 @@ def _host_takes_handlers() -> bool:
 
 
 def _compute(text: str, arguments: Sequence[XlaArray], results: Sequence[XlaArray]) -> None:
-    """Compute what a text tells, of arrays in the computer's memory."""
+    """Compute the operation that a text describes, on arrays in host memory."""
     name, keywords = _parsed(text)
     (out,) = results
     out.on_host()[...] = computed_by(name, [one.on_host() for one in arguments], keywords)
@@ -183,7 +183,7 @@ def _text(name: str, keywords: Mapping[str, Any]) -> str:
 
 
 def _launch(text: str, arguments: Sequence[XlaArray], results: Sequence[XlaArray]) -> None:
-    """Queue what a text tells on the stream of the arrays."""
+    """Queue the operation that a text describes on the stream of the arrays."""
     name, keywords = _parsed(text)
     (out,) = results
     watched = {"out": out, "stream": out.stream, "backend": _BACKEND}

@@ -30,9 +30,9 @@ _PRODUCTS: Final = ("matmul", "matvec")
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """What is computed: along the last axis, or of the last axes, of arrays.
+    """An operation along the last axis, or the last axes, of arrays.
 
-    name: sum (of rows), cumsum (of rows and, perhaps, what precedes each), segmented_sum and
+    name: sum (of rows), cumsum (of rows, with optional initial values), segmented_sum and
     segmented_cumsum (of rows and the offsets of each), matmul, matvec. dtype: of the result. arch:
     whose bits; None for those of the place where it is computed.
     """
@@ -165,7 +165,7 @@ def _transpose(change: Array, *operands: Array, how: How) -> list[Array | None]:
 
 
 def _as_of(aval: Any, gradient: Array) -> Array:
-    """Return a gradient in the type of what it is of, and cut as that is."""
+    """Return a gradient in the type of its array, and sharded alike."""
     gradient = gradient.astype(aval.dtype)
     if hasattr(jax, "typeof") and getattr(jax.typeof(gradient), "sharding", None) != aval.sharding:
         return jax.sharding.reshard(gradient, aval.sharding)
@@ -232,7 +232,7 @@ _PARTS: Final[dict[str, Any]] = {
 
 
 def _summed_to(gradient: Array, shape: tuple[int, ...]) -> Array:
-    """Return a gradient summed over what was broadcast: axes of a stack of length 1."""
+    """Return a gradient summed over the broadcast axes: those of length 1 in a stack."""
     for place, size in enumerate(shape):
         if size == 1 and gradient.shape[place] != 1:
             rows = jnp.moveaxis(gradient, place, -1)

@@ -201,7 +201,7 @@ _GENERATIONS: Final = (
         shared_kb=99,
         recorded=("a100", "a2"),
         # pytorch/pytorch#53635: 1024.5 is multiplied as 1025 on RTX 3080 and 3090;
-        # triton-lang/triton#4574: cvt.rna.tf32 gives what torch returns on an A100.
+        # triton-lang/triton#4574: cvt.rna.tf32 matches torch on an A100.
         tf32="nearest_away",
     ),
     Arch(

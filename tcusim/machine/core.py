@@ -155,7 +155,7 @@ class Core(NamedTuple):
         The results are room that the next call takes again.
         """
         desks = _DESKS.known
-        # A desk keeps what its key names by identity.
+        # A desk keeps the objects that its key names by identity.
         names = id(self.library), id(self.how), a.dtype.char, b.dtype.char
         key = (*names, a.shape, b.shape, tiles)
         desk = desks.get(key)

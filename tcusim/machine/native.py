@@ -48,7 +48,7 @@ def compiler_version(command: tuple[str, ...]) -> str:
 
 
 def why_no_compiler() -> str | None:
-    """Return None if C++ can be compiled here, else the reason and what to do about it."""
+    """Return None if C++ can be compiled here, else the reason and the remedy."""
     if sys.platform != "linux":
         return f"it needs Linux, this is {sys.platform}"
     command = compiler_command()

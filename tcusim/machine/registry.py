@@ -264,7 +264,7 @@ def library_rules(arch: Arch, ab: str, acc: str) -> tuple[Rule, ...]:
 
 
 def _why(arch: Arch, ab: str, acc: str, family: str) -> tuple[str | Given, ...]:
-    """Say why an architecture has no rule for a pair, and what it has instead."""
+    """Return why an architecture has no rule for a pair, and its pairs."""
     for refusal in arch.refusals:
         if refusal.ab in ("", ab) and refusal.acc in ("", acc):
             remedy = ("; use ", Given("arch", refusal.instead)) if refusal.instead else ()

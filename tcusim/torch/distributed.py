@@ -42,7 +42,7 @@ __all__ = ["cumsum", "segment_sum", "shard_sizes", "sum"]
 def shard_sizes(
     length: int, *, dtype: Any, operation: Operation = "cumsum", group: Any = None
 ) -> list[int]:
-    """Return how many elements each rank should hold of a tensor of this length.
+    """Return the number of elements of each rank, of a tensor of this length.
 
     Of other pieces, what several ranks have of one piece of the grid is moved to the first of them,
     and its results back.
@@ -54,7 +54,7 @@ def shard_sizes(
     dtype : torch.dtype
         Their type.
     operation : {"sum", "cumsum"}
-        What is done with them; pieces for scans do for sums, too.
+        Operation on them; pieces for scans also serve for sums.
     group : ProcessGroup, optional
         By default all ranks.
 
@@ -198,7 +198,7 @@ def segment_sum(
             f"segment_ids must be within 0..{num_segments - 1}; they are from {known[0][0]} to "
             f"{known[-1][1]}"
         )
-    # What belongs to a segment that begins on an earlier rank goes there.
+    # The part of a segment that begins on an earlier rank is sent there.
     before = [max((last for _, last, _ in every[:each]), default=-1) for each in range(len(every))]
     head = int((segment_ids == before[rank]).sum())
     heads = [number for (number,) in gathered_numbers([head], own, group)]

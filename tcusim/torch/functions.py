@@ -83,7 +83,7 @@ _transform = torch._C._functorch.peek_interpreter_stack
 
 
 def is_traced() -> bool:
-    """Return whether what is called may be run again, by other code, on other values."""
+    """Return whether the call may be run again, by other code, on other values."""
     return is_compiling() or bool(_dispatch_modes())
 
 
@@ -116,7 +116,7 @@ def is_simple(*tensors: Tensor | None) -> bool:
 
 
 def require_tensor(name: str, value: Any) -> None:
-    """Refuse what is no tensor, and a DTensor whose values are still to be added."""
+    """Refuse other objects than tensors, and a DTensor with partial values."""
     if type(value) in _PLAIN:
         return
     if not isinstance(value, torch.Tensor):
@@ -246,7 +246,7 @@ def tensor_beside(input: Tensor, value: Any, wanted: Any, bits: Bits) -> Any:
 
 
 def _number(value: Any, wanted: Any) -> int | float:
-    """Return a number for a result of this type; refuse what would lose."""
+    """Return a number for a result of this type; refuse a lossy conversion."""
     if wanted.is_floating_point:
         try:
             return float(value)
@@ -353,7 +353,7 @@ def cumsum(
     reverse : bool
         Sum from the end.
     initial : number or Tensor, optional
-        What precedes the first element (in reverse, follows the last), and is part of every sum: a
+        An addend of every sum, before the first element (in reverse, after the last): a
         number, or a tensor that is broadcast to the shape of `input` without the axis.
     out : Tensor, optional
         Where to put the result; it may be `input` itself.
@@ -521,7 +521,7 @@ def sqrt(input: Tensor) -> Tensor:
 
 
 def _operands(a: Tensor, b: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """Return the factors of a product, cast as autocast says; refuse what cannot be multiplied."""
+    """Return the factors of a product, cast by autocast; refuse impossible products."""
     require_tensor("a", a)
     require_tensor(name, b)
     for one, told in ((a, "a"), (b, name)):

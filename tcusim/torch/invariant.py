@@ -35,7 +35,7 @@ Device: TypeAlias = Literal["cuda", "cpu"]
 Devices: TypeAlias = Device | Sequence[Device]
 
 _LOCK: Final = threading.RLock()
-# How often each device is within the mode, and what put it there.
+# The nesting depth of the mode on each device, and its registrations.
 _DEPTH: Final[dict[str, int]] = {}
 _LIBRARIES: Final[dict[str, Any]] = {}
 # Whether torch took its fast paths of attention before the mode.
@@ -49,7 +49,7 @@ def batch_invariant(devices: Devices = "cuda", *, strict: bool = False) -> Itera
     """Within this context, torch's sums, means, scans, products and norms go through this package.
 
     What a model returns for one example then does not depend on the other examples of its batch,
-    as far as the operators of `ROUTED` go. It concerns all threads of the process. What is compiled
+    as far as the operators of `ROUTED` go. It applies to all threads of the process. Code compiled
     by torch.compile's inductor has kernels of its own, and is not routed: call the functions of
     this package there. The fast paths of `torch.nn.TransformerEncoderLayer` and
     `torch.nn.MultiheadAttention`, which are kernels of their own, are off.
@@ -114,7 +114,7 @@ def _enter(device: str) -> None:
     library = torch.library.Library("aten", "IMPL")
     key = _DEVICES[device]
     with warnings.catch_warnings():
-        # torch warns of what is done here on purpose: a kernel is replaced.
+        # torch warns of the replaced kernel, which is intended.
         warnings.simplefilter("ignore")
         for name, ours in _KERNELS.items():
             if _exists(name):
@@ -261,7 +261,7 @@ def _added(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) ->
     product = product if alpha == 1 else alpha * product
     if beta != 0:
         product = product + (c if beta == 1 else beta * c).expand(product.shape)
-    # As in torch, what beta = 0 leaves out may be NaN.
+    # As in torch, the operand of beta = 0 is ignored, even if NaN.
     return product.to(a.dtype)
 
 
@@ -275,7 +275,7 @@ def _layer_norm(
     kept = torch.float64 if input.dtype == torch.float64 else torch.float32
     if input.device.type == "cpu":
         kept = input.dtype if weight is None else weight.dtype
-    # What torch keeps for the derivative: the mean, and one over the deviation.
+    # torch keeps for the derivative the mean, and one over the deviation.
     return result, centre.to(kept), (1 / root).to(kept)
 
 

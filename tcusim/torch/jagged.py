@@ -50,9 +50,9 @@ def along(
     compute: Callable[[Any, tuple[int, ...]], Any],
     name: str = "dim",
 ) -> Any:
-    """Return a jagged tensor of what is computed of the values along axes of which each is whole.
+    """Return the jagged tensor of a function of the values, along axes of which each is whole.
 
-    dim: axes of the nested tensor, as they were given. name: what a user calls them. keepdim:
+    dim: axes of the nested tensor, as they were given. name: the user's name for them. keepdim:
     whether the result has them. compute: takes the values, and their axes.
     """
     _require_jagged(input)

@@ -172,7 +172,7 @@ def rms_norm_again(key: Hashable, input: Any, weight: Any) -> Any:
 
 
 def rms_scales_kernel(input: Any, eps: float) -> Any:
-    """Compute the operator `rms_scales`: what each row is multiplied by."""
+    """Compute the operator `rms_scales`: the factor of each row."""
     *rows, columns = input.shape
     if not input.numel():
         return input.new_empty(rows, dtype=torch.float32)
@@ -202,7 +202,7 @@ def _backward(ctx: Any, gradient: Any) -> dict[str, Any]:
 def gradients(gradient: Any, input: Any, weight: Any, scale: Any, needed: Any) -> tuple[Any, Any]:
     """Return the gradients of rows along the last axis and of their weight; None if not needed.
 
-    scale: by what each row was multiplied.
+    scale: the factor of each row.
     """
     wide, given = (one.to(scale.dtype) for one in (input, gradient))
     for_input = for_weight = None
@@ -233,7 +233,7 @@ def _jvp(ctx: Any, tangents: dict[str, Any]) -> Any:
 
 
 def _change_of_scale(scale: Any, wide: Any, tangent: Any) -> Any:
-    """Return the tangent of what each row is multiplied by."""
+    """Return the tangent of the factor of each row."""
     along = divided(sum_of(wide * tangent, [-1], True), wide.shape[-1])
     return -scale * scale * scale * along
 

@@ -198,7 +198,7 @@ def mean(
 def last_axes(input: Tensor, normalized_shape: Any, eps: Any, **beside: Any) -> tuple[int, ...]:
     """Return the axes that a norm is over; refuse other shapes than that of the last axes.
 
-    beside: what is multiplied by the result or added to it, by name.
+    beside: factors and addends of the result, by name.
     """
     one_axis = is_integer(normalized_shape)
     if not one_axis and not isinstance(normalized_shape, tuple | list):
@@ -297,7 +297,7 @@ def normalised(
     scales: bool = False,
     key: Hashable | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return rows divided by the root of their mean square, and by what each was multiplied.
+    """Return rows divided by the root of their mean square, and the factor of each.
 
     axes: the last ones. scales: whether that is asked for, and not None. key: by which the launch
     is kept.
@@ -380,7 +380,7 @@ def centred(
     centre = mean(wide, axes, True)
     differences = wide - centre
     deviation = sqrt(mean(differences * differences, axes, True) + eps)
-    # What overflows is NaN, as in torch: finite differences divided by infinity would look right.
+    # An overflow is NaN, as in torch: finite differences divided by infinity would look right.
     deviation = deviation + (deviation - deviation)
     result = differences / deviation
     result = result if weight is None else result * weight

@@ -151,7 +151,7 @@ def in_forward_mode() -> bool:
 
 
 def plain(tensor: Any, name: str = "input") -> Any:
-    """Return a tensor that has no gradient: what torch records of it is above these kernels.
+    """Return a tensor without a gradient: torch records it above these kernels.
 
     Raises InputError, by this name, if its memory does not hold its elements.
 
@@ -188,7 +188,7 @@ _DIVISORS: Final[dict[Hashable, Any]] = {}
 def divisor(count: int, like: Any) -> Any:
     """Return a number as a tensor beside another, of which nothing is recorded.
 
-    torch takes twice as long to divide by a Python number. What is kept is never let go: a graph
+    torch takes twice as long to divide by a Python number. Kept tensors are never freed: a graph
     that was captured may read it.
     """
     key = count, like.dtype, like.device
@@ -235,7 +235,7 @@ def sum_kernel(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> An
 
 
 def type_of_sums(given: Any, result: Any, bits: Any) -> Any:
-    """Return the type in which what precedes elements is kept."""
+    """Return the type of initial values."""
     if not result.is_floating_point:
         return result
     if bits == "exact" or not given.is_floating_point or given == torch.float64:
@@ -340,7 +340,7 @@ def segments_at(length: int, offsets: Any, size: int, device: Any) -> Any:
 
 
 def _segment_spread_kernel(input: Any, offsets: Any, size: int, dim: int, length: int) -> Any:
-    """Compute the operator `segment_spread`: at each element what its segment has."""
+    """Compute the operator `segment_spread`: the value of its segment at each element."""
     return plain(input).index_select(dim, segments_at(length, offsets, size, input.device))
 
 
@@ -419,12 +419,12 @@ def _product_shape(left: Any, right: Any, *_: Any, columns: bool) -> list[int]:
 
 
 def cast(gradient: Any, like: Any) -> Any:
-    """Return a gradient in the type of what it is of."""
+    """Return a gradient in the type of its tensor."""
     return gradient if gradient.dtype == like else gradient.to(like)
 
 
 def placements(input: Any) -> Any:
-    """Return where a DTensor's elements are: its gradient is to be there, too."""
+    """Return the mesh and placements of a DTensor, which its gradient must share."""
     return getattr(input, "placements", None)
 
 
@@ -484,7 +484,7 @@ def sum_of(values: Any, axes: Sequence[int], keepdim: bool = False) -> Any:
 
 
 def _summed_to(gradient: Any, factor: Any) -> Any:
-    """Return the gradient of a factor, summed over what was broadcast."""
+    """Return the gradient of a factor, summed over the broadcast axes."""
     shape = factor.shape
     spare = gradient.dim() - len(shape)
     taken = list(range(spare))
@@ -606,7 +606,7 @@ class Operator:
         object.__setattr__(self, "names", names)
 
     def by_name(self, values: Sequence[Any]) -> dict[str, Any]:
-        """Return what belongs to each argument."""
+        """Return the annotation of each argument."""
         return dict(zip(self.names, values, strict=False))
 
     def fake(self, *arguments: Any) -> Any:
@@ -619,14 +619,14 @@ class Operator:
         return first.new_empty(shape, dtype=self.dtype or given.get("dtype") or first.dtype)
 
     def keep(self, ctx: Any, inputs: Any, output: Any) -> None:
-        """Keep what the derivatives need: tensors, other arguments, and the kind of the first."""
+        """Keep for the derivatives: tensors, other arguments, and the kind of the first."""
         given, first = self.by_name(inputs), inputs[0]
         saved = [given.get(name, output) for name in self.saves]
         ctx.save_for_backward(*saved)
         ctx.save_for_forward(*saved)
         ctx.given = {name: one for name, one in given.items() if not isinstance(one, torch.Tensor)}
         ctx.shape, ctx.dtype, ctx.placements = first.shape, first.dtype, placements(first)
-        # What has no gradient, or no tangent, is no product of zeros.
+        # Tensors without a gradient or a tangent are not multiplied by zeros.
         ctx.set_materialize_grads(False)
 
     def gradients(self, ctx: Any, gradient: Any) -> Any:

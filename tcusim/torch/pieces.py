@@ -73,11 +73,11 @@ def cut_of(tensor: Tensor, operation: Operation) -> int:
     return cut_size(array_name_of(tensor.dtype), operation, options=DEFAULTS)
 
 
-# --- What moves -----------------------------------------------------------------------------------
+# --- Moved elements -------------------------------------------------------------------------------
 
 
 def moved(own: Tensor, have: Edges, want: Edges, group: Any) -> Tensor:
-    """Return this rank's piece by other edges. Only what changes its rank is sent."""
+    """Return this rank's piece by other edges. Only elements that change their rank are sent."""
     if list(have) == list(want):
         return own
     rank = dist.get_rank(group)
@@ -88,7 +88,7 @@ def moved(own: Tensor, have: Edges, want: Edges, group: Any) -> Tensor:
 
 
 def _overlaps(rank: int, own: Edges, others: Edges) -> list[int]:
-    """Return how much of a rank's piece each piece by other edges has."""
+    """Return the elements of a rank's piece within each piece by other edges."""
     begin, end = own[rank], own[rank + 1]
     return [
         max(0, min(end, others[place + 1]) - max(begin, others[place]))
@@ -198,7 +198,7 @@ def _whole(own: Tensor, edges: Edges, group: Any) -> Tensor:
 
 
 def _on_grid(edges: Edges, cut: int) -> list[int]:
-    """Return edges on the grid: what several ranks have a part of is the first one's."""
+    """Return edges on the grid: a piece shared by several ranks is the first one's."""
     return [min(edges[-1], -(-edge // cut) * cut) for edge in edges]
 
 

@@ -19,7 +19,7 @@ __all__ = ["found", "hold", "launched"]
 # It returns None if the call is to be made again.
 Launch: TypeAlias = Callable[..., Any]
 _MOST: Final = 1024
-# By what was asked for, the operator and its arguments, and of what tensors.
+# By the operator, its arguments, and the kinds of the tensors.
 _LAUNCHES: Final[dict[Hashable, Launch]] = {}
 
 

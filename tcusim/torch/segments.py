@@ -121,7 +121,7 @@ def segment_cumsum(
     exclusive, reverse : bool
         As in `cumsum`.
     initial : number or Tensor, optional
-        What precedes the first element of each segment, as in `cumsum`: a number, or a tensor that
+        An addend of every sum of a segment, as in `cumsum`: a number, or a tensor that
         is broadcast to the shape of `segment_sum`.
     input, segments, dim
         As in `segment_sum`.
@@ -364,7 +364,7 @@ def _worst(dtype: Any, reduce: str) -> Any:
 
 
 def _segments(input: Tensor, segments: Any, dim: int) -> _Segments:
-    """Return the segments of a call; refuse what does not fit together."""
+    """Return the segments of a call; refuse arguments that do not go together."""
     require_tensor("input", input)
     if is_nested(input):
         values, own = segments_of(input)

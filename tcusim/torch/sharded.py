@@ -1,4 +1,4 @@
-"""What the operators `torch.ops.tcusim` do with DTensors: the bits of the whole tensor on one rank.
+"""The operators `torch.ops.tcusim` on DTensors: the bits of the whole tensor on one rank.
 
 The rules lie below autograd, so derivatives, which are made of the same operators, have the bits of
 one rank, too. Elements, partial sums and results are moved; no collective adds anything. Along axes
@@ -149,7 +149,7 @@ def _sum(input: Tensor, dim: Any, keepdim: bool, dtype: Any, bits: str) -> Tenso
 
 
 def _after_sum(placement: Any, axes: Sequence[int], keepdim: bool) -> Any:
-    """Return where a sum's result lies."""
+    """Return the placements of a sum's result."""
     if not placement.is_shard() or placement.dim in axes:
         return Replicate()
     if keepdim:
@@ -158,7 +158,7 @@ def _after_sum(placement: Any, axes: Sequence[int], keepdim: bool) -> Any:
 
 
 def _require_no_initial(initial: Any) -> None:
-    """Refuse what would precede rows that several ranks have."""
+    """Refuse initial values of rows that several ranks have."""
     if initial is not None:
         raise InputError(
             "a scan of a DTensor takes no initial=. Scan its to_local() on each rank, or add it to "
@@ -330,7 +330,7 @@ def _rms_scales(input: Tensor, eps: float) -> Tensor:
 
 
 def _product(name: str) -> Callable[..., Tensor]:
-    """Return the rule of a product: rows and stacks may be cut, what is added up is whole."""
+    """Return the rule of a product: rows and stacks may be cut, the summed axis is whole."""
     own = 2 if name == "matmul" else 1
 
     def rule(a: Tensor, b: Tensor, dtype: Any) -> Tensor:
@@ -383,7 +383,7 @@ def _register(name: str, rule: Callable[..., Tensor]) -> None:
         for one in args:
             if isinstance(one, DTensor):
                 require_settled("a tensor", one)
-        # What is recorded, is recorded above.
+        # Gradients are recorded above.
         with torch.no_grad():
             return rule(*args, **kwargs)
 

@@ -63,9 +63,9 @@ def predict(function: Callable[..., _Result], *arguments: Any, arch: str = "hopp
     Parameters
     ----------
     function : callable
-        What to compute, such as a module in evaluation mode.
+        The function, such as a module in evaluation mode.
     *arguments
-        What it is given. Tensors are copied to the CPU if they are elsewhere; a module's own
+        Its arguments. Tensors are copied to the CPU if they are elsewhere; a module's own
         parameters are used where they are.
     arch : str
         Whose bits, as for `simulated`.

@@ -55,7 +55,7 @@ class Stagnation:
 
 
 def stagnation_of(rule: Rule, k: int = 16, mma: Mma | None = None) -> tuple[Stagnation, ...]:
-    """Return where sums of ones, and of numbers between 0 and 1, stop growing.
+    """Return the lengths at which sums of ones, and of numbers from 0 to 1, stop growing.
 
     `mma` computes c + a @ b in place of the simulator: such as a GPU's.
 

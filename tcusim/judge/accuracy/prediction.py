@@ -773,7 +773,7 @@ def _rounds_nothing(step: Step) -> bool:
 def _near(
     computed: Float64, part: _Part, moments: _Moments, terms: float
 ) -> tuple[tuple[float, Float64], ...]:
-    """Return where sums are during a stride, with probabilities: Gauss-Hermite, of three points.
+    """Return the sums during a stride, with probabilities: Gauss-Hermite, of three points.
 
     Few sums get far: those that may get there count by how probable it is.
     """

@@ -267,7 +267,7 @@ def _measured(error: Error) -> float:
 
 
 def _apart(error: Error) -> float:
-    """Return how many times the larger of two errors is the smaller one."""
+    """Return the ratio of the larger of two errors to the smaller one."""
     measured = max(error.measured or 0.0, 1e-30)
     predicted = max(error.predicted, 1e-30)
     return max(measured / predicted, predicted / measured)

@@ -307,7 +307,7 @@ _NOTES: Final = ("WRONG", "not proven", "not possible", "too large", "simulator 
 
 
 def _notes(row: ShapeRow) -> Iterator[tuple[str, str]]:
-    """Yield what is to be noted of a row: the kind of note, and its text."""
+    """Yield the notes of a row: the kind of each, and its text."""
     if row.first_wrong:
         yield "WRONG", row.first_wrong
     for count in row.counts:

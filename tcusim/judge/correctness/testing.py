@@ -164,7 +164,7 @@ def outputs_agree(program: Program, one: Outputs, two: Outputs) -> bool:
 
 
 def _distance(one: Bits, two: Bits, fmt: Format) -> NDArray[np.float64]:
-    """Return how many representable numbers lie between; NaN is far from all but NaN."""
+    """Return the distance in representable numbers; NaN is far from all but NaN."""
     nan = [np.isnan(_decimal(bits, fmt.name)) for bits in (one, two)]
     apart = np.abs(_ranks(one) - _ranks(two))
     return np.where(nan[0] & nan[1], 0.0, np.where(nan[0] | nan[1], np.inf, apart))
@@ -292,7 +292,7 @@ def _report(case: _Run, runners: tuple[Backend, Backend], found: list[Difference
 
 
 def _writer(case: _Run, name: str, place: int) -> str:
-    """Return which warp wrote an element of an output last, and at which step."""
+    """Return the last warp that wrote an element of an output, and the step."""
     last = "no warp"
 
     def watch(event: Event) -> None:

@@ -241,7 +241,7 @@ class Trial:
         return every[0 if self.variant.side == "a" else 1 :: _PART]
 
     def _seconds_of(self, recipe: Recipe, many: bool) -> float:
-        """Return how long a program takes to build and to run."""
+        """Return the seconds that a program takes to build and to run."""
         items: int = recipe.get("warps") * recipe.get("items_per_warp")
         mma = _MMA_PER_TILE * _BLOCKS * items * self.kind.tiles(self.row, self.tile, recipe)
         run = math.prod(self.tile) * mma * _SECONDS_PER_MULTIPLY_ADD + _SECONDS_PER_RUN
@@ -418,7 +418,7 @@ class Trial:
 def _difference(
     case: Case, name: str, outputs: Mapping[str, Any], expected: np.ndarray[Any, Any]
 ) -> str:
-    """Return how a result differs from what is expected, "" if it does not."""
+    """Return the difference of a result from the expected one, "" if there is none."""
     got = np.asarray(outputs[name], np.float64)
     if got.shape != expected.shape:
         return f"{case.text}: {name!r} has {got.size} elements, not {expected.size}"

@@ -259,7 +259,7 @@ class Grid:
         return tuple(lengths if name == "fused_length" else getattr(self, name) for name in names)
 
     def __len__(self) -> int:
-        """Return how many units there are; those that are equal are one."""
+        """Return the number of distinct units."""
         tiles = Counter(k for _, _, k in self.tiles)
         invented = sum(count * math.prod(map(len, self._axes(k))) for k, count in tiles.items())
         return invented + len(self._named())

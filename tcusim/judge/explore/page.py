@@ -53,7 +53,7 @@ def plots_of(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _left_out(evaluated: Sequence[Row]) -> Iterator[str]:
-    """Yield what a page does not show of an exploration, and where it is."""
+    """Yield the parts of an exploration that a page leaves out, and their places."""
     groups = len(list(_groups(evaluated)))
     if groups > _MOST_CHARTS:
         yield f"Of {groups} charts of errors, the first {_MOST_CHARTS} are shown."

@@ -80,7 +80,7 @@ def _claims(subject: Subject, tile: MmaShape, model: Model) -> Iterator[tuple[st
 
 
 def _named(rule: Rule, tile: MmaShape, model: Model) -> Iterator[tuple[str, str]]:
-    """Yield what the model computes with instead, if a rule reproduces its bits."""
+    """Yield the parameters of the model that differ, if a rule reproduces its bits."""
 
     def asked(a: Values, b: Values, c: Values) -> Any:
         given = (from_values(one, fmt) for one, fmt in ((a, rule.ab), (b, rule.ab), (c, rule.acc)))

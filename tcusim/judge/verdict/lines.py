@@ -67,7 +67,7 @@ def lines_of(found: UnitVerdict, reference: Reference | None) -> tuple[Statement
 
 
 def _wrong(found: UnitVerdict) -> Iterator[str]:
-    """Yield what is wrong with the algorithms, or impossible about the unit."""
+    """Yield the failures of algorithms, and the impossible figures of the unit."""
     yield from (str(one) for one in found.findings if one.grave)
     rows = [row for report in found.reports for row in report.rows if not row.ok]
     for name in dict.fromkeys(row.name for row in rows):
@@ -200,7 +200,7 @@ def _bound(found: UnitVerdict) -> str:
 
 
 def _untested(found: UnitVerdict) -> Iterator[str]:
-    """Yield what did not run, or is not known."""
+    """Yield the tests that did not run, and the unknown figures."""
     if found.claims is None:
         yield "hardware: its rule was computed, not compared with a model of it"
     if found.accuracy is not None:

@@ -257,7 +257,7 @@ def comparison_of(units: Sequence[UnitVerdict], reference: Reference | None) -> 
 
 
 def _arithmetic(unit: UnitVerdict) -> str:
-    """Return how the first tile computes."""
+    """Return the arithmetic of the first tile."""
     if unit.refused:
         return "refused"
     return rule_in_words(unit.rules[0])
@@ -297,7 +297,7 @@ def _precision_rows(units: Sequence[UnitVerdict]) -> Iterator[tuple[str, ...]]:
 def _task_rows(
     units: Sequence[UnitVerdict], reference: Reference | None, task: Task
 ) -> Iterator[tuple[str, ...]]:
-    """Yield what each does for a task: how, elements an mma, and what is useful."""
+    """Yield the rows of a task: its algorithms, elements an mma, and useful shares."""
     found, other = bests_of(units, reference, task)
     if not any(found):
         return

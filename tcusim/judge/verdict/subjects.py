@@ -81,7 +81,7 @@ class Subject:
         return self.unit.arch.name
 
     def rule_of(self, tile: MmaShape) -> Rule:
-        """Return how a tile computes."""
+        """Return the arithmetic of a tile."""
         return rule_of(self.unit.arch, self.ab, self.acc, tile.family(self.ab, self.acc))
 
     def instruction(self, tile: MmaShape) -> Instruction | None:

@@ -314,7 +314,7 @@ def _elements(task: Task, sizes: Mapping[str, int]) -> int:
 
 
 def _reads(task: Task, row: ShapeRow, subject: Subject, tile: MmaShape, combine: str) -> float:
-    """Return how often an element of the input is read from global memory."""
+    """Return the reads of an element of the input from global memory."""
     if task.kind != "product":
         return row.reads or 0.0
     # One that is so large that its tiles of operands are needed again.

@@ -141,7 +141,7 @@ def explain(
     Raises
     ------
     InputError
-        If shapes do not fit, or a value is beyond what a type holds.
+        If shapes do not fit, or a value is beyond the range of a type.
     UnknownName
         If there is no such architecture, type or instruction.
     Unsupported
