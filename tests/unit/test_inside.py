@@ -59,10 +59,12 @@ def test_inside_buffer_refuses_negative_addresses() -> None:
 def test_inside_buffer_refuses_missing_and_wrong_bounds() -> None:
     copy = at(reduction(), "3")
     program = changed(reduction(), "3", src=replace(copy.src, bounds=()))
-    refused(program, "inside_buffer", r"reads in\[255\], but 'in' has 1 element \(.*length = 1\)")
+    refused(
+        program, "inside_buffer", r"reads in\[255\], but 'in' has 255 elements \(.*length = 255\)"
+    )
     late = Bound(BLOCK * 256 + ROW + COL * 16, LENGTH + 1)
     program = changed(reduction(), "3", src=replace(copy.src, bounds=(late,)))
-    refused(program, "inside_buffer", r"reads in\[1\], but 'in' has 1 element")
+    refused(program, "inside_buffer", r"reads in\[255\], but 'in' has 255 elements")
 
 
 def test_inside_buffer_knows_the_branch() -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 import numpy as np
 
 from tcusim.program.checks.affine import Regions, symbol_counts
 from tcusim.program.checks.regions import MOST_ELEMENTS, bound_symbols
 from tcusim.program.checks.sites import Finding
-from tcusim.program.checks.sizes import named_sizes
+from tcusim.program.checks.sizes import named_sizes, sizes_to_try
 from tcusim.program.grammar import Bound, Program, View
-from tcusim.program.index import with_derived
 from tcusim.program.walk import (
     WARP_PLACES,
     Ints,
@@ -23,11 +21,6 @@ from tcusim.program.walk import (
     span,
     warp_symbols,
 )
-
-# Sizes to search for an out-of-bounds access: zero, one, and around the paper's tile.
-_USUAL: Final = (0, 1, 17, 255, 256, 257, 1000)
-# Maximum number of scalar combinations that one check tries.
-_MOST_SAMPLES: Final = 64
 
 
 def inside_buffer(program: Program) -> Iterator[Finding]:
@@ -72,7 +65,7 @@ def _outside(program: Program, site: Site, view: View) -> Iterator[str]:
             f"negative. Start at the beginning of the range."
         )
         return
-    examples = (_stray(program, site, view, scalars) for scalars in _samples(program, site, view))
+    examples = (_stray(program, site, view, scalars) for scalars in sizes_to_try(program))
     yield next(filter(None, examples), None) or (
         f"may touch elements outside {name!r}: that {name}[{view.address}] is inside does not "
         f"follow from its bounds. Add a bound, such as {view.address} < {view.buffer.size}."
@@ -81,33 +74,6 @@ def _outside(program: Program, site: Site, view: View) -> Iterator[str]:
 
 def _conditions(site: Site, view: View) -> tuple[Bound, ...]:
     return (*view.bounds, *(bound for guard in site.guards for bound in guard.bounds))
-
-
-def _samples(program: Program, site: Site, view: View) -> Iterator[dict[str, int]]:
-    """Yield values of the scalars to try, around the numbers at which behaviour may change."""
-    extents = [view.buffer.size, *symbol_counts(program, site, view).values()]
-    indices = [view.address, *(extent.index for extent in extents)]
-    indices += [bound.excess for bound in _conditions(site, view)]
-    limits = {extent.per for extent in extents}
-    for index in indices:
-        limits |= {abs(index.const), *(abs(factor) for _, factor in index.terms)}
-    near = {limit + step for limit in limits for step in (-1, 0, 1)} - {-1}
-    sizes = sorted({*_USUAL, *near, 2 * max(limits) + 17})
-    choices = {}
-    for scalar in program.scalars:
-        if scalar.of is not None:
-            continue
-        unit = scalar.multiple_of
-        choices[scalar.name] = sorted({-(-size // unit) * unit for size in sizes})
-    # Each value of each scalar is tried, combined with some values of the others.
-    longest = max(map(len, choices.values()), default=1)
-    for number in range(longest):
-        for shift in range(max(1, _MOST_SAMPLES // longest)):
-            sizes_of = {
-                name: values[(number + shift * place) % len(values)]
-                for place, (name, values) in enumerate(choices.items())
-            }
-            yield with_derived(program.scalars, sizes_of)
 
 
 def _stray(program: Program, site: Site, view: View, scalars: Mapping[str, int]) -> str | None:
