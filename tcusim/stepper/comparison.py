@@ -252,10 +252,7 @@ def _pairs(one: Frame, two: Frame) -> Iterator[tuple[Tile, Tile]]:
 
     A barrier shows only changes: a tile that one frame lacks is unchanged there.
     """
-    left, right = (
-        {(tile.part, tile.label): tile for tile in (*frame.reads, *frame.writes)}
-        for frame in (one, two)
-    )
+    left, right = ({(tile.part, tile.label): tile for tile in frame.tiles} for frame in (one, two))
     for key in dict.fromkeys((*left, *right)):
         mine, yours = left.get(key), right.get(key)
         if mine is None:

@@ -117,6 +117,11 @@ class Frame:
     reads: tuple[Tile, ...]
     writes: tuple[Tile, ...]
 
+    @property
+    def tiles(self) -> tuple[Tile, ...]:
+        """All tiles, those that the step reads first."""
+        return (*self.reads, *self.writes)
+
 
 def chosen_warps(
     program: Program,

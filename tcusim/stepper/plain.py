@@ -171,7 +171,7 @@ class Plain:
         if self.viewing.cell is None:
             return
         row, column = self.viewing.cell
-        found = [cell_of(tile, row, column) for tile in (*frame.reads, *frame.writes)]
+        found = [cell_of(tile, row, column) for tile in frame.tiles]
         lines = [f"  {cell}" for cell in found if cell is not None]
         if not lines:
             return

@@ -473,7 +473,7 @@ class StepApp(App[None]):
         if frame is None:
             return
         spot = self.cursor.spot(frame)
-        tiles = (*frame.reads, *frame.writes)
+        tiles = frame.tiles
         if tiles:
             self._set("cell", str(cell_of(tiles[spot.tile], spot.row, spot.column)))
         else:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tcusim.stepper.frames import Frame, Tile
+from tcusim.stepper.frames import Frame
 from tcusim.stepper.screen.grids import Spot
 
 __all__ = ["Cursor"]
@@ -26,7 +26,7 @@ class Cursor:
 
     def spot(self, frame: Frame) -> Spot:
         """Return its cell in a step."""
-        tiles = _tiles(frame)
+        tiles = frame.tiles
         if not tiles:
             return Spot(0, 0, 0)
         parts = [tile.part for tile in tiles]
@@ -40,7 +40,7 @@ class Cursor:
 
     def move(self, frame: Frame, down: int, across: int) -> None:
         """Move by rows and columns, inside the tile."""
-        tiles = _tiles(frame)
+        tiles = frame.tiles
         if not tiles:
             return
         spot = self.spot(frame)
@@ -50,7 +50,7 @@ class Cursor:
 
     def turn(self, frame: Frame, count: int) -> None:
         """Go to another tile of the step, round from the last to the first."""
-        tiles = _tiles(frame)
+        tiles = frame.tiles
         if tiles:
             self._part = tiles[(self.spot(frame).tile + count) % len(tiles)].part
 
@@ -59,7 +59,7 @@ class Cursor:
 
         From the last one round to the first. Return whether there was any.
         """
-        tiles = _tiles(frame)
+        tiles = frame.tiles
         if not tiles:
             return False
         spot = self.spot(frame)
@@ -79,10 +79,6 @@ class Cursor:
         if spot.tile < reads or frame.kind not in ("mma", "add"):
             return ()
         return tuple(_made_of(frame, spot))
-
-
-def _tiles(frame: Frame) -> tuple[Tile, ...]:
-    return (*frame.reads, *frame.writes)
 
 
 def _made_of(frame: Frame, spot: Spot) -> Iterator[Spot]:
