@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-__all__ = ["aligned", "listing", "page", "scrolling", "shown", "table", "themed"]
+__all__ = ["listing", "page", "scrolling", "shown", "themed"]
 
 _PAGE: Final = """<!DOCTYPE html>
 <html lang="en">
@@ -38,8 +37,8 @@ _DARK: Final = ('[data-jp-theme-light="false"]', '[data-md-color-scheme="slate"]
 def _shown_style() -> str:
     colours = themed(
         ".tcusim-shown",
-        "--quiet: #595959; --edge: #c4c4c4",
-        "--quiet: #b3b3b3; --edge: #5a5a5a",
+        "--quiet: #595959; --edge: #c4c4c4; --wrong: #b3261e",
+        "--quiet: #b3b3b3; --edge: #5a5a5a; --wrong: #ff8a80",
     )
     rules = """
 .tcusim-shown { font: 14px/1.45 system-ui, sans-serif; text-align: left }
@@ -48,9 +47,14 @@ def _shown_style() -> str:
   margin: .3em 0; background: none; color: inherit; white-space: pre }
 .tcusim-shown table { border-collapse: collapse; margin: .3em 0; font-size: 13px }
 .tcusim-shown :is(th, td) { padding: .1em .9em .1em 0; text-align: left; font-weight: normal;
-  vertical-align: top; background: none; border: 0 }
-.tcusim-shown thead th { border-bottom: 1px solid var(--edge); font-weight: 600 }
+  vertical-align: top; background: none; border: 0; white-space: nowrap }
+.tcusim-shown td.long { white-space: normal; min-width: 14em }
+.tcusim-shown :is(th, td).right { text-align: right; font-variant-numeric: tabular-nums }
+.tcusim-shown thead th { border-bottom: 1px solid var(--edge); font-weight: 600;
+  vertical-align: bottom }
+.tcusim-shown .totals tr:first-child > * { border-top: 1px solid var(--edge) }
 .tcusim-shown tbody th, .tcusim-shown .quiet { color: var(--quiet) }
+.tcusim-shown .wrong > * { color: var(--wrong) }
 .tcusim-shown .numbers :is(th, td) { font: 11px ui-monospace, Menlo, Consolas, monospace;
   text-align: right; padding: .1em .4em; white-space: nowrap }
 .tcusim-shown .numbers td { border: 1px solid var(--edge) }
@@ -61,45 +65,6 @@ def _shown_style() -> str:
 def shown(*parts: str) -> str:
     """Return the HTML of an object for a notebook, in the colours of its surroundings."""
     return "\n".join([f'<div class="tcusim-shown"><style>{_SHOWN}</style>', *parts, "</div>"])
-
-
-def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return a line of plain text for each row, its columns aligned to the left.
-
-    Parameters
-    ----------
-    rows : iterable of sequences of str
-        Rows of equally many cells, the header among them.
-
-    Raises
-    ------
-    ValueError
-        If rows differ in their number of cells.
-    """
-    lines = list(rows)
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in lines]
-
-
-def table(
-    caption: str,
-    rows: Iterable[Sequence[str]],
-    header: Sequence[str] = (),
-    *,
-    numbers: bool = False,
-) -> str:
-    """Return a table, whose rows begin with what they are of, or "". numbers: of equal width."""
-    kind = ' class="numbers"' if numbers else ""
-    lines = [f"{scrolling(caption)}<table{kind}>"]
-    if header:
-        cells = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
-        lines.append(f"<thead><tr>{cells}</tr></thead>")
-    lines.append("<tbody>")
-    for first, *others in rows:
-        cells = "".join(f"<td>{escape(cell)}</td>" for cell in others)
-        head = f'<th scope="row">{escape(first)}</th>' if first else "<td></td>"
-        lines.append(f"<tr>{head}{cells}</tr>")
-    return "\n".join([*lines, "</tbody></table></div>"])
 
 
 def listing(title: str, text: str) -> str:

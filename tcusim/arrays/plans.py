@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from typing import Any, Final
 
 import numpy as np
@@ -32,9 +31,9 @@ from tcusim.arrays.sizes import longest_scanned
 from tcusim.arrays.spec import Call, Layout, ProductLayout, Spec
 from tcusim.backends import DeviceBackend, Session, get_backend, is_offsets_backend
 from tcusim.errors import Given, Unsupported, VerifyError
-from tcusim.markup import shown, table
 from tcusim.program.launches import Launch, LaunchPlan, Memory
 from tcusim.simulate.counts import Counts, counts_of_text
+from tcusim.table import Table, Tabular
 
 __all__ = [
     "Planned",
@@ -50,7 +49,7 @@ _MOST_INITIALS: Final = 8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Planned:
+class Planned(Tabular):
     """Launches for one problem, ready to be run where arrays are.
 
     Attributes
@@ -206,14 +205,9 @@ class Planned:
         """Name the operation and the launches."""
         return self.launch_plan.title
 
-    def __str__(self) -> str:
-        """Show everything: sizes, arrays, launches with their counts, and why."""
-        lines = (f"  {head:<8}  {text}" for head, text in self._rows())
-        return "\n".join([f"plan {self.operation}", *lines])
-
-    def _repr_html_(self) -> str:
-        title = f"<p><strong>plan {escape(self.operation)}</strong></p>"
-        return shown(title, table("Plan", self._rows()))
+    def table(self) -> Table:
+        """Return everything: sizes, arrays, launches with their counts, and why."""
+        return Table(title=f"plan {self.operation}", rows=list(self._rows()))
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         """Yield everything: heads and texts."""

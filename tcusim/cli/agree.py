@@ -85,30 +85,7 @@ def _print(report: agreement.Agreement, as_json: bool, output: str | None) -> No
         files.write_text(output, text + "\n")
     if as_json and output is None:
         print_json(report.as_json())
-        return
-    if output is None and report.tallies:
-        _print_table(report)
-    click.echo(report.summary())
-
-
-def _print_table(report: agreement.Agreement) -> None:
-    """Print a row for each algorithm and a column for each tile and types."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
-    table.add_column("algorithm", no_wrap=True)
-    for column in report.columns:
-        shape, types = column.split()
-        table.add_column(f"{shape}\n{types}", justify="right", overflow="fold")
-    for name in report.algorithms:
-        cells = [report.tallies.get((name, column)) for column in report.columns]
-        table.add_row(name, *(Text("" if cell is None else str(cell)) for cell in cells))
-    table.add_section()
-    for name, count in (("outputs compared", "outputs"), ("outputs that differ", "differ")):
-        sums = dict.fromkeys(report.columns, 0)
-        for (_, column), tally in report.tallies.items():
-            sums[column] += getattr(tally, count)
-        table.add_row(name, *(f"{total:,}" for total in sums.values()))
-    show(table)
+    elif output is None:
+        show(report.table())
+    else:
+        click.echo(report.summary())

@@ -25,6 +25,7 @@ from tcusim.cli.options import (
 from tcusim.cli.output import examples, print_json, show
 from tcusim.errors import MOST_ELEMENTS
 from tcusim.machine import FORMATS, Unit, format_of, unit_of, usual_types
+from tcusim.table import Table
 
 if TYPE_CHECKING:
     from tcusim.judge.cost.model import LaunchCost
@@ -225,7 +226,7 @@ def _products(found: Cost, where: Unit, plan: ProductPlan) -> str:
 
 
 def _show(found: Cost, products: str) -> None:
-    from rich.table import Table
+    from tcusim.judge.cost.model import RESOURCES
 
     if found.seconds is None:
         click.echo(f"{found.title} on {found.unit}: the time is unknown")
@@ -236,14 +237,8 @@ def _show(found: Cost, products: str) -> None:
     if products:
         click.echo(products)
     click.echo(f"bound by {found.bound}\n" if found.bound else "")
-    table = Table(box=None, pad_edge=False)
-    for head in ("resource", "alone", "what it is"):
-        table.add_column(head, justify="right" if head == "alone" else "left", no_wrap=True)
-    from tcusim.judge.cost.model import RESOURCES
-
-    for name, seconds in found.parts.items():
-        table.add_row(name, _time(seconds), RESOURCES[name])
-    show(table)
+    rows = [(name, _time(seconds), RESOURCES[name]) for name, seconds in found.parts.items()]
+    show(Table(("resource", "alone", "what it is"), rows, align="lr"))
     for launch in found.launches:
         click.echo("")
         for line in _launch_lines(launch):
@@ -314,19 +309,20 @@ def _sweep(what: str, unit: str, as_json: bool, options: dict[str, Any]) -> None
         roof = {"peak": roofs.peak, "roofs": dict(roofs.roofs), "points": dict(roofs.points)}
         print_json({"memory_bound": bound, "sizes": rows, "roofline": roof})
         return
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for head in ("segment", "time", "GB/s", "bound by"):
-        table.add_column(head, justify="left" if head == "bound by" else "right")
+    sweep_rows = []
     for size, one in found:
         rate = "" if one.bandwidth is None else f"{one.bandwidth / 1e9:.0f}"
-        table.add_row(str(size), _time(one.seconds), rate, one.bound)
-    show(table)
+        sweep_rows.append((str(size), _time(one.seconds), rate, one.bound))
     unknown = {name: None for _, one in found for name in one.unknown}
-    if unknown:
-        click.echo(f"\nthe unit does not say: {', '.join(unknown)}")
     said = "at none of these sizes"
     if bound is not None:
         said = f"segments of {bound[0]} to {bound[1]}"
-    click.echo(f"\nbound by memory: {said}")
+    show(
+        Table(
+            ("segment", "time", "GB/s", "bound by"),
+            sweep_rows,
+            notes=[f"the unit does not say: {', '.join(unknown)}"] if unknown else [],
+            summary=f"bound by memory: {said}",
+            align="rrr",
+        )
+    )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, Final
 
 import click
 
 from tcusim.cli import files
 from tcusim.cli.options import OneOf, OutputFile
-from tcusim.cli.output import examples, json_text, progress, show_rows
+from tcusim.cli.output import examples, json_text, progress, show
 from tcusim.judge.accuracy import FAMILIES
 from tcusim.judge.explore.axes import AXES, Grid
 from tcusim.judge.explore.grid import explore
@@ -161,12 +162,7 @@ def _explored(options: dict[str, Any]) -> Exploration:
 
 def _print(found: Exploration, sort: str, most: int) -> None:
     """Print the table, the impossible combinations, and the summary."""
-    header, *cells = found.lines(sort, most)
-    if cells:
-        show_rows(header, cells)
-    for text in (*found.reasons(), *found.notes()):
-        click.echo(text)
-    left = len(found.evaluated) - len(cells)
-    if left:
-        click.echo(f"{left:,} more: --rows {len(found.evaluated)} shows all, --csv FILE has them")
-    click.echo(found.summary())
+    table = found.table(sort, most)
+    left = len(found.evaluated) - len(table.rows)
+    more = f"{left:,} more: --rows {len(found.evaluated)} shows all, --csv FILE has them"
+    show(replace(table, notes=[*table.notes, *[more] * bool(left)]))

@@ -1,31 +1,29 @@
-"""Output of the commands: tables, JSON and progress bars. rich is imported when it is needed."""
+"""Output of the commands: tables, JSON and progress bars. rich is imported when a bar is drawn."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import click
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from tcusim.table import Table, screen_width
 
 __all__ = [
+    "columns",
     "duration",
     "examples",
     "json_text",
-    "make_console",
     "print_json",
     "progress",
     "show",
-    "show_rows",
 ]
 
 # Called with the amount that is done, and the total.
@@ -45,35 +43,15 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
-def make_console() -> Console:
-    """Return a console on stdout: as wide as a terminal is, wide enough for all in a pipe."""
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    return Console(width=width, highlight=False, markup=False)
+def show(*tables: Table) -> None:
+    """Print tables with blank lines between them, folded to the terminal."""
+    bright = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    click.echo("\n\n".join(table.text(columns(), color=bright) for table in tables))
 
 
-def show(table: Table) -> None:
-    """Print a table, without the blanks at the ends of its lines."""
-    console = make_console()
-    with console.capture() as capture:
-        console.print(table)
-    for text in capture.get().splitlines():
-        click.echo(text.rstrip())
-
-
-def show_rows(header: Sequence[str], rows: Iterable[Sequence[str]], *, whole: int = 0) -> None:
-    """Print a table of texts, folded to the terminal; fold none of its `whole` first columns."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for number, name in enumerate(header):
-        table.add_column(name, no_wrap=number < whole, overflow="fold")
-    for cells in rows:
-        table.add_row(*map(Text, cells))
-    show(table)
+def columns() -> int:
+    """Return the columns of the terminal; those of a file or a pipe are many, within reason."""
+    return screen_width() or _PIPE_WIDTH
 
 
 def print_json(value: Any) -> None:

@@ -32,6 +32,7 @@ from tcusim.cli.options import (
 from tcusim.cli.output import examples, print_json, progress, show
 from tcusim.machine import FORMATS, Arch, arch_of, format_of
 from tcusim.program.grammar import Program
+from tcusim.table import Table
 
 __all__ = ["run_command"]
 
@@ -381,9 +382,6 @@ def _error(result: Array, reference: Array, *, relative: bool) -> dict[str, Any]
 
 def _print_summary(input_file: str, summary: dict[str, Any], result: Array) -> None:
     """Print the summary as a table of two columns."""
-    from rich.table import Table
-    from rich.text import Text
-
     given, made = summary["input"], summary["output_array"]
     arch = summary["arch"] or "none: an array without elements needs no arithmetic"
     read, written = summary["bytes_read"], summary["bytes_written"]
@@ -401,14 +399,8 @@ def _print_summary(input_file: str, summary: dict[str, Any], result: Array) -> N
         ("written to", summary.get("output")),
     ]
     if "output" not in summary:
-        rows.append(("", Text(np.array2string(result, threshold=16, edgeitems=3))))
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, text in rows:
-        if text is not None:
-            table.add_row(name, text)
-    show(table)
+        rows.append(("", np.array2string(result, threshold=16, edgeitems=3)))
+    show(Table(rows=[(name, text) for name, text in rows if text is not None]))
 
 
 def _program_text(program: dict[str, Any]) -> str:

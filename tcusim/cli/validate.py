@@ -11,14 +11,12 @@ from tcusim import errors
 from tcusim.algorithms import algorithms
 from tcusim.cli import files
 from tcusim.cli.options import OneOf, OutputFile, Tile, arithmetic, in_words_of_the_command
-from tcusim.cli.output import duration, examples, print_json, progress, show, show_rows
+from tcusim.cli.output import duration, examples, print_json, progress, show
 from tcusim.judge.run import processors
 from tcusim.judge.verdict.found import SECTIONS
-from tcusim.judge.verdict.lines import heading_of
-from tcusim.judge.verdict.sections import Section
 from tcusim.judge.verdict.subjects import Named, judged_types, names_tile, subject_of
 from tcusim.judge.verdict.tries import seconds_of
-from tcusim.judge.verdict.validate import Verdict, validate
+from tcusim.judge.verdict.validate import validate
 from tcusim.machine import Unit, arches, unit_of, units
 from tcusim.machine.shapes import MmaShape
 
@@ -123,7 +121,7 @@ def validate_command(ctx: click.Context, /, words: tuple[str, ...], **options: A
     if output == "-":
         print_json(verdict.as_json())
     else:
-        _print(verdict)
+        show(*verdict.tables())
     ctx.exit(0 if verdict.ok else 1)
 
 
@@ -172,28 +170,3 @@ def _seconds(named: Named, full: bool, options: Mapping[str, Any]) -> float:
         # `validate` says so, or takes no time for it.
         return 0.0
     return seconds_of(subject, options["algorithms"], full=full)
-
-
-def _print(verdict: Verdict) -> None:
-    """Print the five lines of each unit, then the sections."""
-    from rich.table import Table
-    from rich.text import Text
-
-    for unit, lines in zip(verdict.units, verdict.lines(), strict=True):
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
-        for line in lines:
-            table.add_row(line.name, Text(line.text, style="" if line.good else "bold red"))
-        click.echo(heading_of(unit))
-        show(table)
-        click.echo()
-    for section in verdict.sections():
-        _print_section(section)
-
-
-def _print_section(section: Section) -> None:
-    click.echo("\n".join([section.title, *section.texts]))
-    if section.rows:
-        show_rows(section.header, section.rows, whole=1)
-    click.echo()

@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import KW_ONLY, dataclass
-from html import escape
 from typing import Any, Final
 
 from tcusim.errors import InputError, told
 from tcusim.machine.rules import FAMILIES, Arch, require_tuple
 from tcusim.machine.shapes import MmaShape
-from tcusim.markup import shown, table
+from tcusim.table import Table, Tabular
 
 __all__ = ["CONFIDENCES", "FIGURES", "ORDERED", "Figure", "Instruction", "Quantity", "Unit"]
 
@@ -171,7 +170,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9 _.+-]*")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Unit:
+class Unit(Tabular):
     """A matrix unit in its machine: its tiles, its arithmetic, and figures with their sources.
 
     A core has shared memory and runs blocks: a streaming multiprocessor, a compute unit, a CPU
@@ -285,7 +284,7 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
             f"{len(self.figures())} of {len(FIGURES)} figures>"
         )
 
-    def _repr_html_(self) -> str:
+    def table(self) -> Table:
         """Return the figures as a table, each with its source."""
         facts = {
             "tiles": ", ".join(shape.name for shape in self.shapes),
@@ -300,10 +299,11 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
             for name, one in self.figures().items()
         ]
         unknown = ", ".join(self.unknown())
-        return shown(
-            f"<p><strong>{escape(self.name)}</strong>: {escape(self.title)}</p>",
-            table(f"Unit {self.name}", rows, ("", "value", "confidence", "source")),
-            f"<p>Not known: {unknown}.</p>" if unknown else "",
+        return Table(
+            ("", "value", "confidence", "source"),
+            rows,
+            title=f"{self.name}: {self.title}",
+            notes=[f"Not known: {unknown}."] if unknown else [],
         )
 
     def figures(self) -> dict[str, Figure]:

@@ -35,7 +35,7 @@ from tcusim.machine import (
 from tcusim.machine.formats import unwritten_values
 from tcusim.machine.sequential import round_to_odd, two_sum
 from tcusim.machine.values import multiplier_of
-from tcusim.markup import shown, table
+from tcusim.markup import shown
 from tcusim.program.bind import require_inputs, rule_of
 from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
@@ -76,6 +76,7 @@ from tcusim.program.printer import line
 from tcusim.program.walk import Ints, Mask, Placement, order_of_blocks, require_order
 from tcusim.simulate.schedule import Fork, Leaf, Schedule, prepared, warps_of
 from tcusim.simulate.windows import Elements, OutOfBounds, memory_of_warps, pitch_of_warps
+from tcusim.table import Table
 
 __all__ = ["Event", "State", "add_values", "convert_values", "everywhere", "interpret", "run_numpy"]
 
@@ -122,7 +123,7 @@ class Event:
             tile = self.state.tile(frag, first)
             rows = [[str(row), *(f"{float(x):.5g}" for x in tile[row])] for row in range(len(tile))]
             parts.append(f'<p class="quiet">{escape(frag.name)} of warp {first}</p>')
-            parts.append(table(frag.name, rows, numbers=True))
+            parts.append(Table(rows=rows).html(kind="numbers"))
         return shown(*parts)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from faulty import plant
 from judged import FEW, chip, figure, judge
-from tcusim.judge.verdict.lines import LINES, heading_of, lines_of
+from tcusim.judge.verdict.lines import LINES, five_of, lines_of
 from tcusim.judge.verdict.tasks import TASKS, best_of
 from tcusim.judge.verdict.validate import validate
 from tcusim.machine import Fused, mma_values
@@ -72,8 +72,8 @@ def test_a_refused_unit_says_why() -> None:
     first, *others = verdict.lines()[0]
     assert "adds c after eight products" in first.text
     assert {line.text for line in others} == {"nothing was tried", "all of it"}
-    assert heading_of(verdict.units[0]) == "mi300x: f16 to f32"
-    assert heading_of(judge(chip("headed")).units[0]) == "headed, a chip: f16 to f32"
+    assert five_of(verdict.units[0], None).title == "mi300x: f16 to f32"
+    assert five_of(judge(chip("headed")).units[0], None).title == "headed, a chip: f16 to f32"
 
 
 def test_a_tile_alone_is_bounded_in_the_machine_of_the_reference() -> None:

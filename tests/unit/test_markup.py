@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.markup import aligned, listing, page, scrolling, table, themed
+from tcusim.markup import listing, page, scrolling, themed
 
 
 def test_a_page_stands_alone() -> None:
@@ -29,14 +29,6 @@ def test_who_shows_a_fragment_decides_on_its_colours() -> None:
 
 def test_labels_are_escaped() -> None:
     assert 'aria-label="&quot;x&quot;"' in scrolling('"x"')
-
-
-def test_tables_have_heads_of_rows_and_columns() -> None:
-    text = table("Things", [("a", "1 < 2"), ("b", "3")], ("name", "what"))
-    assert text.count('<th scope="col">') == 2
-    assert text.count('<th scope="row">') == 2
-    assert "1 &lt; 2" in text
-    assert 'class="numbers"' in table("Things", [("0", "1")], numbers=True)
 
 
 def test_a_listing_is_its_head_and_its_steps() -> None:
@@ -77,11 +69,3 @@ def test_notebooks_show_what_text_says(texts: dict[str, str]) -> None:
     assert '<th scope="row">strategy</th>' in texts["Plan"]
     assert "reduction_t" in texts["ShapeReport"]
     assert "all right" in texts["ShapeReport"]
-
-
-def test_columns_are_aligned_without_trailing_blanks() -> None:
-    rows = [("unit", "error", ""), ("h100", "2", "exact"), ("a-long-name", "", "")]
-    assert aligned(rows) == ["unit         error", "h100         2      exact", "a-long-name"]
-    assert aligned([]) == []
-    with pytest.raises(ValueError, match="zip"):
-        aligned([("a", "b"), ("c",)])

@@ -33,7 +33,7 @@ def test_text_that_is_no_report(text: str) -> None:
 
 
 def test_sides_that_do_equally_well_share_a_line() -> None:
-    square = validate_shape("4x4x4", algorithms=["scan_k", "reduction_k"]).table()
+    square = validate_shape("4x4x4", algorithms=["scan_k", "reduction_k"]).table().rows
     assert [line[:2] for line in square] == [("scan_k", "a, b"), ("reduction_k", "a, b")]
-    long = validate_shape("8x2x4", algorithms=["scan_k"]).table()
+    long = validate_shape("8x2x4", algorithms=["scan_k"]).table().rows
     assert [line[:2] for line in long] == [("scan_k", "a"), ("scan_k", "b")]

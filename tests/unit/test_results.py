@@ -12,7 +12,7 @@ import pytest
 from tcusim.errors import UnknownName
 from tcusim.judge.explore.axes import Grid, Point
 from tcusim.judge.explore.metrics import Settings
-from tcusim.judge.explore.results import HEADER, Exploration
+from tcusim.judge.explore.results import Exploration
 from tcusim.judge.explore.row import COLUMNS, Done, Row, row_of_json
 
 POINT = Point(16, 16, 16, "f16", "f32", 8, 20, "rz", "rz")
@@ -29,9 +29,11 @@ def exploration(*rows: Row) -> Exploration:
 
 def test_the_table_is_sorted_and_cut() -> None:
     found = exploration(row(3.0, 1.0), row(None, 2.0), row(1.0, 3.0), row(9.0, 9.0, reason="no"))
-    by_error = [line[HEADER.index("error")] for line in found.table()]
+    by_error = [line[found.table().header.index("error")] for line in found.table().rows]
     assert by_error == ["1", "3", ""]
-    assert [line[HEADER.index("area")] for line in found.table("area", 2)] == ["1", "2"]
+    first = found.table("area", 2)
+    by_area = [line[first.header.index("area")] for line in first.rows]
+    assert by_area == ["1", "2"]
     assert found.reasons() == ["1 not possible, such as 16x16x16 F=20 L=8: no"]
     for wrong in (found.table, found.pareto, found.ordered):
         with pytest.raises(

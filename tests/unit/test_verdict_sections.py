@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from judged import chip, figure, judge
-from tcusim.judge.verdict.sections import Section, comparison_of, sections_of
+from tcusim.judge.verdict.sections import comparison_of, sections_of
 from tcusim.machine import Fused
-
-
-def test_a_section_as_text() -> None:
-    section = Section("Title", ("A sentence.",), ("what", "n"), (("one", "1"), ("three", "3")))
-    assert str(section).splitlines() == ["Title", "A sentence.", "what   n", "one    1", "three  3"]
-    assert str(Section("Title")) == "Title"
 
 
 def test_one_unit_has_the_sections_that_were_asked_for() -> None:

@@ -17,6 +17,7 @@ from tcusim.judge.correctness.cases import COLUMNS, CaseGrid, Recipe, cases_of
 from tcusim.judge.correctness.testing import differences
 from tcusim.judge.run import Jobs, Progress, executor_of, run_cases
 from tcusim.program.grammar import Program
+from tcusim.table import Table, Tabular
 
 __all__ = ["Agreement", "Failure", "Tally", "agree"]
 
@@ -53,7 +54,7 @@ class Failure:
 
 
 @dataclass(slots=True)
-class Agreement:
+class Agreement(Tabular):
     """What a comparison found.
 
     backend, arch: what was compared with the simulator, in whose arithmetic. tallies: by algorithm
@@ -127,12 +128,24 @@ class Agreement:
             lines.append(f"and {len(self.problems) - _SHOWN_FAILURES} more cases")
         return "\n".join(lines)
 
-    def text(self) -> str:
-        """Return the table as plain text, a line for each cell, and the summary."""
-        cells = [
-            f"{name:<26} {column:<26} {tally}\n" for (name, column), tally in self.tallies.items()
+    def table(self) -> Table:
+        """Return a row for each algorithm, a column for each tile and types, and the totals."""
+        rows = [
+            (name, *(str(self.tallies.get((name, column), "")) for column in self.columns))
+            for name in self.algorithms
         ]
-        return "".join(cells) + self.summary()
+        for name, count in (("outputs compared", "outputs"), ("outputs that differ", "differ")):
+            sums = dict.fromkeys(self.columns, 0)
+            for (_, column), tally in self.tallies.items():
+                sums[column] += getattr(tally, count)
+            rows.append((name, *(f"{total:,}" for total in sums.values())))
+        return Table(
+            ("algorithm", *(column.replace(" ", "\n") for column in self.columns)),
+            rows if self.tallies else (),
+            summary=self.summary(),
+            align="l" + "r" * len(self.columns),
+            totals=2,
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""

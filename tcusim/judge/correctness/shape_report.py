@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from tcusim.algorithms import Algorithm, algorithm_of, algorithms
-from tcusim.markup import aligned, shown, table
 from tcusim.records import of_json
+from tcusim.table import Table, Tabular
 
 __all__ = ["MmaCount", "ShapeReport", "ShapeRow", "Variant", "has_formula", "variants_of"]
 
@@ -184,8 +183,8 @@ class ShapeRow(Variant):
 
 
 @dataclass(frozen=True, slots=True)
-class ShapeReport:
-    """What `validate_shape` found; `str` gives a table, `to_json` everything.
+class ShapeReport(Tabular):
+    """What `validate_shape` found; `print` shows a table, `to_json` gives everything.
 
     Attributes
     ----------
@@ -203,12 +202,6 @@ class ShapeReport:
     arch: str
     full: bool
     rows: tuple[ShapeRow, ...]
-
-    # The names of the columns of `table`.
-    header: ClassVar = (
-        *("algorithm", "data", "right", "mma steps", "elements an mma", "useful", "tile used"),
-        *("reads", "registers", "shared bytes", "on a GPU"),
-    )
 
     @property
     def ok(self) -> bool:
@@ -244,13 +237,15 @@ class ShapeReport:
             "Read what to_json or `tcusim validate --json` wrote",
         )
 
-    def table(self) -> list[tuple[str, ...]]:
-        """Return the cells of the table; sides that do equally well share a line."""
+    def table(self) -> Table:
+        """Return the table; sides that do equally well share a row."""
         lines: dict[tuple[str, ...], list[str]] = {}
         for row in self.rows:
             if row.possible:
                 lines.setdefault((row.name, *_cells(row)), []).append(row.side)
-        return [(name, ", ".join(sides), *cells) for (name, *cells), sides in lines.items()]
+        rows = [(name, ", ".join(sides), *cells) for (name, *cells), sides in lines.items()]
+        notes = [*self.notes(), self.verified()]
+        return Table(_HEADER, rows, notes=notes, summary=self.summary(), align="llrrrrrrrr")
 
     def notes(self) -> list[str]:
         """Return a line for each thing that went wrong, or cannot be, with the reason."""
@@ -288,19 +283,11 @@ class ShapeReport:
         what = "for all sizes" if not left else f"but for what notes of {left} rows say"
         return f"{programs:,} programs verified {what}"
 
-    def __str__(self) -> str:
-        """Print the table, the notes and the summary as plain text."""
-        text = aligned([self.header, *self.table()])
-        return "\n".join([*text, "", *self.notes(), self.verified(), self.summary()])
 
-    def _repr_html_(self) -> str:
-        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes())
-        return shown(
-            f"<p><strong>{escape(self.summary())}</strong></p><p>{escape(self.verified())}</p>",
-            table("Algorithms", self.table(), self.header),
-            f"<details><summary>Notes</summary><ul>{notes}</ul></details>" if notes else "",
-        )
-
+_HEADER: Final = (
+    *("algorithm", "data", "right", "mma steps", "elements an mma", "useful", "tile used"),
+    *("reads", "registers", "shared bytes", "on a GPU"),
+)
 
 # The kinds of notes, in the order in which they are printed; the last is of no single algorithm.
 _NOTES: Final = ("WRONG", "not proven", "not possible", "too large", "simulator only")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Final
 
 from tcusim.judge.explore.ranking import pairs_of, pareto
 from tcusim.judge.explore.row import METRICS, Row
 from tcusim.line_charts import Line, Plot, charts, draw, missing, style
-from tcusim.markup import page, shown, table
+from tcusim.markup import page, shown
+from tcusim.table import Table
 
 __all__ = ["MOST_ROWS", "page_of", "plots_of"]
 
@@ -19,29 +21,20 @@ _MOST_CHARTS: Final = 12
 # Units of a front that have their names in the legend, the best by the y axis last.
 _MOST_NAMES: Final = 12
 MOST_ROWS: Final = 200
-_NOWRAP: Final = ".tcusim-shown td { white-space: nowrap }"
 # A waste is drawn as a share, all else over decades.
 _SHARES: Final = ("sums_waste", "scans_waste")
 
 
-def page_of(
-    rows: Sequence[Row], summary: str, lines: Sequence[Sequence[str]], texts: Sequence[str]
-) -> str:
-    """Return the page of an exploration, which asks for nothing else.
-
-    lines: of the table, the header first. texts: of what cannot be, and notes.
-    """
+def page_of(rows: Sequence[Row], table: Table) -> str:
+    """Return the page of an exploration: its plots and its table, without other files."""
     evaluated = [row for row in rows if not row.reason]
-    said = [f"<p>{escape(summary)}.</p>"]
+    said = [f"<p>{escape(table.summary)}.</p>"]
     if evaluated:
         said += ["<h2>Plots</h2>", charts(plots_of(rows))]
     said += [f"<p>{escape(text)}</p>" for text in _left_out(evaluated)]
-    header, *cells = lines
-    said += ["<h2>Units, the least error first</h2>", shown(table("Units", cells, header))]
-    if texts:
-        items = "".join(f"<li>{escape(text)}</li>" for text in texts)
-        said.append(f"<h2>Not possible, and notes</h2><ul>{items}</ul>")
-    return page("Units explored", f"<style>{style()}{_NOWRAP}</style>\n" + "\n".join(said))
+    below = replace(table, title="Units, the least error first", summary="")
+    said.append(shown(below.html(2)))
+    return page("Units explored", f"<style>{style()}</style>\n" + "\n".join(said))
 
 
 def plots_of(rows: Sequence[Row]) -> Iterator[str]:

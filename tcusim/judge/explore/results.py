@@ -8,7 +8,6 @@ import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any, Final
 
 from tcusim.judge.explore.axes import Grid
@@ -16,22 +15,24 @@ from tcusim.judge.explore.metrics import Settings
 from tcusim.judge.explore.page import MOST_ROWS, page_of
 from tcusim.judge.explore.ranking import ordered, pairs_of, pareto
 from tcusim.judge.explore.row import COLUMNS, Done, Row
-from tcusim.markup import aligned, shown, table
+from tcusim.table import Table, Tabular
 
-__all__ = ["HEADER", "Exploration"]
+__all__ = ["Exploration"]
 
 # The columns of the table for people.
-HEADER: Final = (
+_HEADER: Final = (
     *("unit", "tile", "types", "L", "F", "rounding", "error", "measured", "area", "each"),
-    *("sum: waste", "by", "seconds", "scan: waste", "by", "seconds", "best in"),
+    *("sum: waste", "sum: by", "sum: seconds", "scan: waste", "scan: by", "scan: seconds"),
+    "best in",
 )
+_ALIGN: Final = "lllrrlrrrrrlrrlrl"
 # Lines of reasons in a text.
 _MOST_REASONS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Exploration:
-    """What `explore` found; `str` gives a table, `to_html` a page with plots.
+class Exploration(Tabular):
+    """What `explore` found; `print` shows a table, `to_html` gives a page with plots.
 
     Attributes
     ----------
@@ -65,19 +66,18 @@ class Exploration:
         possible, others = self.evaluated, [row for row in self.rows if row.reason]
         return (*ordered(possible, by), *others)
 
-    def table(self, by: str = "error", most: int | None = None) -> list[tuple[str, ...]]:
-        """Return the cells of the table, by `HEADER`: what was evaluated, at most so many."""
+    def table(self, by: str = "error", most: int | None = None) -> Table:
+        """Return the evaluated units, at most `most`, without the columns that are empty."""
         best = {
             pair: {id(row) for row in self.pareto(*pair)} for pair in pairs_of(self.rows) if pair
         }
         rows = [row for row in self.ordered(by) if not row.reason][:most]
-        return [_cells(row, [pair for pair, of in best.items() if id(row) in of]) for row in rows]
-
-    def lines(self, by: str = "error", most: int | None = None) -> list[tuple[str, ...]]:
-        """Return the header, then the cells of the table, without columns that are empty."""
-        cells = self.table(by, most)
-        kept = [at for at in range(len(HEADER)) if any(line[at] for line in cells)]
-        return [tuple(line[at] for at in kept) for line in (HEADER, *cells)]
+        lines = [_cells(row, [pair for pair, of in best.items() if id(row) in of]) for row in rows]
+        kept = [at for at in range(len(_HEADER)) if any(line[at] for line in lines)]
+        header, *cells = (tuple(line[at] for at in kept) for line in (_HEADER, *lines))
+        align = "".join(_ALIGN[at] for at in kept)
+        notes = [*self.reasons(), *self.notes()]
+        return Table(header, cells, notes=notes, summary=self.summary(), align=align, whole=2)
 
     def reasons(self) -> list[str]:
         """Return a line for each reason why units cannot be, with how many and the first."""
@@ -134,20 +134,7 @@ class Exploration:
 
     def to_html(self) -> str:
         """Return a page with plots and the table, which asks for nothing else."""
-        texts = [*self.reasons(), *self.notes()]
-        return page_of(self.rows, self.summary(), self.lines(most=MOST_ROWS), texts)
-
-    def __str__(self) -> str:
-        """Print the table and the summary as plain text."""
-        text = aligned(self.lines())
-        return "\n".join([*text, "", *self.reasons(), *self.notes(), self.summary()])
-
-    def _repr_html_(self) -> str:
-        header, *lines = self.lines()
-        return shown(
-            f"<p><strong>{escape(self.summary())}</strong></p>",
-            table("Units", lines, header),
-        )
+        return page_of(self.rows, self.table(most=MOST_ROWS))
 
 
 def _cells(row: Row, best: Sequence[tuple[str, str]]) -> tuple[str, ...]:

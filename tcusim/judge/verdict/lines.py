@@ -15,8 +15,9 @@ from tcusim.judge.cost.predicted import time_text
 from tcusim.judge.verdict.consistency import IMPOSSIBLE
 from tcusim.judge.verdict.found import SECTIONS, Reference, UnitVerdict, bests_of
 from tcusim.judge.verdict.tasks import TASKS, Candidate, Task
+from tcusim.table import Table
 
-__all__ = ["LINES", "Statement", "heading_of", "lines_of"]
+__all__ = ["LINES", "Statement", "five_of", "lines_of"]
 
 # The names of the lines, in their order.
 LINES: Final = ("best", "cost", "precision", "bound", "not tested")
@@ -41,10 +42,15 @@ class Statement:
     good: bool = True
 
 
-def heading_of(found: UnitVerdict) -> str:
-    """Return the heading of a unit's lines: its title and its types."""
+def five_of(found: UnitVerdict, reference: Reference | None) -> Table:
+    """Return the five lines of a unit, with its title and its types as the heading."""
     title = "" if found.title == found.name else f", {found.title}"
-    return f"{found.name}{title}: {found.asked.ab} to {found.asked.acc}"
+    lines = lines_of(found, reference)
+    return Table(
+        title=f"{found.name}{title}: {found.asked.ab} to {found.asked.acc}",
+        rows=[(line.name, line.text) for line in lines],
+        wrong=[number for number, line in enumerate(lines) if not line.good],
+    )
 
 
 def lines_of(found: UnitVerdict, reference: Reference | None) -> tuple[Statement, ...]:

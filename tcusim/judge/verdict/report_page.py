@@ -12,19 +12,14 @@ from tcusim.judge.accuracy.families import FAMILIES
 from tcusim.judge.accuracy.measure import BLOCK
 from tcusim.judge.accuracy.summary import Accuracy
 from tcusim.judge.verdict.found import Reference, UnitVerdict, bests_of
-from tcusim.judge.verdict.lines import heading_of, lines_of
-from tcusim.judge.verdict.sections import Section, comparison_of, sections_of
+from tcusim.judge.verdict.lines import five_of
+from tcusim.judge.verdict.sections import comparison_of, sections_of
 from tcusim.judge.verdict.tasks import TASKS
-from tcusim.markup import page, shown, table
+from tcusim.markup import page, shown
 
 __all__ = ["fragment_of", "page_of"]
 
 _STYLE: Final = """
-.tcusim-verdict dl { display: grid; grid-template-columns: max-content 1fr; gap: .3em 1em;
-  margin: .5em 0 1.5em; max-width: 62em }
-.tcusim-verdict dt { font-weight: 600 }
-.tcusim-verdict dd { margin: 0 }
-.tcusim-verdict .wrong { color: light-dark(#b3261e, #ff8a80) }
 .tcusim-verdict h2 { font-size: 1.25em; margin: 1.6em 0 .3em }
 .tcusim-verdict h3 { font-size: 1.05em; margin: 1.3em 0 .3em }
 .tcusim-verdict ul { margin: .3em 0; padding-left: 1.3em; max-width: 62em }
@@ -36,13 +31,7 @@ _STYLE: Final = """
 .tcusim-verdict .bars span { white-space: nowrap }
 .tcusim-verdict .bars div { display: flex; gap: .5em; align-items: center }
 .tcusim-verdict .bars div span { white-space: normal; overflow-wrap: anywhere }
-@media (max-width: 36em) { .tcusim-verdict dl { display: block }
-  .tcusim-verdict dd { margin: 0 0 .7em } }
 """
-
-
-# The class of a line, by whether nothing in it is wrong.
-_LOOKS: Final = {True: "right", False: "wrong"}
 
 
 def page_of(units: Sequence[UnitVerdict], reference: Reference | None) -> str:
@@ -54,10 +43,9 @@ def page_of(units: Sequence[UnitVerdict], reference: Reference | None) -> str:
 def fragment_of(units: Sequence[UnitVerdict], reference: Reference | None) -> str:
     """Return the HTML of a notebook's output, which a page holds too."""
     parts = [f"<style>{_STYLE}{line_charts.style()}</style>", '<div class="tcusim-verdict">']
-    for unit in units:
-        parts += [f"<h2>{escape(heading_of(unit))}</h2>", _five(unit, reference)]
+    parts += [five_of(unit, reference).html(2) for unit in units]
     if len(units) > 1:
-        parts.append(_section(comparison_of(units, reference)))
+        parts.append(comparison_of(units, reference).html(3))
     plots = list(_plots(units))
     if plots:
         parts += ["<h2>Error against length</h2>", line_charts.charts(plots)]
@@ -68,26 +56,8 @@ def fragment_of(units: Sequence[UnitVerdict], reference: Reference | None) -> st
     for unit in units:
         if len(units) > 1:
             parts.append(f"<h2>{escape(unit.name)} in full</h2>")
-        parts += map(_section, sections_of(unit, every_tile=True))
+        parts += [one.html(3) for one in sections_of(unit, every_tile=True)]
     return shown(*parts, "</div>")
-
-
-def _five(unit: UnitVerdict, reference: Reference | None) -> str:
-    items = (
-        f'<dt>{escape(line.name)}</dt><dd class="{_LOOKS[line.good]}">{escape(line.text)}</dd>'
-        for line in lines_of(unit, reference)
-    )
-    return f"<dl>{''.join(items)}</dl>"
-
-
-def _section(section: Section) -> str:
-    parts = [f"<h3>{escape(section.title)}</h3>"]
-    if section.texts:
-        items = "".join(f"<li>{escape(text.strip())}</li>" for text in section.texts)
-        parts.append(f"<ul>{items}</ul>")
-    if section.rows:
-        parts.append(table(section.title, section.rows, section.header))
-    return "\n".join(parts)
 
 
 def _plots(units: Sequence[UnitVerdict]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from tcusim.judge.accuracy.families import FAMILIES
@@ -15,9 +15,9 @@ from tcusim.judge.cost.predicted import time_text
 from tcusim.judge.verdict.found import Reference, UnitVerdict, bests_of
 from tcusim.judge.verdict.tasks import TASKS, Candidate, Task
 from tcusim.machine import Fused, Rule
-from tcusim.markup import aligned
+from tcusim.table import Table
 
-__all__ = ["Section", "comparison_of", "sections_of"]
+__all__ = ["comparison_of", "sections_of"]
 
 # What marks the best of a row, and that none is told apart.
 BEST: Final = " *"
@@ -26,44 +26,16 @@ BEST: Final = " *"
 _Number: TypeAlias = float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part of a report.
-
-    Attributes
-    ----------
-    title : str
-        Its heading.
-    texts : tuple of str
-        Sentences, one a line.
-    header : tuple of str
-        Of the table; empty if there is none.
-    rows : tuple of tuple of str
-        Its cells; the first of a row is what the row is of.
-    """
-
-    title: str
-    texts: tuple[str, ...] = ()
-    header: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-
-    def __str__(self) -> str:
-        """Return it as plain text."""
-        lines = [self.title, *self.texts]
-        table = [self.header, *self.rows] if self.rows else []
-        return "\n".join([*lines, *aligned(table)])
-
-
-def sections_of(found: UnitVerdict, *, every_tile: bool = False) -> tuple[Section, ...]:
+def sections_of(found: UnitVerdict, *, every_tile: bool = False) -> tuple[Table, ...]:
     """Return the sections of one unit.
 
     every_tile: counts of all tiles rather than those of the first.
     """
     asked = found.asked.sections
-    made: list[Section] = []
+    made: list[Table] = []
     if found.findings:
         texts = tuple(map(str, found.findings))
-        made.append(Section("What contradicts itself, or is of no use", texts))
+        made.append(Table(title="What contradicts itself, or is of no use", texts=texts))
     if found.claims is not None:
         made.append(_claims(found))
     if found.reports and "correctness" in asked:
@@ -75,18 +47,18 @@ def sections_of(found: UnitVerdict, *, every_tile: bool = False) -> tuple[Sectio
         others = ", ".join(found.tiles[1:])
         if others and not every_tile:
             more = f"Those of {others} are in the page (--html) and the JSON (--json)."
-            made.append(Section("Counts of the other tiles", (more,)))
+            made.append(Table(title="Counts of the other tiles", texts=(more,)))
     if "time" in asked and found.candidates:
         made.append(_time(found))
     return tuple(made)
 
 
-def _time(found: UnitVerdict) -> Section:
+def _time(found: UnitVerdict) -> Table:
     """Tell the predicted time of the three fastest of each task, or what figures are missing."""
     unknown = found.unknown()
     known = [one for one in found.candidates if one.timed]
     if not known:
-        return Section("Time", (f"Not known without {unknown}.",))
+        return Table(title="Time", texts=(f"Not known without {unknown}.",))
     rows = []
     for task in TASKS:
         own = [one for one in known if one.task == task.name]
@@ -103,28 +75,30 @@ def _time(found: UnitVerdict) -> Section:
         whose = f"{found.machine}, whose machine the tile is taken to be a part of"
         if found.borrowed:
             whose = f"the unit, and of {found.machine} for {', '.join(found.borrowed)}"
-    return Section(
-        "Time",
-        (
+    return Table(
+        title="Time",
+        texts=(
             f"Predicted from the figures of {whose}, of 2^26 elements, or of a product. They "
             "are of the default programs, most with one warp a block; more may be faster. "
             "Algorithms without mma are among them: where one is fastest, the matrix unit is of no "
             "use.",
             *([f"No time of others is known without {unknown}."] if unknown else ()),
         ),
-        ("task", "algorithm", "tile", "time", "bound"),
-        tuple(rows),
+        header=("task", "algorithm", "tile", "time", "bound"),
+        rows=rows,
+        align="lllr",
+        whole=2,
     )
 
 
-def _claims(found: UnitVerdict) -> Section:
+def _claims(found: UnitVerdict) -> Table:
     texts = tuple(map(str, found.claims or ()))
     tiles = ", ".join(found.tiles)
     right = (f"Every bit of {tiles} is as the unit's rule gives it, on random tiles.",)
-    return Section("The model against the unit's rule", texts or right)
+    return Table(title="The model against the unit's rule", texts=texts or right)
 
 
-def _correctness(found: UnitVerdict) -> Section:
+def _correctness(found: UnitVerdict) -> Table:
     """Tell what gave the exact sums of integers; that says nothing of rounding."""
     texts = [
         "Every algorithm, on integers so small that nothing is rounded: this tests the "
@@ -135,10 +109,10 @@ def _correctness(found: UnitVerdict) -> Section:
         texts += [f"  {note}" for note in report.notes()]
     for one in found.on_arrays:
         texts += [str(one), *(f"  WRONG: {text}" for text in one.failed)]
-    return Section("Correctness on exact integers", tuple(texts))
+    return Table(title="Correctness on exact integers", texts=texts)
 
 
-def _precision(accuracy: Accuracy) -> Iterator[Section]:
+def _precision(accuracy: Accuracy) -> Iterator[Table]:
     """Tell the errors of sums by kind of data and length, then what limits them."""
     for how, blocked in (("one accumulator", None), (f"blocks of {BLOCK} mma", BLOCK)):
         errors = [one for one in accuracy.errors if one.blocked == blocked]
@@ -151,16 +125,17 @@ def _precision(accuracy: Accuracy) -> Iterator[Section]:
         for name, family in FAMILIES.items():
             cells = [_error(accuracy.at(name, length, blocked)) for length in some]
             rows.append((f"{name}: {family.title}", *cells))
-        yield Section(
-            f"Error of sums in {how}",
-            (
+        yield Table(
+            title=f"Error of sums in {how}",
+            texts=(
                 "Root mean square of |computed - exact| / (sum of |terms|): measured, and = what "
                 "the rule predicts. Longer sums are predicted alone.",
             ),
-            ("terms", *(f"{length:,}" for length in some)),
-            tuple(rows),
+            header=("terms", *(f"{length:,}" for length in some)),
+            rows=rows,
+            align="l" + "r" * len(some),
         )
-    yield Section("What limits sums", tuple(_limits(accuracy)))
+    yield Table(title="What limits sums", texts=tuple(_limits(accuracy)))
 
 
 def _error(error: Error) -> str:
@@ -216,19 +191,16 @@ def _number(value: float) -> str:
     return "no number that it can reach" if math.isinf(value) else f"{value:,.0f}"
 
 
-def _counts(reports: Sequence[ShapeReport]) -> Iterator[Section]:
+def _counts(reports: Sequence[ShapeReport]) -> Iterator[Table]:
     for report in reports:
-        yield Section(
-            f"Counts on {report.shape}, against the closed formulas",
-            header=tuple(report.header),
-            rows=tuple(report.table()),
-        )
+        title = f"Counts on {report.shape}, against the closed formulas"
+        yield replace(report.table(), title=title, notes=(), summary="")
 
 
 # --- Beside each other ------------------------------------------------------------------------
 
 
-def comparison_of(units: Sequence[UnitVerdict], reference: Reference | None) -> Section:
+def comparison_of(units: Sequence[UnitVerdict], reference: Reference | None) -> Table:
     """Return a table with a column for each unit, the best of each row marked."""
     others = () if reference is None else (str(reference),)
     rows: list[tuple[str, ...]] = [
@@ -248,11 +220,11 @@ def comparison_of(units: Sequence[UnitVerdict], reference: Reference | None) -> 
         for unit in units
         if unit.machine
     ]
-    return Section(
-        "Beside each other",
-        tuple(texts),
-        ("", *(unit.name for unit in units), *others),
-        tuple(rows),
+    return Table(
+        title="Beside each other",
+        texts=texts,
+        header=("", *(unit.name for unit in units), *others),
+        rows=rows,
     )
 
 

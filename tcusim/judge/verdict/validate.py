@@ -18,10 +18,10 @@ from tcusim.judge.run import WHOLE, Jobs, Progress, executor_of, part_of
 from tcusim.judge.verdict.claims import Model, claims_of
 from tcusim.judge.verdict.consistency import IMPOSSIBLE, USELESS, WASTE, Finding, findings_of
 from tcusim.judge.verdict.found import SECTIONS, Asked, Reference, UnitVerdict
-from tcusim.judge.verdict.lines import Statement, heading_of, lines_of
+from tcusim.judge.verdict.lines import Statement, five_of, lines_of
 from tcusim.judge.verdict.on_arrays import on_arrays
 from tcusim.judge.verdict.report_page import fragment_of, page_of
-from tcusim.judge.verdict.sections import Section, comparison_of, sections_of
+from tcusim.judge.verdict.sections import comparison_of, sections_of
 from tcusim.judge.verdict.subjects import (
     Named,
     Subject,
@@ -34,6 +34,7 @@ from tcusim.judge.verdict.tasks import TASKS, Candidate, best_of, cost_of, count
 from tcusim.judge.verdict.tries import tried
 from tcusim.machine.likeness import borrowed
 from tcusim.machine.shapes import MmaShape
+from tcusim.table import Table, Tabular
 
 __all__ = ["Verdict", "validate"]
 
@@ -50,7 +51,7 @@ _OF_TRIALS: Final = frozenset(_OF_ALGORITHMS)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Tabular):
     """What `validate` found: five lines for each unit, and what they are drawn from.
 
     Attributes
@@ -76,7 +77,7 @@ class Verdict:
         """Return the five lines of each unit, in their order."""
         return tuple(lines_of(unit, self.reference) for unit in self.units)
 
-    def sections(self) -> tuple[Section, ...]:
+    def sections(self) -> tuple[Table, ...]:
         """Return the sections after the lines: those of one unit, or a comparison of several."""
         if len(self.units) == 1:
             return sections_of(self.units[0])
@@ -117,14 +118,10 @@ class Verdict:
         """Return a page with everything, which asks for nothing else."""
         return page_of(self.units, self.reference)
 
-    def __str__(self) -> str:
-        """Return the five lines and the sections as plain text."""
-        texts = []
-        for unit in self.units:
-            lines = [heading_of(unit)]
-            lines += [f"{one.name:<10}  {one.text}" for one in lines_of(unit, self.reference)]
-            texts.append("\n".join(lines))
-        return "\n\n".join([*texts, *map(str, self.sections())])
+    def tables(self) -> tuple[Table, ...]:
+        """Return a table of the five lines of each unit, then the sections."""
+        five = (five_of(unit, self.reference) for unit in self.units)
+        return (*five, *self.sections())
 
     def _repr_html_(self) -> str:
         return fragment_of(self.units, self.reference)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from tcusim.machine.accounts.account import Account
 from tcusim.machine.accounts.layout import Entry, Panel, about, in_words, legend, panels, tables
-from tcusim.markup import aligned
+from tcusim.table import aligned
 
 __all__ = ["Row", "Span", "rows_of", "text_of"]
 
