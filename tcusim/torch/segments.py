@@ -455,14 +455,25 @@ def _by_ids(
         # Known while code is traced, too.
         count = max(by.ids, default=-1) + 1
     elif count is None:
-        if ids.is_meta or is_compiling():
-            where = "on the device meta" if ids.is_meta else "that torch.compile traces"
-            raise InputError(f"ids {where} have no values: give count, the number of segments")
-        count = int(ids[-1]) + 1 if ids.shape[0] else 0
+        count = _number_of(ids)
     elif not is_integer(count) or count < 0:
         raise InputError(f"count must be an integer from 0 on, got {told(count)}")
     edges = _offsets_by("ids", ids, length, dim, count, by.count is not None, by.check)
     return edges, order
+
+
+def _number_of(ids: Tensor) -> int:
+    """Return the number of segments by the last of the sorted ids; refuse those without values."""
+    where, cause = "on the device meta" if ids.is_meta else "that torch.compile traces", None
+    if not ids.is_meta and not is_compiling():
+        try:
+            return int(ids[-1]) + 1 if ids.shape[0] else 0
+        except RuntimeError as error:
+            # Of fake tensors, and of those that make_fx records.
+            if not is_traced():
+                raise
+            where, cause = "that are traced", error
+    raise InputError(f"ids {where} have no values: give count, the number of segments") from cause
 
 
 def _integers(name: str, given: Any, input: Tensor) -> Any:

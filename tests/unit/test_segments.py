@@ -19,6 +19,8 @@ from tcusim.errors import InputError
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
 import tcusim.torch as tct  # noqa: E402 - torch is there
 from tcusim.torch import segments as segments_of_torch  # noqa: E402
 from tcusim.torch.segments import segment_max, segment_mean, segment_min  # noqa: E402
@@ -502,15 +504,22 @@ def test_segments_are_not_mapped(name: str, function: str) -> None:
         call(x, numbers)
 
 
-def test_compiled_ids_need_the_number_of_segments() -> None:
+def test_traced_ids_need_the_number_of_segments() -> None:
+    """Without it compiled code breaks the graph; no graph is whole without it."""
     x, ids = torch.ones(4), torch.tensor([0, 0, 1, 1])
-    call = torch.compile(
-        lambda x, ids: tct.segment_sum(x, tcusim.Segments(ids=ids)),
-        backend="aot_eager",
-        fullgraph=True,
-    )
+
+    def call(x: Any, ids: Any) -> Any:
+        return tct.segment_sum(x, tcusim.Segments(ids=ids))
+
+    compiled = torch.compile(call, backend="aot_eager")
+    assert compiled(x, ids).tolist() == [2, 2]
+    torch.compiler.reset()
+    whole = torch.compile(call, backend="aot_eager", fullgraph=True)
     with pytest.raises(Exception, match=r"that torch\.compile traces have no values: give count"):
-        call(x, ids)
+        whole(x, ids)
+    for mode in ("real", "fake"):
+        with pytest.raises(InputError, match="ids that are traced have no values: give count"):
+            make_fx(call, tracing_mode=mode)(x, ids)
 
 
 LENGTHS = [2, 0, 3, 1]
