@@ -452,21 +452,10 @@ def scan_single_pass(
         "and batches that fill panels, or leave them out",
     )
     warps, rows = b.options.warps, Vectors(PANEL_ROWS, panels, PANEL_ROWS)
-    levels = _Levels.of(warps * panels)
-    _require_chunks(
-        b,
-        held.groups * b.m,
-        levels is not None,
-        f"the {warps * panels} panels of a block are not 1, 2 or 4 chunks of {CHUNK_PANELS}",
-    )
-    assert levels is not None
+    levels = _Levels.of(b, held, warps * panels)
     most = GROUP_CHUNKS // levels.chunks
     grid = _Blocks(
-        b,
-        warps * batches * panel.size,
-        columns or most,
-        segment_size,
-        reverse=order.reverse,
+        b, warps * batches * panel.size, columns or most, segment_size, reverse=order.reverse
     )
     _require_chunks(
         b,
@@ -525,12 +514,17 @@ class _Levels:
     chunks: int
 
     @classmethod
-    def of(cls, panels: int) -> _Levels | None:
-        """Return the levels of a block of that many panels; None if it has no whole chunks."""
+    def of(cls, b: Builder, held: Held, panels: int) -> _Levels:
+        """Return the levels of a block of this many panels; raise if it has no whole chunks."""
         chunks, rest = divmod(panels, CHUNK_PANELS)
-        if chunks == 0:
-            return cls(panels, 1)
-        return cls(CHUNK_PANELS, chunks) if rest == 0 and chunks in BLOCK_CHUNKS else None
+        fills = chunks == 0 or (rest == 0 and chunks in BLOCK_CHUNKS)
+        _require_chunks(
+            b,
+            held.groups * b.m,
+            fills,
+            f"the {panels} panels of a block are not 1, 2 or 4 chunks of {CHUNK_PANELS}",
+        )
+        return cls(CHUNK_PANELS, chunks) if chunks else cls(panels, 1)
 
     @property
     def is_whole(self) -> bool:
