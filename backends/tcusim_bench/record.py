@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from tcusim.errors import InputError
 from tcusim.machine import format_of
+from tcusim.table import aligned
 from tcusim_cuda.microbench.stopwatch import Times
 
 __all__ = [
@@ -365,12 +366,8 @@ def _table(rows: Sequence[Row]) -> list[str]:
     """Return lines of a table; a column that all rows lack is left out."""
     table = [list(_HEADS), *map(_cells, rows)]
     columns = [one for one in zip(*table, strict=True) if any(one[1:])]
-    widths = [max(map(len, column)) for column in columns]
-    pads = [str.rjust if column[0] in _NUMBERS else str.ljust for column in columns]
-    return [
-        "  ".join(p(cell, w) for p, cell, w in zip(pads, cells, widths, strict=True)).rstrip()
-        for cells in zip(*columns, strict=True)
-    ]
+    align = "".join("r" if column[0] in _NUMBERS else "l" for column in columns)
+    return aligned(zip(*columns, strict=True), align)
 
 
 _NUMBERS: Final = (

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import shutil
-import sys
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final, TypeAlias, TypeVar
@@ -18,8 +15,9 @@ from tcusim import machine as numerics
 from tcusim.algorithms import algorithms, build
 from tcusim.backends import find_emitter
 from tcusim.cli.options import JSON
-from tcusim.cli.output import examples, print_json
+from tcusim.cli.output import columns, examples, print_json
 from tcusim.machine import FIGURES, Figure, shapes, unit_of, units
+from tcusim.table import Table, aligned
 
 __all__ = ["list_command"]
 
@@ -247,29 +245,27 @@ def _short_algorithms(rows: list[Row]) -> Iterator[str]:
     """Yield names by kind and level, with the paper's names."""
     kinds, levels = ([*dict.fromkeys(row[column] for row in rows)] for column in ("kind", "level"))
     rows = sorted(rows, key=lambda row: (kinds.index(row["kind"]), levels.index(row["level"])))
-    width, paper_width = (max(len(row[column]) for row in rows) for column in ("name", "paper"))
     # Beside the paper's names a narrow terminal would show no more than two words of the titles.
-    wide = _columns() >= _WIDE
+    shown = ("name", "paper", "title") if columns() >= _WIDE else ("name", "title")
+    lines = iter(aligned([row[column] for column in shown] for row in rows))
     for (kind, level), members in groupby(rows, lambda row: (row["kind"], row["level"])):
         yield f"  {_KINDS.get(kind, kind)}, by a {level}"
-        for row in members:
-            paper = f"{row['paper']:<{paper_width}}  " if wide else ""
-            yield _cut(f"    {row['name']:<{width}}  {paper}{row['title']}")
+        for _, line in zip(members, lines, strict=False):
+            yield _cut(f"    {line}")
     yield ""
     yield "  `tcusim list NAME` tells all of one, --all of every one."
 
 
 def _short_shapes(rows: list[Row]) -> Iterator[str]:
     """Yield each shape with the types of its instructions."""
-    width = max(len(row["name"]) for row in rows)
-    family_width = max(len(row["instruction"]) for row in rows)
+    lines = []
     above = ""
     for row in rows:
         name = "" if row["name"] == above else row["name"]
         above = row["name"]
         since = f"from sm_{row['min sm']}" if row["min sm"] else ""
-        head = f"  {name:<{width}}  {row['instruction']:<{family_width}}  {since:<10}  "
-        yield from _wrapped(head, row["types"])
+        lines.append((name, row["instruction"], since, row["types"]))
+    yield from _lines(lines, whole=3)
 
 
 def _short_architectures(rows: list[Row]) -> Iterator[str]:
@@ -281,30 +277,30 @@ def _short_architectures(rows: list[Row]) -> Iterator[str]:
         text = title + (f"; also {also}" if also else "")
         if also:
             text += f"; recorded on {recorded}" if recorded else "; recorded on none of these"
-        yield from _wrapped(f"  {name:<{width}}  ", text)
+        yield from _lines([(f"{name:<{width}}", text)])
         for evidence, types in _joined((row["evidence"], row["types"]) for row in members).items():
-            yield from _wrapped(f"    {evidence}: ", types)
+            yield from _lines([(f"{evidence}:", types)], indent=4)
 
 
 def _short_units(rows: list[Row]) -> Iterator[str]:
     """Yield each unit with its arithmetic, and how much is known of it."""
-    width, wide = (max(len(row[column]) for row in rows) for column in ("name", "arithmetic"))
+    lines = []
     for row in rows:
         known = f"{len(row['figures'])} of {len(FIGURES)} figures"
         if row["instructions"]:
             known += f", times of {len(row['instructions'])} instructions"
-        yield from _wrapped(
-            f"  {row['name']:<{width}}  {row['arithmetic']:<{wide}}  ", f"{row['title']}: {known}"
-        )
+        lines.append((row["name"], row["arithmetic"], f"{row['title']}: {known}"))
+    yield from _lines(lines, whole=2)
     yield ""
     yield "  `tcusim list NAME` tells every figure with its source, and which nobody knows."
 
 
 def _short_backends(rows: list[Row]) -> Iterator[str]:
-    width = max(len(row["name"]) for row in rows)
+    lines = []
     for row in rows:
-        text = row["title"] if row["available"] == "yes" else f"not here: {row['available']}"
-        yield from _wrapped(f"  {row['name']:<{width}}  ", text)
+        reason = row["available"]
+        lines.append((row["name"], row["title"] if reason == "yes" else f"not here: {reason}"))
+    yield from _lines(lines)
 
 
 # How the rows of each table are found, and told in short.
@@ -334,32 +330,18 @@ def _in_full(rows: list[Row]) -> Iterator[str]:
             if column == "name" or not value or (same and above.get(column) == value):
                 continue
             if not isinstance(value, dict):
-                yield from _wrapped(f"    {column:<{width}}  ", str(value))
+                yield from _lines([(f"{column:<{width}}", str(value))], indent=4)
                 continue
             yield f"    {column}"
-            for name, text in value.items():
-                yield from _wrapped(f"      {name}  ", text)
+            yield from _lines(value.items(), indent=6)
         above = row
 
 
-def _wrapped(head: str, text: str) -> list[str]:
-    """Return lines no longer than the terminal's: a head, and a text beside it."""
-    lines = textwrap.wrap(
-        text,
-        max(_columns(), len(head) + 30),
-        initial_indent=head,
-        subsequent_indent=" " * len(head),
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
-    return [line.rstrip() for line in lines] or [head.rstrip()]
+def _lines(rows: Iterable[Sequence[str]], *, whole: int = 1, indent: int = 2) -> Iterator[str]:
+    """Yield the lines of rows, folded to the terminal. whole: first columns never folded."""
+    for line in Table(rows=list(rows), whole=whole).lines(columns() - indent):
+        yield f"{'':{indent}}{line}"
 
 
 def _cut(line: str) -> str:
-    line, room = line.rstrip(), _columns()
-    return line if len(line) <= room else line[: room - 1].rstrip() + "…"
-
-
-def _columns() -> int:
-    """Return the columns of the terminal; in a pipe the lines are as long as they must be."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 240
+    return line if len(line) <= columns() else line[: columns() - 1].rstrip() + "…"

@@ -12,8 +12,9 @@ from tcusim import errors
 from tcusim.backends import find_emitter
 from tcusim.cli import files
 from tcusim.cli.options import OutputFile, ProgramCommand, build
-from tcusim.cli.output import examples
+from tcusim.cli.output import examples, show
 from tcusim.machine import arch_of
+from tcusim.table import Table
 
 __all__ = ["emit_command", "listing_command"]
 
@@ -93,9 +94,7 @@ def emit_command(algorithm: str, **options: Any) -> None:
     if output is not None:
         files.write_bytes(output, compiled.code)
         rows |= {"written to": output}
-    width = max(map(len, rows))
-    for name, text in rows.items():
-        click.echo(f"{name:<{width}}  {text}")
+    show(Table(rows=[(name, str(text)) for name, text in rows.items()]))
 
 
 def _sm_of(arch: str) -> int:
