@@ -180,7 +180,8 @@ class FrameStore:
         self, name: str, part: str, dtype: str, role: str, values: Values, before: Values | None
     ) -> int:
         """Store a tile in registers; return its index."""
-        return self._tile(name, part, dtype, role, "", values, before, None, None)
+        arrays = self._array(values), None if before is None else self._array(before)
+        return self._tile(PackedTile(name, part, dtype, role, "", *arrays, None, None))
 
     def memory(
         self,
@@ -194,23 +195,12 @@ class FrameStore:
         """Store a rectangle of memory; return its index. where: its elements, those in bounds."""
         label, places, inside = self._placed(view, *where)
         buffer = view.buffer
-        head = label, part, buffer.dtype, buffer.space.value, note
-        return self._tile(*head, values, before, places, inside)
-
-    def _tile(
-        self,
-        label: str,
-        part: str,
-        dtype: str,
-        where: str,
-        note: str,
-        values: Values,
-        before: Values | None,
-        places: int | tuple[int, int, int] | None,
-        inside: int | None,
-    ) -> int:
         arrays = self._array(values), None if before is None else self._array(before)
-        tile = PackedTile(label, part, dtype, where, note, *arrays, places, inside)
+        head = label, part, buffer.dtype, buffer.space.value, note
+        return self._tile(PackedTile(*head, *arrays, places, inside))
+
+    def _tile(self, tile: PackedTile) -> int:
+        """Return the index of a tile."""
         number = self._numbers.setdefault(tile, len(self.tiles))
         if number == len(self.tiles):
             self.tiles.append(tile)

@@ -161,13 +161,13 @@ class _Order:
         reads = accesses_to(self.program, source, written=False)
         writes = accesses_to(self.program, target, written=True)
         rules = segments_of(self.program, [*reads, *writes])
-        read_parts = [self.touched(*one) for one in enumerate(reads)]
+        unknown = (
+            f"elements of {source.name} and {target.name} are not all found as chunks of one "
+            "length, so that it cannot be told which are the same"
+        )
         written_parts = [self.touched(*one) for one in enumerate(writes)]
-        if len(rules) > 1 or None in (*read_parts, *written_parts):
-            return (
-                f"elements of {source.name} and {target.name} are not all found as chunks of one "
-                "length, so that it cannot be told which are the same"
-            )
+        if len(rules) > 1 or None in written_parts:
+            return unknown
         if not writes:
             return ""
         (written, *more) = filter(None, written_parts)
@@ -176,7 +176,10 @@ class _Order:
         firsts = _Firsts(written, partial=target.partial)
         # The index of the rule, the lowest address, its first read, and the reason.
         found: list[tuple[int, int, int, str]] = []
-        for read in filter(None, read_parts):
+        # One access after the other, since a program may read all data often.
+        for read in (self.touched(*one) for one in enumerate(reads)):
+            if read is None:
+                return unknown
             at = firsts.of(read)
             shared = at >= 0
             mine, at = (read, at) if shared.all() else (read.where(shared), at[shared])
