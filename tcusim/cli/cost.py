@@ -228,21 +228,19 @@ def _products(found: Cost, where: Unit, plan: ProductPlan) -> str:
 def _show(found: Cost, products: str) -> None:
     from tcusim.judge.cost.model import RESOURCES
 
+    texts = [f"{found.title} on {found.unit}: the time is unknown"]
     if found.seconds is None:
-        click.echo(f"{found.title} on {found.unit}: the time is unknown")
-        click.echo(f"the unit does not say: {', '.join(found.unknown)}")
+        texts.append(f"the unit does not say: {', '.join(found.unknown)}")
     else:
-        rate = f", {found.bytes / found.seconds / 1e9:.3g}e9 bytes a second of its arrays"
-        click.echo(f"{found.title} on {found.unit}: {_time(found.seconds)}{rate}")
-    if products:
-        click.echo(products)
-    click.echo(f"bound by {found.bound}\n" if found.bound else "")
+        rate = f"{found.bytes / found.seconds / 1e9:.3g}e9 bytes a second of its arrays"
+        texts = [f"{found.title} on {found.unit}: {_time(found.seconds)}, {rate}"]
+    texts += [products] if products else []
+    texts += [f"bound by {found.bound}"] if found.bound else []
     rows = [(name, _time(seconds), RESOURCES[name]) for name, seconds in found.parts.items()]
-    show(Table(("resource", "alone", "what it is"), rows, align="lr"))
-    for launch in found.launches:
-        click.echo("")
-        for line in _launch_lines(launch):
-            click.echo(line)
+    show(
+        Table(("resource", "alone", "what it is"), rows, texts=texts, align="lr"),
+        *(Table(texts=_launch_lines(launch)) for launch in found.launches),
+    )
 
 
 def _launch_lines(launch: LaunchCost) -> list[str]:
