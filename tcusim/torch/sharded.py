@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from tcusim.arrays.segments import Segments
 from tcusim.arrays.spec import size_of
 from tcusim.errors import InputError
-from tcusim.torch.operators import LIBRARY, axes_of, operator
+from tcusim.torch.operators import LIBRARY, OPERATORS, axes_of, operator
 from tcusim.torch.pieces import cumsum_of_pieces, cut_of, moved, sum_of_pieces
 
 __all__ = ["require_settled", "with_whole"]
@@ -58,6 +58,13 @@ def _made(local: Tensor, like: Tensor, placements: Placements, shape: Sequence[i
         local.contiguous(), like.device_mesh, placements, run_check=False,
         shape=torch.Size(shape), stride=tuple(reversed(strides)),
     )  # fmt: skip
+
+
+def _shape_of(name: str, *arguments: Any) -> list[int]:
+    """Return the shape of an operator's result."""
+    rule = OPERATORS[name].shape
+    assert rule is not None
+    return list(rule(*arguments))
 
 
 def _cut_by(tensor: Tensor, axes: Sequence[int]) -> list[int]:
@@ -110,11 +117,7 @@ def _chunks(length: int, ranks: int) -> list[int]:
 def _sum(input: Tensor, dim: Any, keepdim: bool, dtype: Any, bits: str) -> Tensor:
     rank = input.dim()
     axes = axes_of(dim, rank)
-    shape = [
-        1 if place in axes else extent
-        for place, extent in enumerate(input.shape)
-        if keepdim or place not in axes
-    ]
+    shape = _shape_of("sum", input, dim, keepdim)
     # The axis whose pieces are pieces of the flattened axes.
     major = next((one for one in axes if input.shape[one] > 1), None)
     length = math.prod(input.shape[one] for one in axes)
@@ -243,8 +246,7 @@ def _segment_sum(
     input: Tensor, offsets: Any, size: int, dim: int, check: bool, dtype: Any, bits: str
 ) -> Tensor:
     dim = dim % input.dim()
-    wanted, shape = list(input.placements), list(input.shape)
-    shape[dim] = -(-shape[dim] // size) if offsets is None else offsets.shape[0] - 1
+    wanted, shape = list(input.placements), _shape_of("segment_sum", input, offsets, size, dim)
     if not _cut_by(input, [dim]):
         result = operator("segment_sum")(input.to_local(), offsets, size, dim, check, dtype, bits)
         return _made(result, input, wanted, shape)
@@ -281,8 +283,8 @@ def _segment_cumsum(
 
 def _segment_spread(input: Tensor, offsets: Any, size: int, dim: int, length: int) -> Tensor:
     dim = dim % input.dim()
-    wanted, shape = list(input.placements), list(input.shape)
-    shape[dim] = length
+    wanted = list(input.placements)
+    shape = _shape_of("segment_spread", input, offsets, size, dim, length)
     whole = input
     if _cut_by(input, [dim]):
         keep = [Replicate() if one.is_shard(dim) else one for one in wanted]
@@ -335,8 +337,7 @@ def _product(name: str) -> Callable[..., Tensor]:
 
     def rule(a: Tensor, b: Tensor, dtype: Any) -> Tensor:
         _require_alike(a, b)
-        stack = torch.broadcast_shapes(a.shape[:-2], b.shape[:-own])
-        shape = [*stack, a.shape[-2], *([b.shape[-1]] if own == 2 else [])]
+        shape = _shape_of(name, a, b, dtype)
         for_a: Placements = []
         for_b: Placements = []
         result: Placements = []
