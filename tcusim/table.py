@@ -258,7 +258,7 @@ class Table:
         header = self.header or [""] * len(columns)
         rule = ["---:" if self._side(column) == "r" else "---" for column in columns]
         lines = [_on_one_line(header), rule, *map(_on_one_line, self.rows)]
-        return "".join(f"| {' | '.join(_markdown(one) for one in cells)} |\n" for cells in lines)
+        return "\n".join(f"| {' | '.join(map(_markdown, cells))} |" for cells in lines)
 
     def to_latex(self) -> str:
         """Return the header and the rows as a LaTeX ``tabular``, which needs no package."""

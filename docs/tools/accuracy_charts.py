@@ -10,6 +10,7 @@ from typing import Any, Final
 from tcusim.judge.accuracy import predicted_error
 from tcusim.line_charts import Line, Plot, charts, draw
 from tcusim.machine import Fused, Rule, format_of
+from tcusim.table import Table
 
 __all__ = ["error_by_length", "factor_table"]
 
@@ -72,14 +73,10 @@ def factor_table() -> str:
         for _, *pair in _errors(found, row):
             measured, predicted = (max(floor, one) for one in pair)
             worst.setdefault(unit, []).append(predicted / measured)
-    lines = [
-        "| unit | F | L | rounding of the sum, of terms | accumulator | predicted / measured |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    head = ("unit", "F", "L", "rounding of the sum, of terms", "accumulator")
+    rows = []
     for (bits, length, output, alignment, acc), ratios in worst.items():
         name = _KNOWN.get((length, bits), "") if (alignment, acc, output) in _REAL else ""
-        lines.append(
-            f"| {name} | {bits} | {length} | {output}, {alignment} | {acc} | "
-            f"{min(ratios):.2f} to {max(ratios):.2f} |"
-        )
-    return "\n".join(lines)
+        between = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        rows.append((name, str(bits), str(length), f"{output}, {alignment}", acc, between))
+    return Table((*head, "predicted / measured"), rows).to_markdown()

@@ -6,6 +6,7 @@ from tcusim import explore
 from tcusim.judge.explore.axes import AXES
 from tcusim.judge.explore.page import plots_of
 from tcusim.line_charts import charts
+from tcusim.table import Table
 
 __all__ = ["axis_table", "error_charts"]
 
@@ -22,11 +23,9 @@ def error_charts() -> str:
 
 def axis_table() -> str:
     """Return the axes of a grid, as a table."""
-    lines = ["| option | meaning | values | where nothing is said |", "| --- | --- | --- | --- |"]
+    rows = []
     for name, axis in AXES.items():
         kind = "doubled in a range" if axis.doubles else "one by one in a range"
         values = ", ".join(axis.words) if axis.words else f"numbers, {kind}"
-        lines.append(
-            f"| `--{name.replace('_', '-')}` | {axis.meaning} | {values} | {axis.default} |"
-        )
-    return "\n".join(lines)
+        rows.append((f"`--{name.replace('_', '-')}`", axis.meaning, values, str(axis.default)))
+    return Table(("option", "meaning", "values", "where nothing is said"), rows).to_markdown()

@@ -37,6 +37,7 @@ from tcusim.machine.unit_file import KEYS
 from tcusim.machine.units import CONFIDENCES
 from tcusim.program.checks.verifier import CHECKS
 from tcusim.program.grammar import Step
+from tcusim.table import Table
 
 __all__ = [
     "algorithm_table",
@@ -84,8 +85,7 @@ def cell_of(value: object) -> str:
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table in Markdown."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(map(cell_of, line))} |" for line in lines)
+    return Table(heads, [[*map(cell_of, row)] for row in rows]).to_markdown()
 
 
 # --- Units with their machines --------------------------------------------------------------------
