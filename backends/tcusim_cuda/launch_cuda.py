@@ -91,10 +91,6 @@ class CudaLauncher(Launcher):
             )
         return driver.in_primary_context(place.device)
 
-    def default_stream(self, place: Place) -> int:
-        """Return the default stream."""
-        return 0
-
     def memory(self, like: DeviceArray | None, nbytes: int, stream: int) -> tuple[Any, int]:
         """Return memory from torch for its tensors, so that one allocator has it all."""
         if like is not None and like.kind == "torch":

@@ -85,10 +85,6 @@ class PycudaLauncher(Launcher):
                 atexit.register(contexts.clear)
         return contexts[key]
 
-    def default_stream(self, place: Place) -> int:
-        """Return the default stream: PyCUDA has no other current one."""
-        return 0
-
     def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str, stream: int) -> Any:
         """Return a GPUArray."""
         gpuarray = importlib.import_module("pycuda.gpuarray")

@@ -98,9 +98,9 @@ class Runtime(ABC):
     def active(self, place: Place) -> AbstractContextManager[None]:
         """Make the place's context this thread's, and give the thread back its own afterwards."""
 
-    @abstractmethod
     def default_stream(self, place: Place) -> int:
-        """Return the handle of the library's current stream."""
+        """Return the handle of the library's current stream: by default, the default stream."""
+        return 0
 
     def memory(self, like: DeviceArray | None, nbytes: int, stream: int) -> tuple[Any, int]:
         """Return memory for use on a stream, as an object that frees it, and its address.
