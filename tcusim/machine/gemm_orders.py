@@ -42,6 +42,7 @@ __all__ = [
     "explain_matmul",
     "gemm_orders",
     "predict_matmul",
+    "spread",
 ]
 
 Combine = Literal["in turn", "in pairs"]
@@ -757,7 +758,7 @@ class _Product:
         self, got: Values, orders: Sequence[GemmOrder], size: int
     ) -> Iterator[tuple[GemmOrder, int, int]]:
         """Yield the number of equal outputs and of all outputs, in a sample of rows and columns."""
-        rows, columns = (_spread(each, size) for each in self.shape)
+        rows, columns = (spread(each, size) for each in self.shape)
         seen = np.ascontiguousarray(got[np.ix_(rows, columns)])
         part = replace(self, a=self.a[rows], b=self.b[:, columns])
         bits = np.dtype(f"u{seen.itemsize}")
@@ -900,6 +901,6 @@ def _result_type(rule: Rule, a: Values, dtype: Any) -> str:
     return found.name
 
 
-def _spread(size: int, most: int) -> NDArray[np.intp]:
-    """Return numbers below `size`, `most` at most, the first and the last among them."""
+def spread(size: int, most: int) -> NDArray[np.intp]:
+    """Return at most `most` evenly spaced numbers below `size`, the first and the last included."""
     return np.unique(np.linspace(0, size - 1, min(size, most)).astype(np.intp))

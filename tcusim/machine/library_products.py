@@ -27,7 +27,7 @@ import numpy as np
 from tcusim.errors import BackendUnavailable, InputError, TcusimError
 from tcusim.machine.convert import from_values
 from tcusim.machine.formats import Values, format_of, from_memory, round_values
-from tcusim.machine.gemm_orders import GemmOrder, explain_matmul, predict_matmul
+from tcusim.machine.gemm_orders import GemmOrder, explain_matmul, predict_matmul, spread
 from tcusim.machine.registry import arches
 from tcusim.records import of_json
 
@@ -183,11 +183,7 @@ class Captured:
 
 def places(call: Call) -> tuple[Values, Values]:
     """Return the rows and the columns of the outputs that are kept."""
-    rows, columns = (
-        np.unique(np.linspace(0, size - 1, min(size, _KEPT)).astype(int))
-        for size in (call.m, call.n)
-    )
-    return rows, columns
+    return spread(call.m, _KEPT), spread(call.n, _KEPT)
 
 
 def _checksum(a: Values, b: Values) -> str:
