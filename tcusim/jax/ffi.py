@@ -7,7 +7,7 @@ size, which is checked; an XLA of another kind is told version 0.0, and refuses 
 
 `jax.experimental.buffer_callback` passes such buffers to Python, too. But its callbacks belong to
 one process: JAX neither stores their programs in its compilation cache nor exports them, and lowers
-them for one platform at a time. Its errors are tracebacks, and not all versions of JAX have it.
+them for one platform at a time. Its errors are tracebacks.
 """
 
 from __future__ import annotations
