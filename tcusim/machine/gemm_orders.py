@@ -450,8 +450,12 @@ def explain_matmul(
     ...
     """
     archs = names_of("arch", arch)
-    if orders is not None and not isinstance(orders, list | tuple):
+    if orders is not None and not (
+        isinstance(orders, list | tuple) and all(isinstance(one, GemmOrder) for one in orders)
+    ):
         raise InputError(f"orders must be a list of GemmOrder, got {told(orders)}")
+    if orders is not None and not orders:
+        raise InputError("orders names none to try; leave it out to try the usual ones")
     result = as_array(got, "got")
     given = {"got": result, "a": as_array(a, "a"), "b": as_array(b, "b")}
     _require_got_first(given, by_type=ab is None)

@@ -397,6 +397,8 @@ def test_orders_that_add_alike_come_once() -> None:
             "got (40, 30) of a (40, 0) and b (0, 30) has no output that adds a term",
         ),
         (lambda: explain_matmul(A @ B, A, B, arch=()), "arch names no architecture"),
+        (lambda: explain_matmul(A @ B, A, B, orders=[]), "orders names none to try"),
+        (lambda: explain_matmul(A @ B, A, B, orders=[3]), "must be a list of GemmOrder, got [3]"),  # type: ignore[list-item]
         (lambda: explain_matmul(A @ B, A[None], B), "explain_matmul takes one product: a (m, k)"),
     ],
 )
