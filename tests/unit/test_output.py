@@ -61,7 +61,7 @@ def test_lines_tell_what_is_done_where_no_terminal_is(capfd: pytest.CaptureFixtu
     [
         ("validate", "2x2x2", "reduction_kn"),
         ("agree", "reduction_k", "--backend", "numpy", "--tile", "16x16x16", "--jobs", "1"),
-        ("explore", "--tile", "4x4x4", "--algorithm", "reduction_kn", "--jobs", "1"),
+        ("explore", "--tile", "5x3x7,7x5x3", "--algorithm", "reduction_kn", "--jobs", "1"),
     ],
     ids=lambda words: words[0],
 )
