@@ -68,7 +68,7 @@ SMOKE := tests/packaging/test_import.py tests/agree/test_steps.py \
 	tests/emit/test_emit.py::test_golden \
 	tests/recorded/test_recorded.py::test_wmma_of_an_h200 \
 	tests/unit/test_fused.py::test_steps_are_chained \
-	tests/unit/test_functions.py::test_long_scans_in_every_order \
+	tests/unit/test_functions.py::test_a_nan_spoils_the_rest_of_a_long_scan_only \
 	tests/unit/test_plans.py::test_a_plan_prints_everything \
 	tests/unit/test_run.py::test_operations
 

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 import tomllib
+
+import pytest
 
 from lowest_versions import PYPROJECT, constraints, lowest, requirements
 
@@ -24,3 +29,16 @@ def test_each_dependency_has_one_floor() -> None:
         name = requirement.partition(";")[0]
         pinned = "==" in name or name.startswith("tcusim")
         assert pinned or name in WITHOUT_A_FLOOR or lowest(requirement), requirement
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make, which names the tests")
+def test_the_tests_that_make_names_exist() -> None:
+    root = PYPROJECT.parent
+    target = "named: ; @echo $(SMOKE) $(WITH_LOWEST)"
+    words = ("make", "--silent", "--eval", target, "named")
+    named = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True)
+    found = [word for word in named.stdout.split() if word.startswith("tests/")]
+    assert len(found) > 20
+    for file, _, test in (word.partition("::") for word in found):
+        assert (root / file).is_file(), file
+        assert not test or re.search(rf"^def {test}\b", (root / file).read_text(), re.M), test
