@@ -69,7 +69,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What a chart shows.
+    """The contents of a chart.
 
     lines: at most sixteen, ours first. x, y: what is along the axes. names: of places 0, 1, ... on
     the x axis, which has powers of two otherwise. log: whether the y axis is logarithmic. level:

@@ -1,4 +1,4 @@
-"""What all HTML of tcusim shares: pages and fragments that ask for nothing, light and dark."""
+"""The shared parts of all HTML of tcusim: self-contained pages and fragments, light and dark."""
 
 from __future__ import annotations
 

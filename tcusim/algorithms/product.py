@@ -268,7 +268,7 @@ class _Operands:
 
 @dataclass(frozen=True, slots=True)
 class RowsOfWarp:
-    """What a warp of `gemv_reduction` takes of the matrix, and a block of the vector.
+    """The share of the matrix of a warp of `gemv_reduction`, and of the vector of a block.
 
     Attributes
     ----------

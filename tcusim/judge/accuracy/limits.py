@@ -206,7 +206,7 @@ def exact_integers(rule: Rule) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the order of terms within one mma changes.
+    """The effect of the order of terms within one mma.
 
     Attributes
     ----------

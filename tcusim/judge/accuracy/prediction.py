@@ -1,4 +1,4 @@
-"""What error a sum will have, from the parameters of a rule: no tile is multiplied.
+"""Predict the error of a sum from the parameters of a rule, without multiplying tiles.
 
 One accumulator takes a chain of steps. A step of L terms aligns them and c to the largest exponent
 E, cuts each to a multiple of u = 2^(E - F), and rounds the sum to a multiple of q = 2^(e - p); e is
@@ -839,7 +839,7 @@ def _exponents(computed: Float64) -> NDArray[np.intp]:
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """What is known of blocks of one length, before it is known how many there are.
+    """The moments of blocks of one length, for any number of blocks.
 
     In shares of the sum of magnitudes of a block: bias, and the errors of the first two blocks and
     of the others. added: the errors of the sums of their values, each a term of `size`.

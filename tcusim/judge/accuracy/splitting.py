@@ -1,4 +1,4 @@
-"""What it buys to split float32 numbers into parts that a unit multiplies."""
+"""The gain from splitting float32 numbers into parts that a unit multiplies."""
 
 from __future__ import annotations
 

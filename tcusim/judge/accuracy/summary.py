@@ -206,7 +206,7 @@ class Accuracy:
 
     @property
     def cut(self) -> float:
-        """What one cut takes from a sum at most, in shares of its largest term."""
+        """Return the most that one truncation removes from a sum, relative to its largest term."""
         bits = format_of(self.acc).fraction_bits
         return 2.0 ** -min(bits, getattr(self.rule.how, "fraction_bits", bits))
 

@@ -55,7 +55,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Agreement(Tabular):
-    """What a comparison found.
+    """The result of a comparison.
 
     backend, arch: what was compared with the simulator, in whose arithmetic. tallies: by algorithm
     and column. skipped: reasons why programs did not run, with how many. problems: the first ones.

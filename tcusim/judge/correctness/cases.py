@@ -48,7 +48,7 @@ class Column:
 
     @property
     def options(self) -> dict[str, str]:
-        """What `build` is given."""
+        """Return the arguments of `build`."""
         return {"tile": self.shape, "ab": self.ab, "acc": self.acc, "source": self.source}
 
     def __str__(self) -> str:

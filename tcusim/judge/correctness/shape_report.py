@@ -86,7 +86,7 @@ def _option_sets(row: Algorithm) -> list[tuple[tuple[str, str], ...]]:
 
 @dataclass(frozen=True, slots=True)
 class ShapeRow(Variant):
-    """What was found out about a variant of an algorithm on a tile.
+    """The result for a variant of an algorithm on a tile.
 
     Attributes
     ----------
@@ -184,7 +184,7 @@ class ShapeRow(Variant):
 
 @dataclass(frozen=True, slots=True)
 class ShapeReport(Tabular):
-    """What `validate_shape` found; `print` shows a table, `to_json` gives everything.
+    """The result of `validate_shape`; `print` shows a table, `to_json` returns everything.
 
     Attributes
     ----------

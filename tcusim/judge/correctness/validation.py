@@ -234,7 +234,7 @@ class Trial:
 
     @cached_property
     def recipes(self) -> list[tuple[Recipe, bool]]:
-        """What is built, and whether for many lengths; if it is brief, each side another part."""
+        """Return the builds, each with a flag for many lengths; brief trials split them by side."""
         every = list(self.kind.programs(self.row, self.tile, self.full))
         if not self.brief or len(every) < _PART:
             return every

@@ -36,7 +36,7 @@ _TILE_ROW: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a warp's accesses to one rectangle take, averaged over the warps that were looked at.
+    """The cost of a warp's accesses to one rectangle, averaged over the sampled warps.
 
     instructions: of the warp. sectors: of 32 bytes of global memory; of reads, those of all
     instructions together. lines: of 128 bytes, each instruction's by themselves; of shared memory,

@@ -1,4 +1,4 @@
-"""What the cost model takes from measurements of programs, and not from a unit's figures.
+"""Constants of the cost model that are fitted to programs, and are no figures of a unit.
 
 Seven numbers are fitted: on every second size of the recorded sums and scans of 2**30 float16
 numbers on an NVIDIA H200, on a scan of float64, and on two short ones in a CUDA graph.

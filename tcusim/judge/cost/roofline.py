@@ -19,7 +19,7 @@ _MARGIN: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """What a unit can do at most, and what programs do on it.
+    """The limits of a unit, and the rates of programs on it.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a block of a program does: accesses, products, barriers; and how long one takes alone.
+"""The work of a block of a program: accesses, products, barriers, and the time of one alone.
 
 A block in the middle of the grid is followed, step by step, with the addresses that it really has.
 Of a long loop some rounds are followed, and the last one stands for the rest.
@@ -95,7 +95,7 @@ class Latencies:
 
 @dataclass(slots=True)
 class Work:
-    """What one block does, all its warps together; or all blocks.
+    """The work of one block, all its warps together, or of all blocks.
 
     Attributes
     ----------

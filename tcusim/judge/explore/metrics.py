@@ -34,7 +34,7 @@ _LONG: Final = tuple(task for task in TASKS if task.name in ("long sums", "long 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is evaluated of each unit.
+    """The settings for the evaluation of each unit.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What an exploration found: rows, as a table, as CSV and JSON, as a page; and the best of them."""
+"""The result of an exploration: rows, as a table, CSV, JSON or a page, and the best of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_REASONS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Exploration(Tabular):
-    """What `explore` found; `print` shows a table, `to_html` gives a page with plots.
+    """The result of `explore`; `print` shows a table, `to_html` returns a page with plots.
 
     Attributes
     ----------

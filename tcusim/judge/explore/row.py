@@ -1,4 +1,4 @@
-"""What an exploration finds of each unit: one flat row, which JSON, CSV and tables share."""
+"""The result of an exploration for each unit: one flat row, for JSON, CSV and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What in a unit contradicts itself, or can never be of use: findings with names.
+"""Contradictory and useless parts of a unit: findings with names.
 
 A figure alone that cannot be is refused when the unit is made. Here are those that are possible
 each, but not together.

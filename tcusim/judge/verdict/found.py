@@ -1,4 +1,4 @@
-"""What was found of a unit, before anybody tells it: the data of a verdict."""
+"""The data of a verdict on a unit, without their presentation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECTIONS: Final = ("correctness", "precision", "counts", "time")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a verdict is to say.
+    """The scope of a verdict.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What units are compared with: the usual tile of a unit that is known.
+    """The reference of a comparison: the usual tile of a known unit.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class UnitVerdict:
-    """What was found of one unit; its five lines are `lines_of`.
+    """The verdict on one unit; `lines_of` returns its five lines.
 
     Attributes
     ----------

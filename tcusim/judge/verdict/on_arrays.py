@@ -52,7 +52,7 @@ _Case: TypeAlias = tuple[str, Callable[..., Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class OnArrays:
-    """What the functions on arrays did on one tile.
+    """The results of the functions on arrays on one tile.
 
     Attributes
     ----------

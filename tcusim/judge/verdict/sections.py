@@ -1,4 +1,4 @@
-"""What follows the five lines, as texts and tables: for a terminal, a page and a notebook alike."""
+"""The sections after the five lines, as texts and tables for terminals, pages and notebooks."""
 
 from __future__ import annotations
 

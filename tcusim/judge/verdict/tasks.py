@@ -1,4 +1,4 @@
-"""What a matrix unit is for, and which algorithm does each best: counted on its programs.
+"""The tasks of a matrix unit, and the best algorithm for each: counted on its programs.
 
 A task is the same for every unit, so that units can be compared. What is compared is how many
 multiply-accumulates of a tile it takes, not how many are possible at a time: that needs figures of

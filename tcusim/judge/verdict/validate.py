@@ -52,7 +52,7 @@ _OF_TRIALS: Final = frozenset(_OF_ALGORITHMS)
 
 @dataclass(frozen=True, slots=True)
 class Verdict(Tabular):
-    """What `validate` found: five lines for each unit, and what they are drawn from.
+    """The result of `validate`: five lines for each unit, and the data behind them.
 
     Attributes
     ----------
