@@ -16,7 +16,7 @@ __all__ = ["error_by_length", "factor_table"]
 
 _DATA: Final = Path(__file__).parents[1] / "data" / "long_sums.json"
 _BITS: Final = (25, 20, 12, 8, 3)
-# Units that exist, by what their step is.
+# Existing units, by the kind of their step.
 _KNOWN: Final = {(16, 25): "Hopper", (8, 24): "Ampere", (4, 23): "Volta"}
 # Their alignment, their accumulators and the rounding into these.
 _REAL: Final = (("rz", "f32", "rz"), ("rz", "f16", "rne"))

@@ -7,8 +7,8 @@ import re
 
 __all__ = ["linked"]
 
-# A key is capitals and digits, as in [KHATTAK25] or [CPG sec. 10.24.1]; what has a target already,
-# and what is code, stays.
+# A key is capitals and digits, as in [KHATTAK25] or [CPG sec. 10.24.1]; existing links and
+# code stay.
 _CITATION = re.compile(r"(?<![\[\]])\[([A-Z][A-Z0-9]{2,})((?: [^\]\n]*)?)\](?![\](])")
 _CODE = re.compile(r"(^```.*?^```[^\n]*$|``.*?``|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 

@@ -83,7 +83,7 @@ class Instruction:
 
 
 def instructions() -> Iterator[Instruction]:
-    """Yield what both have: floats, with operands of one type, without scales."""
+    """Yield the instructions of both: floats, with operands of one type, without scales."""
     from mmasim.isa import amd as mfma_isa
     from mmasim.isa.nv_ptx import nv_mma
     from mmasim.simulator import amd, nv_ptx
@@ -116,7 +116,7 @@ def instructions() -> Iterator[Instruction]:
 
 
 def _rule(arch: str, ab: str, acc: str, family: str) -> Rule | None:
-    """Return what is computed here; None where it is refused."""
+    """Return the result of tcusim, or None for a refusal."""
     try:
         return rule_for(arch, ab, acc, family)
     except TcusimError:
@@ -124,7 +124,7 @@ def _rule(arch: str, ab: str, acc: str, family: str) -> Rule | None:
 
 
 def main() -> None:
-    """Compare every instruction, and write what was found."""
+    """Compare every instruction, and write the counts."""
     if len(sys.argv) != 2:
         sys.exit("name the folder of MMA-Sim's source: compare_mmasim.py PATH")
     sys.path.insert(0, sys.argv[1])
@@ -139,7 +139,7 @@ def main() -> None:
 
 
 def compared(one: Instruction) -> dict[str, Any]:
-    """Return how many outputs differ, by regime, with an example."""
+    """Return the number of different outputs, by regime, with an example."""
     rng = np.random.default_rng(list(f"{one.arch} {one.shape} {one.rule.ab}".encode()))
     m, n, k = one.tile
     chain = not isinstance(one.rule.how, Fused)
@@ -330,7 +330,7 @@ def _apart(x: Float64, dtype: str) -> tuple[Float64, NDArray[np.int32]]:
 
 
 def differing(x: Values, y: Values) -> NDArray[np.bool_]:
-    """Return where the bits differ."""
+    """Return the positions of different bits."""
     unsigned = f"u{x.itemsize}"
     return np.ascontiguousarray(x).view(unsigned) != np.ascontiguousarray(y).view(unsigned)
 

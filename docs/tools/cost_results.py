@@ -18,7 +18,7 @@ from tcusim.line_charts import Line, Plot
 
 __all__ = ["ALLOWED", "charts", "comparison", "constants", "resources", "summary", "times"]
 
-# How far off a prediction may be, by what bounds the measured program.
+# The allowed error of a prediction, by the bound of the measured program.
 ALLOWED: Final = {"memory": 0.15, "cache": 0.40, "products": 0.40}
 _KINDS: Final = {
     "memory": "bound by memory",
@@ -46,7 +46,7 @@ def _is_usual(row: dict[str, Any]) -> bool:
 
 
 def resources() -> str:
-    """Return what bounds a program, as a table."""
+    """Return the bound of each program, as a table."""
     return table(("resource", "what takes time"), list(RESOURCES.items()))
 
 
@@ -57,7 +57,7 @@ def constants() -> str:
 
 
 def summary() -> str:
-    """Return how many predictions are as near as they should be."""
+    """Return the number of predictions within the allowed error."""
     rows = []
     for kind, name in _KINDS.items():
         for fitted in (True, False):

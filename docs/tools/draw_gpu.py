@@ -117,7 +117,7 @@ _WARPS: Final = 4
 
 
 def barriers() -> str:
-    """Draw what each warp of a block does, and where the warps wait for each other."""
+    """Draw the work of each warp of a block, and the barriers between them."""
     program = tcusim.build("scan_256n_block", warps=_WARPS)
     seen: list[tuple[str, Step, Sequence[int]]] = [
         (event.path, event.step, event.warps.tolist())
@@ -189,7 +189,7 @@ def launches() -> str:
 
 
 def _chunks() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the array by chunks, the chunks' totals, and what precedes each."""
+    """Return the array by chunks, the chunks' totals, and the sum before each chunk."""
     array = np.array(_DATA).reshape(_CHUNKS, -1)
     totals = array.sum(axis=1)
     return array, totals, np.cumsum(totals) - totals
@@ -213,7 +213,7 @@ def _middle(chunk: int) -> float:
     return WIDEST / _CHUNKS * (chunk + 0.5)
 
 
-# Where the rows of both drawings are: the array, the totals, what precedes them, the result.
+# The rows of both drawings: the array, the totals, the sums before them, the result.
 _Y: Final = (22, 92, 182, 252)
 
 
@@ -240,7 +240,7 @@ def _one_pass() -> str:
 
 
 def _launches_of(title: str, steps: Sequence[str], cost: str) -> Drawing:
-    """Draw what both have: the numbers, and what is done between one row and the next."""
+    """Draw the common parts: the numbers, and the operation between one row and the next."""
     array, totals, before = _chunks()
     drawn = Drawing(WIDEST, _Y[3] + 44, title)
     drawn.text(0, 12, title, "title")
@@ -272,7 +272,7 @@ def _totals(drawn: Drawing, y: float, values: np.ndarray, kind: str) -> None:
 
 
 def tiling() -> str:
-    """Draw what a block of a matrix product reads, and how its warps share the result."""
+    """Draw the reads of a block of a matrix product, and the division of its result among warps."""
     block = tuning_of("hopper").product.blocks[0]
     size = 4 * max(block.rows, block.cols)
     return figure(

@@ -1,4 +1,4 @@
-"""Drawings of the idea: a sum and a scan as products, and what a program is for."""
+"""Drawings of the idea: a sum and a scan as products, and the uses of a program."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _colours(values: Any, look: str) -> list[list[str]]:
 
 
 def pipeline() -> str:
-    """Draw what a step program comes from and what reads it."""
+    """Draw the sources and the readers of a step program."""
     consumers = (
         ("interpret", "the values, with the bits of each GPU"),
         ("step", "every step with its tiles"),

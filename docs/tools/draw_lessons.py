@@ -173,7 +173,7 @@ def status_words() -> str:
 
 
 def wmma_shapes() -> str:
-    """Draw what one mma sums with each of WMMA's shapes for float16, to scale."""
+    """Draw the elements that one mma sums with each of WMMA's float16 shapes, to scale."""
     return figure(
         *(_shape(name) for name in ("16x16x16", "32x8x16", "8x32x16")),
         caption=(
@@ -258,7 +258,7 @@ def _levels(name: str, image: NDArray[np.uint8]) -> str:
 
 
 def roofline() -> str:
-    """Draw what an H200 can reach with WMMA, and where programs for products are."""
+    """Draw the limits of an H200 with WMMA, and the programs for products below them."""
     unit = tcusim.unit_of("h200")
     known = {name: one.value for name, one in unit.figures().items()}
     timed = unit.instruction("16x16x16", "f16", "f32", "wmma")
@@ -331,7 +331,7 @@ def _intensities() -> dict[str, float]:
 
 
 def stages() -> str:
-    """Draw what a block with two stages does over time: it copies one and multiplies the other."""
+    """Draw a block with two stages over time: it copies one and multiplies the other."""
     steps, left, top, row = 5, 62.0, 30.0, 38.0
     width = (WIDEST - left) / steps
     drawn = Drawing(WIDEST, top + 2 * row + 44, "Two stages: one is copied, one is multiplied")
@@ -374,7 +374,7 @@ _DONE_BY: Final = {
     Sync: ("barrier", 4),
     Copy: ("lane by lane", 2),
 }
-# What a short line leaves out: addresses, layouts and sizes.
+# Parts that a short line omits: addresses, layouts and sizes.
 _DETAILS: Final = re.compile(r"\[[^\]]*\]|, \w+major, stride=\d+|  \d+x\d+$")
 
 

@@ -15,7 +15,7 @@ _OPERATIONS: Final = {"segmented_sum": "sums", "segmented_cumsum": "scans"}
 
 
 def strategies() -> str:
-    """Draw what the planner takes for an array of 2^26 numbers, by the size of its segments."""
+    """Draw the planner's choices for an array of 2^26 numbers, by the size of its segments."""
     chosen = {
         operation: [
             tcusim.plan(

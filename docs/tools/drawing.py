@@ -1,4 +1,4 @@
-"""What the drawings of the site are made of: SVG that brings its colours along, light and dark.
+"""Elements of the site's drawings: SVG with its own colours, light and dark.
 
 A figure has panels, beside each other where there is room, else below each other. No panel is
 wider than a phone, so that text is never scaled down: 12 units of a drawing are 12 pixels.

@@ -1,4 +1,4 @@
-"""The page of the paper's evaluation: its authors' figures beside ours, and what became of claims.
+"""The page of the paper's evaluation: its authors' figures beside ours, and the claims today.
 
 Whatever was not recorded says so.
 """
@@ -23,11 +23,11 @@ __all__ = ["claims", "figure", "programs"]
 
 _V100, _NOT = "The authors' V100", "not recorded"
 _GIGA, _TERA = "10⁹ elements a second", "10¹² operations a second"
-# What the authors print as the V100's limits of sums and of scans, in 10⁹ elements a second.
+# The authors' limits of sums and of scans on the V100, in 10⁹ elements a second.
 _V100_LIMITS = {"sum": 450.0, "scan": 225.0}
 # Peak of the V100's tensor cores in the paper, in 10¹² operations a second.
 _V100_PEAK = 113.0
-# What the algorithm says of its source, if it is not the paper.
+# The source of an algorithm that is not the paper's.
 _OF_OTHERS = {
     name
     for row in algorithms()
@@ -41,7 +41,7 @@ _FIRST, _LAST = 2**4, 2**24
 _LEAST_COLUMNS = 256
 _LAST_SCAN = 2**19
 
-# What selects the rows of a panel, and names the line of each.
+# The selection of a panel's rows, and the name of each line.
 _Name = Callable[[Row], str | None]
 
 
@@ -80,7 +80,7 @@ def _ours_first(series: list[dict]) -> list[dict]:
 
 
 def _of_report(report: Report | None, title: str, name: _Name, x: str, y: str = _GIGA) -> str:
-    """Draw a chart of what was recorded: the fastest row of each name at each size."""
+    """Draw a chart of the records: the fastest row of each name at each size."""
     where = report.device["gpu"].removeprefix("NVIDIA ") if report else "H200"
     if report is None:
         return line_charts.missing(f"{where}: {title}", "This was not recorded.")
@@ -144,7 +144,7 @@ def _of_kind(kind: str, name: Callable[[Row], str]) -> _Name:
 
 
 def _of_types(acc: str) -> _Name:
-    """Name products with these accumulators; what tcusim launches has f32 ones, and any result."""
+    """Name products with these accumulators; tcusim's plans have f32 ones, and any result."""
 
     def name(row: Row) -> str | None:
         if row.who == OURS:
@@ -273,7 +273,7 @@ def programs(name: str, folder: Path = DATA) -> str:
 
 
 def claims(folder: Path = DATA) -> str:
-    """Return each claim of the abstract, what the authors' series say, and what the H200 says."""
+    """Return each claim of the abstract, beside the authors' series and the H200's."""
     rows = [
         (
             "89 % to 98 % of the speed of copying memory",
@@ -382,7 +382,7 @@ def _v100_speed_up(word: str, peer: str, folder: Path) -> str:
 
 
 def _speed_up(kind: str, folder: Path) -> str:
-    """Return the paper's best program over each library at 16, and what Triton does there."""
+    """Return the paper's best program over each library at 16, beside Triton."""
     report = records.figure("10" if kind == "sum" else "12", folder)
     if report is None:
         return _NOT
@@ -428,7 +428,7 @@ def _power_of(kind: str, folder: Path) -> str:
 def _least(
     report: Report, wanted: Callable[[Row], bool], value: Callable[[Row], float | None]
 ) -> dict[float, float]:
-    """Return by size what the program took that needs the least energy."""
+    """Return the energy of the most frugal program, by size."""
     found: dict[float, tuple[float, float]] = {}
     for row in report.best():
         number, energy = value(row), pico(row)

@@ -1,9 +1,8 @@
 """Fit the numbers of `tcusim.judge.cost.fitted` on recorded times: `python docs/tools/fit_cost.py`.
 
-With `--record`, write instead what the model now says of each recorded row beside its time, for the
-page on costs. Rows of docs/data/h200/cost.json that say `fitted` are used, and no others. What is
-minimised is the mean fourth power of the logarithm of predicted over measured time: what counts is
-that none is far off.
+With `--record`, write instead the predicted time of each recorded row beside its time, for the page
+on costs. Only rows of docs/data/h200/cost.json that say `fitted` are used. The loss is the mean
+fourth power of the logarithm of predicted over measured time, so that no row is far off.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from tcusim.machine import Unit, format_of, unit_of
 __all__ = ["DATA", "fit", "measured_rows", "predicted", "record"]
 
 DATA: Final = Path(__file__).parents[1] / "data" / "h200" / "cost.json"
-# What is fitted; the cost of a write follows from the limits that were measured.
+# The fitted numbers; the cost of a write follows from the measured limits.
 _FREE: Final = ("sharpness", "overhead", "unhidden", "pace", "queueing", "waiting", "start")
 # Between these ends of each, a block's time alone is taken to be linear.
 _ENDS: Final = {"overhead": (0.3, 2.0), "pace": (1.0, 8.0), "queueing": (1.0, 2.5)}
-# What each number can be. A warp's next instruction waits for the last one's result for 4 to 6
+# The range of each number. A warp's next instruction waits for the last one's result for 4 to 6
 # cycles, and seldom for more. Where 2048 threads of each core have a load of 16 bytes under way,
 # these take 1.0 us, which is 2.7 latencies of an idle memory (docs/data/h200/microbench.json).
 _RANGES: Final = {
@@ -53,7 +52,7 @@ def measured_rows() -> list[dict[str, Any]]:
 
 
 def predicted(row: dict[str, Any], unit: str | Unit = "h200", fitted: Fitted = FITTED) -> Cost:
-    """Return what the model says of a recorded row."""
+    """Return the model's prediction for a recorded row."""
     length, segment = row["length"], row["segment"]
     types: dict[str, Any] = {key: format_of(row[key]).array_name for key in ("dtype", "result")}
     if row["operation"] == "matmul":
@@ -65,7 +64,7 @@ def predicted(row: dict[str, Any], unit: str | Unit = "h200", fitted: Fitted = F
 
 
 class _Features:
-    """What a row's time follows from, so that the constants can vary without another walk."""
+    """The terms of a row's time, so that the constants can vary without another walk."""
 
     def __init__(self, row: dict[str, Any], unit: Unit) -> None:
         self.measured = float(row["seconds"])
@@ -105,7 +104,7 @@ class _Features:
 
 
 def fit(rows: Sequence[dict[str, Any]], unit: Unit) -> tuple[Fitted, NDArray[np.float64]]:
-    """Return the constants that fit best, and the logarithms of what is left."""
+    """Return the constants that fit best, and the logarithms of the residuals."""
     several = [_Features(row, unit) for row in rows if row["fitted"]]
 
     def left(given: dict[str, float]) -> NDArray[np.float64]:
@@ -124,7 +123,7 @@ def fit(rows: Sequence[dict[str, Any]], unit: Unit) -> tuple[Fitted, NDArray[np.
 def _descend(
     loss: Callable[[dict[str, float]], float], given: dict[str, float]
 ) -> dict[str, float]:
-    """Return where a loss is least, by steps in one or two directions that shrink."""
+    """Return the minimum of a loss, by shrinking steps in one or two directions."""
     best = loss(given)
     directions = [*((name, name) for name in _FREE), *itertools.combinations(_FREE, 2)]
     for step in (1.3, 1.1, 1.03, 1.01):
@@ -144,7 +143,7 @@ def _descend(
 
 
 def record() -> None:
-    """Write the predicted time of each row, and what bounds it, into the record."""
+    """Write the predicted time of each row, and its bound, into the record."""
     whole = json.loads(DATA.read_text())
     for row in whole["rows"]:
         found = predicted(row)
@@ -156,7 +155,7 @@ def record() -> None:
 
 
 def main() -> None:
-    """Print the constants, and how well they do on what they were fitted on; or record."""
+    """Print the constants and the quality of their fit; or record."""
     if "--record" in sys.argv[1:]:
         record()
         return

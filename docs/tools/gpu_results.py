@@ -1,9 +1,8 @@
-"""What was measured on a GPU, as tables: from docs/data/, or a sentence that nothing is recorded.
+"""Measurements on a GPU, as tables: from docs/data/, or a sentence that nothing is recorded.
 
-agreement_h200.json is what the command `agree` writes with `--json -o`, or an object with
-several of these as "runs", and "gpu", "driver", "cuda" and "date" beside them.
-agreement_backends.json has the totals of such runs for each GPU and backend. What the benchmark
-recorded, `records` reads.
+agreement_h200.json is the output of the command `agree --json -o`, or an object with several of
+these as "runs", and "gpu", "driver", "cuda" and "date" beside them. agreement_backends.json has the
+totals of such runs for each GPU and backend. `records` reads the records of the benchmark.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _OTHERS = ("sizes", "small", "types", "ragged", "graphs", "graph-segments")
 
 
 def orders(folder: Path = DATA) -> str:
-    """Return how a library's products are known, by their operands."""
+    """Return the evidence for a library's products, by their operands."""
     record = records.read("h100/orders.json", folder)
     if record is None:
         return none("`tcusim orders`")
@@ -72,7 +71,7 @@ def orders(folder: Path = DATA) -> str:
 
 
 def _how_known(row: dict[str, Any]) -> str:
-    """Return how every byte of a product is known."""
+    """Return the evidence for every byte of a product."""
     default, split, chain, plain, unknown = _HOW_KNOWN
     if row["how"] == "unknown":
         return unknown
@@ -100,7 +99,7 @@ _HOW_KNOWN = (
 
 
 def agreement(folder: Path = DATA) -> str:
-    """Return what was compared on a GPU, and what differed."""
+    """Return the comparisons on a GPU, and their differences."""
     record = records.read("agreement_h200.json", folder)
     if record is None:
         return none("`tcusim agree`")
@@ -167,7 +166,7 @@ _LIBRARIES = ("tcusim.torch", "torch", "torch.compile")
 
 
 def operators(folder: Path = DATA) -> str:
-    """Return what the operators of tcusim.torch take, as shares of the memory's speed."""
+    """Return the speed of the operators of tcusim.torch, as shares of the memory's."""
     report = records.report("operators", folder)
     if report is None:
         return none("`tcusim bench run operators`")
@@ -196,7 +195,7 @@ def benchmark(kind: str, folder: Path = DATA, *, result: str | None = None) -> s
 
     kind: "sum", "scan" or "matvec". result: the element type of the results that are shown; by
     default "f16" for scans, and otherwise any, so that a library's column has its best way. The
-    notes below the table tell of what failed.
+    notes below the table name the failures.
     """
     report = records.section(_MAIN[kind], folder)
     if report is None:
@@ -274,7 +273,7 @@ def _same_types(one: Row, other: Row) -> bool:
 
 
 def energy(folder: Path = DATA) -> str:
-    """Return what an element takes, in picojoules, beside other libraries."""
+    """Return the energy of an element, in picojoules, beside other libraries."""
     report = records.section("energy", folder)
     if report is None:
         return none("the benchmark's section `energy`")
@@ -303,7 +302,7 @@ def _rivals(row: Row, ours: Row) -> bool:
 
 
 def _size(row: Row) -> str:
-    """Return what a line is about: a segment size, the whole array, or a matrix."""
+    """Return the subject of a line: a segment size, the whole array, or a matrix."""
     if row.case.is_product:
         return f"{row.case.length // row.case.segment_size:,} x {row.case.segment_size:,}"
     return "whole array" if row.case.is_whole else f"{row.case.segment_size:,}"
@@ -337,7 +336,7 @@ def _wrong(rows: Iterable[Row]) -> list[str]:
 
 
 def kernels(folder: Path = DATA) -> str:
-    """Return which of tcusim's own programs was the best at each size, by types."""
+    """Return tcusim's best program at each size, by types."""
     reports = [records.section(name, folder) for name in _MAIN.values()]
     found = [row for report in reports if report for row in report.best()]
     if not found:
@@ -376,7 +375,7 @@ def charts(*names: str, folder: Path = DATA) -> str:
 
 
 def latency(folder: Path = DATA) -> str:
-    """Return what warm calls cost beside `cupy.sum`, a column a length, and what first calls do."""
+    """Return the time of warm calls beside `cupy.sum`, a column a length, and of first calls."""
     report = records.report("latency", folder)
     if report is None:
         return none("`tcusim bench run latency`")

@@ -1,7 +1,7 @@
 """Write a lesson as a page of the site, as a notebook and as a script to download.
 
-The page shows what each cell printed, its pictures, and the solutions folded away. The notebook has
-the exercises as they are, so that running all of it checks the reader's own answers.
+The page shows the output of each cell, its pictures, and the solutions folded away. The notebook
+has the exercises as they are, so that running all of it checks the reader's own answers.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _picture(shown: Any) -> str:
 
 
 def _frames(path: Path, done: Sequence[Done]) -> dict[str, Any]:
-    """Return what has a page of its own, as a notebook shows it in a frame, by its file."""
+    """Return the objects with pages of their own, as a notebook frames them, by file."""
     framed = [one.shown for one in done if one.shown is not None and through.is_framed(one.shown)]
     return {
         f"{through.FOLDER}/{path.stem}_{number}.html": shown
@@ -136,7 +136,7 @@ def _notebook_cells(done: Sequence[Done]) -> Iterator[dict[str, Any]]:
             fenced = _fence("python", text)
             yield _markdown(f"<details><summary>Solution</summary>\n\n{fenced}\n\n</details>")
         else:
-            # What a check says is about the reader's answer, not about ours.
+            # The output of a check is about the reader's answer, not about ours.
             outputs = [] if kind == "check" else list(_outputs(one))
             yield {
                 "cell_type": "code",

@@ -1,6 +1,6 @@
 """Write the pages of the site: run their blocks and the lessons, and link their citations.
 
-What comes out is plain Markdown, which any builder of sites turns into HTML:
+The result is plain Markdown for any builder of sites:
 
     python docs/tools/pages.py FOLDER
 """
@@ -36,7 +36,7 @@ _BLOCK: Final = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _OPTION: Final = re.compile(r'(\w+)="([^"]*)"')
-# What a block may ask for besides: its code above what it prints, and how that is shown.
+# Further options of a block: its code above its output, and the form of the output.
 _OPTIONS: Final = {"html": {"on"}, "source": {"above"}, "result": {"text"}}
 
 
@@ -59,7 +59,7 @@ def files() -> Iterator[tuple[str, str | Path]]:
 
 
 def ran(text: str, path: Path) -> str:
-    """Return a page with what its blocks print in their place; an error in one is raised."""
+    """Return a page with the output of its blocks in their place; an error in one is raised."""
 
     def replaced(match: re.Match[str]) -> str:
         line = text.count("\n", 0, match.start()) + 1

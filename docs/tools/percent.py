@@ -6,7 +6,7 @@ code of one of these kinds:
 
 - picture: its last line is an expression, whose value shows itself as HTML or SVG. A script passes
   over it without a word.
-- exercise: what the reader is to complete, a function that returns None so far.
+- exercise: code for the reader to complete, a function that returns None so far.
 - solution: the same function, completed; it follows the exercise.
 - check: says whether the function is right.
 """
@@ -40,7 +40,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A cell that was run: what it printed, and the value that it shows, if it is a picture."""
+    """A cell that was run: its output, and its value if that is a picture."""
 
     cell: Cell
     printed: str = ""
@@ -48,7 +48,7 @@ class Done:
 
 
 def cells(source: str) -> list[Cell]:
-    """Return the cells of a file in the py:percent format; what precedes the first is none.
+    """Return the cells of a file in the py:percent format; text before the first is none.
 
     Raises
     ------

@@ -40,7 +40,7 @@ def _lines(values: Any, acc: str) -> Iterator[Line]:
     for arch in _ARCHES:
         points, total, start = [], None, 0
         for length in _LENGTHS:
-            # A chain goes on from what it has come to.
+            # A chain goes on from its last sum.
             ones = np.ones((1, length - start), np.float16)
             total = tcusim.mma(ones, values[start:length], total, arch=arch, acc=acc)
             points.append((length, _error(total[0], exact[length - 1])))

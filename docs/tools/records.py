@@ -1,8 +1,7 @@
-"""What was measured on a GPU, read from docs/data/.
+"""Measurements on a GPU, read from docs/data/.
 
-h200/NAME.json is what `tcusim bench run -o docs/data/h200` writes: a file for each part, such as a
-section or a figure of the paper. authors_v100.json has the series of the paper's
-authors.
+h200/NAME.json is the output of `tcusim bench run -o docs/data/h200`: a file for each part, such as
+a section or a figure of the paper. authors_v100.json has the series of the paper's authors.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _MEMBER: Final = re.compile(r"^ +- (\w+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A documented name: what a user calls it, its anchor on the page, and the object."""
+    """A documented name: the name for users, its anchor on the page, and the object."""
 
     name: str
     anchor: str
@@ -33,7 +33,7 @@ class Entry:
 
 
 def entries(page: str) -> Iterator[Entry]:
-    """Yield what a page such as "arrays" documents, in its order."""
+    """Yield the names that a page such as "arrays" documents, in its order."""
     text = (FOLDER / f"{page}.md").read_text(encoding="utf-8") + "\n"
     for path, options in _BLOCK.findall(text):
         value = _resolved(path)

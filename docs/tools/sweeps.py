@@ -1,4 +1,4 @@
-"""What the page on sweeps shows: its plots, and the table of the axes."""
+"""Plots of the page on sweeps, and its table of axes."""
 
 from __future__ import annotations
 

@@ -92,13 +92,13 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def unit_key_table(name: str) -> str:
-    """Return the keys of one table of a unit's file: "" is what stands above all tables."""
+    """Return the keys of one table of a unit's file: "" is the part above all tables."""
     rows = ((f"`{key}`", one.meaning, one.default) for key, one in KEYS[name].items())
     return table(("key", "what it says", "left out"), rows)
 
 
 def figure_table() -> str:
-    """Return the figures of a machine, and what each is counted in."""
+    """Return the figures of a machine, with their units."""
     rows = ((f"`{key}`", one.quantity, one.meaning) for key, one in FIGURES.items())
     return table(("figure", "in", "what it is"), rows)
 
@@ -145,7 +145,7 @@ def unit_table() -> str:
 
 
 def mmasim_table(path: Path = MMASIM) -> str:
-    """Return what was compared with MMA-Sim: rows that differ in shape alone put together."""
+    """Return the comparisons with MMA-Sim: rows that differ in shape alone put together."""
     record = json.loads(path.read_text(encoding="utf-8"))
     together: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in record["rows"]:
@@ -166,7 +166,7 @@ def mmasim_table(path: Path = MMASIM) -> str:
 
 
 def mmaemu_table(path: Path = MMAEMU) -> str:
-    """Return what was compared with mmaemu: a row for each of its rules and type."""
+    """Return the comparisons with mmaemu: a row for each of its rules and types."""
     record = json.loads(path.read_text(encoding="utf-8"))
     together: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in record["rows"]:
@@ -226,7 +226,7 @@ def memory_table() -> str:
 
 
 def strategy_table() -> str:
-    """Return which strategies the planner has, in their order."""
+    """Return the planner's strategies, in their order."""
     rows = (
         (kind, f"`{row.name}`", row.suits)
         for kind, strategies in STRATEGIES.items()
@@ -237,7 +237,7 @@ def strategy_table() -> str:
 
 
 def refusal_table() -> str:
-    """Return what the generations refuse, with the words that a user reads."""
+    """Return the refusals of the generations, with the words that a user reads."""
     rows = []
     for unit in _built_in():
         reasons: dict[str, list[str]] = {}
@@ -273,7 +273,7 @@ def step_table() -> str:
 
 
 def _as_code(text: str) -> str:
-    """Keep `<` and `*` from being markup, outside what is marked as code."""
+    """Keep `<` and `*` from being markup, outside code."""
     parts = text.split("`")
     parts[::2] = [part.replace("<", "&lt;").replace("*", "\\*") for part in parts[::2]]
     return "`".join(parts)
