@@ -273,22 +273,25 @@ class Builder:
         return self._turned(View(buffer, Index.of(offset), Gathered(ranges), Strided(cols, 1)))
 
     def cut(
-        self, view: View, rows: int, cols: int, row: Index | int = 0, col: Index | int = 0
+        self,
+        view: View,
+        rows: int,
+        cols: int,
+        row: Index | int = 0,
+        col: Index | int = 0,
+        *,
+        every: tuple[int, int] = (1, 1),
     ) -> View:
-        """Return rows x cols of a rectangle from (row, col) on, in the algorithm's directions."""
+        """Return rows x cols of a rectangle from (row, col) on, in the algorithm's directions.
+
+        every: the stride in rows and in columns of the rectangle; 1 in those of ranges.
+        """
         view, down, across = self._turned(view), Index.of(row), Index.of(col)
         offset = view.offset + down * view.row_stride + across * view.col_stride
-        axes = _first(view.row_axis, rows), _first(view.col_axis, cols)
-        bounds = _substituted(view.bounds, {"row": ROW + down, "col": COL + across})
+        axes = _first(view.row_axis, rows, every[0]), _first(view.col_axis, cols, every[1])
+        places = {"row": ROW * every[0] + down, "col": COL * every[1] + across}
+        bounds = _substituted(view.bounds, places)
         return self._turned(View(view.buffer, offset, *axes, bounds))
-
-    def every(self, view: View, first: Index, size: tuple[int, int], apart: int) -> View:
-        """Return rows x cols of a rectangle without bounds: row `first`, and each `apart` on."""
-        rows, cols = size
-        down, across = view.row_stride, view.col_stride
-        if self.transposed:
-            down, across = across, down
-        return self.rect(view.buffer, view.offset + first * down, rows, cols, apart * down, across)
 
     def limited(self, view: View, rows: int) -> View:
         """Return a rectangle of which only the first rows are in bounds."""
@@ -783,11 +786,11 @@ def _substituted(bounds: Sequence[Bound], values: Mapping[str, Index]) -> tuple[
     return tuple(Bound(b.lhs.substitute(values), b.rhs.substitute(values)) for b in bounds)
 
 
-def _first(axis: Axis, count: int) -> Axis:
-    """Return as many rows or columns of an axis, at the same distance."""
+def _first(axis: Axis, count: int, every: int) -> Axis:
+    """Return `count` rows or columns of an axis, at `every` times their distance."""
     if isinstance(axis, Gathered):
         return Gathered(replace(axis.ranges, count=count))
-    return replace(axis, count=count)
+    return Strided(count, axis.stride * every)
 
 
 def never(bound: Bound) -> bool:

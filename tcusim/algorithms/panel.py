@@ -197,6 +197,29 @@ class Panel:
             with otherwise():
                 usual()
 
+    def add_not_finite(
+        self,
+        count: int,
+        values: tuple[View, View],
+        given: Callable[[Index], View],
+        scanned: Callable[[Index], View] | None = None,
+    ) -> None:
+        """Add the infinities and NaN of `count` columns to sums, one column after the other.
+
+        values: the sums, and as much memory for a column. given(place): a column of elements.
+        scanned(place): the column of a scan that gets the sums so far.
+        """
+        b, order, (sums, found) = self.b, self.order, values
+        with b.loop("t", count) as t:
+            place = order.turn(t, count)
+            here = None if scanned is None else scanned(place)
+            if here is not None and order.exclusive:
+                b.copy(here, here, sums)
+            b.copy_only(Only.NOT_FINITE, found, given(place))
+            b.copy(sums, sums, found)
+            if here is not None and not order.exclusive:
+                b.copy(here, here, sums)
+
     def is_loadable(self, view: View) -> bool:
         """Whether the rectangle's tiles can be loaded where they lie, at least in most warps."""
         b = self.b
@@ -390,15 +413,12 @@ class ScannedPanel(Panel):
         if self._width > b.k:
             b.settle()
         b.copy(sums, replace(sums, bounds=(NEVER,)))
-        with b.loop("t", self.row) as t:
-            place = self.order.turn(t, self.row)
-            here = b.cut(self.rows, self.count, 1, 0, place)
-            if self.order.exclusive:
-                b.copy(here, here, sums)
-            b.copy_only(Only.NOT_FINITE, found, self._column(rows[0], place))
-            b.copy(sums, sums, found)
-            if not self.order.exclusive:
-                b.copy(here, here, sums)
+        self.add_not_finite(
+            self.row,
+            (sums, found),
+            lambda place: self._column(rows[0], place),
+            lambda place: b.cut(self.rows, self.count, 1, 0, place),
+        )
 
     def _column(self, view: View, place: Index) -> View:
         """Return a column of the rows in the operands' type, to which some floats are infinite."""
@@ -617,7 +637,7 @@ class PanelWork:
             return b.rect(array.buffer, first, count, cols, apart, 1, bounds)
 
         def taken(first: Index, count: int, cols: int, every: int) -> list[View]:
-            return [b.every(row, first, (count, cols), every) for row in rows]
+            return [b.cut(row, count, cols, first, every=(every, 1)) for row in rows]
 
         if self.lines < self._full:
             with b.loop("j", self.lines) as j:
@@ -636,5 +656,5 @@ class PanelWork:
         b = self.panel.b
         if 0 in size:
             return
-        to = b.every(b.cut(kept, *size, 0, col), Index.of(row), size, every)
+        to = b.cut(kept, *size, row, col, every=(every, 1))
         b.copy(to, b.rect(data(b), 0, *size, 0, 0, [NEVER]))

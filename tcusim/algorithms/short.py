@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from tcusim.algorithms.builder import (
     LENGTH,
@@ -116,13 +117,20 @@ class _Slots:
         All segments, and their elements.
     """
 
-    def __init__(self, b: Builder, sizes: tuple[int, int], tiles: int, groups: int | None) -> None:
+    def __init__(
+        self,
+        b: Builder,
+        sizes: tuple[int, int],
+        tiles: int,
+        groups: int | None,
+        order: Order = FORWARD,
+    ) -> None:
         self.b = b
         self.segment_size, self.slot = sizes
         segment_size = self.segment_size
         self.groups = _groups_of(b.m, b.k, tiles, groups)
         self.per_row = b.k // self.slot
-        self.panel = Panel(b, Share(1, self.groups * tiles, 1, 1))
+        self.panel = Panel(b, Share(1, self.groups * tiles, 1, 1), order)
         self.segments = self.panel.count * self.per_row
         self.per_unit = self.segments * segment_size
         size = (self.panel.count, self.panel.row)
@@ -186,8 +194,8 @@ class _Slots:
         values = b.scratch(name, b.options.acc, b.m * self.per_row)
         return b.rect(values, 0, b.m, self.per_row, self.per_row)
 
-    def not_finite(self, tile: Index, place: Index) -> View:
-        """Return element `place` of the segments of a tile, 0 for those that are finite."""
+    def column(self, tile: Index, place: Index) -> View:
+        """Return element `place` of the segments of a tile."""
         b = self.b
         buffer, offset, bounds = data(b), b.item * self.per_unit, []
         if self._kept:
@@ -195,10 +203,7 @@ class _Slots:
         offset = offset + tile * (b.m * b.k) + place
         if b.options.masked and not self._kept:
             bounds = [Bound(offset + ROW * b.k + COL * self.slot, LENGTH)]
-        found = self.room("found")
-        given = b.rect(buffer, offset, b.m, self.per_row, b.k, self.slot, bounds)
-        b.copy_only(Only.NOT_FINITE, found, given)
-        return found
+        return b.rect(buffer, offset, b.m, self.per_row, b.k, self.slot, bounds)
 
     def choose(
         self, sums: Buffer, width: int, tile: tuple[int, int], mend: Callable[[Index], None]
@@ -269,8 +274,12 @@ def reduction_short(b: Builder, segment_size: int, *, groups: Groups = None) -> 
         store(slots.finite, g)
         for j in range(tiles):
             sums = b.rect(totals, g * tile + j * per_row, b.m, per_row, ldm)
-            with b.loop("t", segment_size) as t:
-                b.copy(sums, sums, slots.not_finite(g + j * slots.groups, t))
+            tile_of_g = g + j * slots.groups
+            panel.add_not_finite(
+                segment_size,
+                (sums, slots.room("found")),
+                partial(slots.column, tile_of_g),
+            )
 
     with b.items():
         slots.each_group(store)
@@ -302,7 +311,7 @@ def scan_short(
 ) -> int:
     """Scan segments of at most k elements, several to a row of a tile."""
     slot = slot_of_scans(b.n, b.k, segment_size)
-    slots = _Slots(b, (segment_size, slot), 1, groups)
+    slots = _Slots(b, (segment_size, slot), 1, groups, order)
     panel = slots.panel
     u = upper(b, order, size=slot if slot < b.k else 0)
     out = b.output("out", b.options.result, Extent(LENGTH))
@@ -319,14 +328,12 @@ def scan_short(
         store(slots.finite, g)
         sums = slots.room("sums")
         b.copy(sums, replace(sums, bounds=(NEVER,)))
-        with b.loop("t", segment_size) as t:
-            place = order.turn(t, segment_size)
-            here = b.rect(scanned, g * (b.m * b.k) + place, b.m, slots.per_row, b.k, slot)
-            if order.exclusive:
-                b.copy(here, here, sums)
-            b.copy(sums, sums, slots.not_finite(g, place))
-            if not order.exclusive:
-                b.copy(here, here, sums)
+        panel.add_not_finite(
+            segment_size,
+            (sums, slots.room("found")),
+            partial(slots.column, g),
+            lambda place: b.rect(scanned, g * (b.m * b.k) + place, b.m, slots.per_row, b.k, slot),
+        )
 
     with b.items():
         slots.each_group(store)
