@@ -8,7 +8,6 @@ from tcusim.algorithms import (  # noqa: F401
     reduce,
     scan,
     scan_matmul,
-    short,
 )
 from tcusim.algorithms.builder import Level
 from tcusim.algorithms.options import Option, options_of

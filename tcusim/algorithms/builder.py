@@ -499,17 +499,19 @@ class Builder:
         self.copy(value, self.cut(via, 1, 1))
         return value
 
-    def keep(self, name: str, view: View) -> list[View]:
-        """Copy a rectangle to shared memory, where its tiles can be loaded; or its narrow parts."""
-        kept = self.room(name, view)
-        self.copy_parts(kept, view)
-        return kept
+    def room(self, name: str, view: View, *, dense: bool = False) -> list[View]:
+        """Return shared memory for the operands that a rectangle, or its narrow parts, make.
 
-    def room(self, name: str, view: View) -> list[View]:
-        """Return shared memory for the operands that a rectangle, or its narrow parts, make."""
+        dense: without gaps between rows, which put rows that are read together in different banks.
+        """
         options = self.options
         dtype = options.source if options.adds_rows else stored_type(options.ab)
-        return [self._kept(part, dtype, view) for part in numbered(name, self.options.parts)]
+        rows, cols = self.size(view)
+        ldm = cols if dense else skewed(cols, dtype, OPERAND_SKEW)
+        return [
+            self.rect(self.scratch(part, dtype, rows * ldm), 0, rows, cols, ldm)
+            for part in numbered(name, options.parts)
+        ]
 
     def spill(
         self, frag: Frag, name: str | None = None, index: int = 0, count: int = 1, line: str = ""
@@ -731,12 +733,6 @@ class Builder:
     def _origin(self, part: str) -> str:
         """Return the line of the paper's listing for this part of the algorithm."""
         return self._lines.get(part, "")
-
-    def _kept(self, name: str, dtype: str, view: View) -> View:
-        """Return shared memory for a rectangle's elements."""
-        rows, cols = self.size(view)
-        ldm = skewed(cols, dtype, OPERAND_SKEW)
-        return self.rect(self.scratch(name, dtype, rows * ldm), 0, rows, cols, ldm)
 
     def _loadable(self, view: View) -> bool:
         """Whether WMMA could load the tile where it lies, when all of it is in bounds."""

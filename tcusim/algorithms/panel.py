@@ -9,6 +9,14 @@ each row's exclusive prefix is known. It is added to the row's elements on their
 memory, each sum rounded once. The next tile of a row accumulates onto the total so far: R1 = A1.U +
 (A0.J).
 
+Segments of a few elements share a row of one tile: of segments of 2 elements seven eighths of each
+product would be zeros. A row has *slots* then, of the least power of 2 that holds a segment, and
+the constant factor keeps them apart. In V = A.P_j column c of P_j has its ones where slot c - j*s
+of a row is, s being the slots of a row, so that n/s tiles fill V. In A.U, U has its triangles of
+ones within each slot. A product adds nothing but zeros to a segment's elements, and so does a row
+with one segment: both have the same bits, if no fused step takes parts of two slots
+(`rows.fits_fused_steps`).
+
 float32 rows cannot be operands. One step adds them in place, all at once, and gives the same
 results as the products: totals, or scanned rows.
 
@@ -21,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 from tcusim.algorithms.builder import (
@@ -63,16 +72,21 @@ MOST_HELD = 16
 TileParts: TypeAlias = Callable[[Index, int], list[Frag]]
 
 
+def only_products(view: View, first: int) -> None:
+    """Raise an error: this operation adds no rows."""
+    raise AssertionError("rows are added without products by an operation that has only products")
+
+
 @dataclass(frozen=True, slots=True)
 class RowStep:
     """An operation on the rows of a panel, by products or without them.
 
     multiply: for a group of m rows, given their tiles. add: for a rectangle of rows from an index
-    on.
+    on; by default, an operation that has only products.
     """
 
     multiply: Callable[[TileParts, Index], None]
-    add: Callable[[View, int], None]
+    add: Callable[[View, int], None] = only_products
 
 
 class Panel:
@@ -96,6 +110,12 @@ class Panel:
         self.count = share.groups * b.m
         self.row = share.row or share.tiles_per_row * b.k
         self.size = self.count * self.row
+        self.slots = share.slots
+        # The elements that a segment has in a row, and how many of them there are.
+        self.width = self.row if share.slots is None else share.slots.width
+        self.lines = self.size // self.width
+        # Operations on groups: a sum by slots takes several together.
+        self.steps = self.groups // (1 if share.slots is None else share.slots.tiles)
         if not b.options.adds_rows:
             self._ones = b.const(b.right("J"), PatternKind.ONES) if totals else None
             self.zero = b.zero(b.accumulator("Z"))
@@ -135,7 +155,7 @@ class Panel:
                 return
             # All loads come first, so that a warp waits for memory once.
             self._hold(view)
-            for g in range(self.groups):
+            for g in range(self.steps):
                 step.multiply(self._held, Index.of(g))
 
         if b.options.adds_rows:
@@ -154,17 +174,38 @@ class Panel:
 
     def each_group_of(self, parts: TileParts, step: Callable[[TileParts, Index], None]) -> None:
         """Apply `step` to each group of m rows of the given tiles."""
-        with self.b.loop("g", self.groups) as g:
+        with self.b.loop("g", self.steps) as g:
             step(parts, g)
 
     def room(self) -> list[View]:
         """Return shared memory for all rows, or for their narrow parts."""
-        b = self.b
-        return b.room("kept", b.rect(data(b), 0, self.count, self.row, self.row))
+        return self._room(self.b.rect(data(self.b), 0, self.count, self.row, self.row))
+
+    def _room(self, view: View) -> list[View]:
+        return self.b.room("kept", view, dense=self.slots is not None)
 
     def source(self, view: View) -> Sequence[View]:
         """Return a rectangle's views for `each_group`: in place or, by parts, copied."""
-        return [view] if self.is_loadable(view) else self.b.room("kept", view)
+        return [view] if self.is_loadable(view) else self._room(view)
+
+    def by_lines(self, view: View) -> View:
+        """Return rows of shared memory as rows of segments: the slots of all, if there are some."""
+        if self.slots is None:
+            return view
+        return self.b.rect(view.buffer, 0, self.lines, self.width, self.width)
+
+    def slots_of(self, view: View, g: Index, place: Index | int) -> View:
+        """Return the column of elements `place` of the slots of group `g` of m rows."""
+        b, slots = self.b, self.slots
+        assert slots is not None
+        return b.cut(view, b.m, slots.per_row, g * b.m, place, every=(1, slots.width))
+
+    def values_of_slots(self, name: str) -> View:
+        """Return shared memory for a value of each slot of a group."""
+        b, slots = self.b, self.slots
+        assert slots is not None
+        values = b.scratch(name, b.options.acc, b.m * slots.per_row)
+        return b.rect(values, 0, b.m, slots.per_row, slots.per_row)
 
     def hold(self, view: View, most: int) -> TileParts:
         """Load all tiles of a rectangle, of any number of groups; return their accessor.
@@ -247,7 +288,18 @@ class Panel:
 
     def _kept(self, view: View) -> TileParts:
         """Copy all rows to shared memory, in the operands' type; return a loader of their tiles."""
-        return self.tiles_of(self.b.keep("kept", view))
+        kept = self._room(view)
+        self.b.copy_parts(kept, view)
+        return self.tiles_of(kept)
+
+    def finite(self, rows: Sequence[View]) -> TileParts:
+        """Return a loader of tiles with zeros for infinities and NaN.
+
+        rows: as `source` has them.
+        """
+        if len(rows) == 1:
+            return self.lying(rows[0], Only.FINITE)
+        return self.tiles_of(rows, Only.FINITE)
 
     def tiles_of(self, kept: Sequence[View], only: Only | None = None) -> TileParts:
         """Return a loader of the tiles of rows in shared memory."""
@@ -276,12 +328,14 @@ class ScannedPanel(Panel):
         totals: bool = True,
     ) -> None:
         acc, adds = b.options.acc, b.options.adds_rows
-        self.u = [] if adds else upper(b, order)
-        self.beside = totals if adds else order.exclusive and not held
+        slots = share.slots
+        size = slots.width if slots and slots.per_row > 1 else 0
+        self.u = [] if adds else upper(b, order, size=size)
+        self.beside = totals if adds else order.exclusive and not held and not slots
         multiplied = held or share.tiles_per_row > 1 or self.beside
         super().__init__(b, share, order, totals=multiplied)
         # Rows that are added are read and written along, and need no other banks.
-        self.ldm = self.row if adds else skewed(self.row, acc, SUM_SKEW)
+        self.ldm = self.row if adds or slots else skewed(self.row, acc, SUM_SKEW)
         self.scanned = b.scratch("scanned", acc, self.count * self.ldm)
         if self.beside:
             self.ends = b.scratch("ends", acc, self.count)
@@ -303,7 +357,11 @@ class ScannedPanel(Panel):
 
     @property
     def totals(self) -> View:
-        """The totals of the rows, until they are mended."""
+        """The totals of the rows, until they are mended; of slots, one sum of each row."""
+        if self.slots is not None:
+            return one_sum_of_rows(
+                self.b, self.scanned, self.steps, self.size // self.groups, self.ldm, self.row
+            )
         if self.beside:
             return self.b.rect(self.ends, 0, self.count, 1, 1)
         return self.b.rect(self.scanned, self.order.last(self.row), self.count, 1, self.ldm)
@@ -400,11 +458,11 @@ class ScannedPanel(Panel):
         rows: where they lie, or the operands that they make there, a view for each part.
         """
         b = self.b
-        finite = self.tiles_of(rows, Only.FINITE)
-        if len(rows) < b.options.parts:
-            finite = self._split(rows[0], Only.FINITE)
-        elif len(rows) == 1:
-            finite = self.lying(rows[0], Only.FINITE)
+        is_split = len(rows) < b.options.parts
+        finite = self._split(rows[0], Only.FINITE) if is_split else self.finite(rows)
+        if self.slots is not None:
+            self.each_group_of(finite, partial(self._scan_slots, self.slots.segment_size, rows[0]))
+            return
         self.each_group_of(finite, self.scan_group)
         # There is room for two values between the rows.
         found, sums = (
@@ -419,6 +477,14 @@ class ScannedPanel(Panel):
             lambda place: self._column(rows[0], place),
             lambda place: b.cut(self.rows, self.count, 1, 0, place),
         )
+
+    def _scan_slots(self, size: int, given: View, parts: TileParts, g: Index) -> None:
+        """Scan the finite elements of slots; add the others of `size` elements of each."""
+        self.scan_group(parts, g)
+        values = self.values_of_slots("sums"), self.values_of_slots("found")
+        self.b.copy(values[0], replace(values[0], bounds=(NEVER,)))
+        given_at, scanned_at = (partial(self.slots_of, view, g) for view in (given, self.rows))
+        self.add_not_finite(size, values, given_at, scanned_at)
 
     def _column(self, view: View, place: Index) -> View:
         """Return a column of the rows in the operands' type, to which some floats are infinite."""
@@ -470,6 +536,17 @@ class ScannedPanel(Panel):
             b.store_column(s, b.rect(self.ends, target * b.m, b.m, 1, 1))
 
 
+def one_sum_of_rows(b: Builder, sums: Buffer, groups: int, tile: int, ldm: int, width: int) -> View:
+    """Return a sum of each row of groups of m rows, of `width` sums each.
+
+    An infinity or NaN makes all sums of its row NaN or infinite, so one of them tells. Lanes read
+    the diagonals of the groups, with elements in different banks.
+
+    tile, ldm: the distances of groups and of rows.
+    """
+    return b.rect(sums, 0, groups, b.m, tile, ldm + int(b.m <= width))
+
+
 def together_aligned(nbytes: int) -> int:
     """Return the number of segments of `nbytes` bytes that together begin at multiples of 16 bytes.
 
@@ -493,11 +570,11 @@ class PanelWork:
     def __init__(self, panel: Panel, share: Share, segment_size: int, a_pass: int) -> None:
         self.panel = panel
         self.segment_size = segment_size
-        self.lines = max(1, share.lines)
+        self.lines, slots = max(1, share.lines), share.slots is not None
         together = together_aligned(format_of(panel.b.options.source).itemsize * segment_size)
         fills = panel.size == share.lines * segment_size
-        self._moved = not fills and 2 < together <= share.lines
-        if self._moved:
+        self._moved = not fills and (slots or 2 < together <= share.lines)
+        if self._moved and not slots:
             self.lines -= self.lines % together
         self.rows = share.rows if share.lines else a_pass
         self.passes = -(-share.rows // self.rows)
@@ -505,17 +582,18 @@ class PanelWork:
         # Whether rows follow one another in memory as they do in the panel. If not, they are copied
         # to rows of shared memory first, of which the rest is zeros for good.
         self._lies_so = not share.lines or panel.size == self.per_unit
-        self._full, self._rest = divmod(segment_size, panel.row)
+        self._full, self._rest = divmod(segment_size, panel.width)
         # Rows of one segment can be added up where they lie, the last one by itself.
         self._alone = panel.b.options.adds_rows and self.lines == 1 and not self._lies_so
         self._kept = [] if self._lies_so or self._alone else panel.room()
         used = self.lines * self.rows
         # Rows that are copied one by one get their zeros again each time, with their elements.
-        self._one_by_one = self._moved and not self._full and panel.b.options.parts == 1
+        several = panel.b.options.parts > 1 and not slots
+        self._one_by_one = self._moved and not self._full and not several
         for kept in self._kept:
             if panel.keeps_rows:
                 self._clear_ends(kept)
-            self._clear(kept, used, 0, (panel.count - used, panel.row))
+            self._clear(kept, used, 0, (panel.lines - used, panel.width))
 
     def each_row(self, i: Index, step: RowStep) -> None:
         """Do a step for the rows of pass `i`."""
@@ -547,10 +625,11 @@ class PanelWork:
             b.copy(moved, array)
             array = moved
         if self._one_by_one:
-            size, width = self.segment_size, self.panel.row
+            size, width = self.segment_size, self.panel.width
             inside = [Bound(COL, Index.of(size))]
             spread = b.rect(array.buffer, 0, self.lines, width, size, 1, inside)
-            b.copy(b.cut(self._kept[0], self.lines, width), spread)
+            kept = map(self.panel.by_lines, self._kept)
+            b.copy_parts([b.cut(one, self.lines, width) for one in kept], spread)
             return
         if not self.panel.keeps_rows:
             self._clear_ends(self._kept[0])
@@ -559,7 +638,7 @@ class PanelWork:
 
     def _clear_ends(self, kept: View) -> None:
         """Set the elements past the last row of each segment to zeros."""
-        rest = self.panel.row - self._rest if self._rest and not self._one_by_one else 0
+        rest = self.panel.width - self._rest if self._rest and not self._one_by_one else 0
         self._clear(kept, self.rows - 1, self._rest, (self.lines, rest), self.rows)
 
     def write(
@@ -577,6 +656,10 @@ class PanelWork:
             else:
                 b.copy(to, source, plus, line)
 
+        if self._lies_so and panel.slots is not None:
+            # Full slots are as dense as the array: one row is fewer addresses to compute.
+            put(self._array(out), b.rect(rows.buffer, 0, 1, panel.size, panel.size), None, "out")
+            return
         values = [] if before is None else [b.rect(before, 0, panel.count, panel.row, 1, 0)]
         if self._lies_so:
             plus = self._of_pass(values[0]) if values else None
@@ -584,7 +667,8 @@ class PanelWork:
             return
         array = self._array(out)
         results = self._room("moved_out", array) if self._moved else array
-        for (source, *given), lying in self._pieces([rows, *values], results):
+        lines = panel.by_lines(rows)
+        for (source, *given), lying in self._pieces([lines, *values], results):
             put(lying, source, given[0] if given else None, "" if self._moved else "out")
         if self._moved:
             b.copy(array, results, line="out")
@@ -628,7 +712,7 @@ class PanelWork:
 
         They are as large as may be: of few segments the rows of each, of many the same row of all.
         """
-        b, size, width = self.panel.b, self.segment_size, self.panel.row
+        b, size, width = self.panel.b, self.segment_size, self.panel.width
 
         def lying(start: Index, count: int, cols: int, apart: int) -> View:
             first = array.offset + start

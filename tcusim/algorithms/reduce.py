@@ -17,6 +17,7 @@ the columns of absent warps. Any number of warps will do.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 from tcusim.algorithms.builder import (
@@ -25,10 +26,19 @@ from tcusim.algorithms.builder import (
     Level,
     Spill,
     Work,
+    numbered,
+    padded,
     require_float_operands,
+    skewed,
 )
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.algorithms.panel import Panel, PanelWork, RowStep, TileParts
+from tcusim.algorithms.panel import (
+    Panel,
+    PanelWork,
+    RowStep,
+    TileParts,
+    one_sum_of_rows,
+)
 from tcusim.algorithms.registry import algorithm, listing
 from tcusim.algorithms.rows import (
     CHUNKS,
@@ -48,14 +58,17 @@ from tcusim.algorithms.rows import (
     rows_of_a_pass,
     share_of,
     share_of_block,
+    share_of_slots,
     summed_share,
     tile_of,
     tiles_of_ragged_sums,
+    tiles_of_short,
     tiles_of_sums,
     values_as_left,
 )
 from tcusim.algorithms.tile_scan import rows_as_right
 from tcusim.algorithms.tree import fold, pairwise
+from tcusim.machine.shapes import LDM_BYTES
 from tcusim.program.grammar import (
     COL,
     ROW,
@@ -330,6 +343,69 @@ def reduction_panel(b: Builder, segment_size: int, *, groups: Groups = None) -> 
                 b.copy(b.rect(found, i, 1, 1, 1), sums)
             sums = sum_of(b, found, work.passes)
         segments.write(sums)
+    return work.per_unit
+
+
+@algorithm(
+    "reduction_short",
+    "reduction",
+    "not in the paper",
+    "T",
+    limited=True,
+    combines=("add",),
+    symbols=partial(tiles_of_short, "reduction"),
+)
+def reduction_short(b: Builder, segment_size: int, *, groups: Groups = None) -> int:
+    """Sum segments of at most k elements, several to a row of a tile, into full result tiles."""
+    share = share_of_slots("reduction", b.m, b.n, b.k, segment_size, groups)
+    panel, slots = Panel(b, share), share.slots
+    assert slots is not None
+    work = PanelWork(panel, share, segment_size, panel.count)
+    tiles, per_row, steps = slots.tiles, slots.per_row, panel.steps
+    segments = FixedRows(b, segment_size, share.lines)
+    out = b.output("out", b.options.result, segments.numbers)
+    ldm = skewed(b.n, b.options.acc, LDM_BYTES)
+    tile = padded(b.m * ldm, b.options.acc)
+    totals = b.scratch("totals", b.options.acc, steps * tile)
+    ones = [
+        b.const(b.right(name), PatternKind.COL, j * per_row, size=slots.width)
+        for j, name in enumerate(numbered("P", tiles))
+    ]
+
+    def store(parts: TileParts, g: Index) -> None:
+        s = panel.zero
+        for j, one in enumerate(ones):
+            for part in parts(g + j * steps, 0):
+                s = b.mma(b.accumulator("S"), part, one, s)
+        b.store([s], b.rect(totals, g * tile, b.m, b.n, ldm))
+
+    def sums(j: int, g: Index, rows: int) -> View:
+        return b.rect(totals, g * tile + j * per_row, rows, per_row, ldm)
+
+    def repair() -> None:
+        rows = work.source(Index())
+
+        def add(parts: TileParts, g: Index) -> None:
+            store(parts, g)
+            for j in range(tiles):
+                values = sums(j, g, b.m), panel.values_of_slots("found")
+                given = partial(panel.slots_of, rows[0], g + j * steps)
+                panel.add_not_finite(segment_size, values, given)
+
+        panel.each_group_of(panel.finite(rows), add)
+
+    with b.items():
+        work.each_row(Index(), RowStep(store))
+        panel.choose(one_sum_of_rows(b, totals, steps, tile, ldm, b.n), repair, lambda: None)
+        # Where tiles of sums follow each other as their rows do, all rows are one rectangle.
+        whole = tile == b.m * ldm
+        lines = steps * b.m if whole else b.m
+        for j, g in ((j, g) for j in range(tiles) for g in range(1 if whole else steps)):
+            first, bounds = segments.first + (j * steps + g) * b.m * per_row, []
+            if b.options.masked:
+                bounds.append(Bound((first + ROW * per_row + COL) * segment_size, LENGTH))
+            to = b.rect(out, first, lines, per_row, per_row, 1, bounds)
+            b.copy(to, sums(j, Index.of(g), lines), line="out")
     return work.per_unit
 
 

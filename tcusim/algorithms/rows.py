@@ -24,6 +24,7 @@ from typing import Annotated, TypeAlias
 
 from tcusim.algorithms.builder import LENGTH, Builder, Work, numbered, require
 from tcusim.errors import MOST_ELEMENTS, Given, told
+from tcusim.machine.rules import Fused, Numerics
 from tcusim.program.grammar import (
     COL,
     ROW,
@@ -345,13 +346,27 @@ LONGEST_ROW = 1024
 
 
 @dataclass(frozen=True, slots=True)
+class Slots:
+    """Slots of a row, each with a segment: a constant factor keeps them apart.
+
+    segment_size, width: elements of a segment, and of its slot. per_row: slots of a row. tiles:
+    those with sums that fill an accumulator; 1 of a scan.
+    """
+
+    segment_size: int
+    width: int
+    per_row: int
+    tiles: int
+
+
+@dataclass(frozen=True, slots=True)
 class Share:
     """The layout in tiles of the elements that a warp takes at a time, and of the segments in them.
 
     tiles_per_row: those side by side. groups: of m rows each. rows: those of a segment, each of
     which begins where the one before ends; the last one may not be full. lines: segments at once;
     0 if one has more rows, and takes several passes. row: elements of a row that is no whole tiles;
-    0 if it is.
+    0 if it is. slots: those of a row of one tile with several segments; None otherwise.
     """
 
     tiles_per_row: int
@@ -359,6 +374,7 @@ class Share:
     rows: int
     lines: int
     row: int = 0
+    slots: Slots | None = None
 
     @property
     def tiles(self) -> int:
@@ -400,6 +416,43 @@ def own_share(m: int, k: int, segment_size: int, groups: int | None = None) -> S
     if groups is None:
         groups = max(1, min(MOST_TILES, SCANNED // (m * segment_size)))
     return Share(-(-segment_size // k), groups, 1, groups * m, segment_size)
+
+
+def slot_of(kind: str, n: int, k: int, segment_size: int) -> int:
+    """Return the elements of a slot: the least power of 2 that holds a segment, if it divides k.
+
+    Otherwise k: one segment to a row. A tile has space for n sums of a row, and U is cut between
+    slots, if it is cut.
+    """
+    for slot in (1 << i for i in range(k.bit_length())):
+        suits = k // slot <= n if kind == "reduction" else slot > 1 and (k <= n or n % slot == 0)
+        if segment_size <= slot < k and k % slot == 0 and suits:
+            return slot
+    return k
+
+
+def fits_fused_steps(how: Numerics, slot: int) -> bool:
+    """Return whether fused steps take whole slots, or slots whole steps.
+
+    Then a segment's bits are those that it has in a row of its own.
+    """
+    return not isinstance(how, Fused) or how.length % slot == 0 or slot % how.length == 0
+
+
+def share_of_slots(
+    kind: str, m: int, n: int, k: int, segment_size: int, groups: int | None = None
+) -> Share:
+    """Return the share of a warp for segments of at most k elements, in slots of rows of a tile.
+
+    Tile j of group g of a sum is number j * groups + g, so that the sums of one j are adjacent.
+    """
+    width = slot_of(kind, n, k, segment_size)
+    per_row = k // width
+    tiles = max(1, n // per_row) if kind == "reduction" else 1
+    if groups is None:
+        groups = max(1, min(SUMMED // (m * k), MOST_TILES) // tiles)
+    slots = Slots(segment_size, width, per_row, tiles)
+    return Share(1, groups * tiles, 1, groups * tiles * m * per_row, slots=slots)
 
 
 def scan_share(m: int, k: int, segment_size: int, groups: int | None = None) -> Share:
@@ -454,6 +507,12 @@ def tiles_of_sums(values: Mapping[str, int]) -> dict[str, int]:
     share = share_of(m, k, values["N"] * m * k, SUMMED, values["groups"])
     passes = 1 if share.lines else -(-share.rows // rows_of_a_pass(share.groups * m))
     return {"T": passes * share.tiles}
+
+
+def tiles_of_short(kind: str, values: Mapping[str, int]) -> dict[str, int]:
+    """Return T, the tiles of a warp that sums or scans segments of at most k elements."""
+    m, n, k = values["m"], values["n"], values["k"]
+    return {"T": share_of_slots(kind, m, n, k, values["N"] * k, values["groups"]).groups}
 
 
 def tiles_of_ragged_sums(values: Mapping[str, int]) -> dict[str, int]:

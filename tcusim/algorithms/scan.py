@@ -12,6 +12,7 @@ E11). Here the carry is added once, and elements past the end of a segment are z
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Literal, TypeAlias
 
 from tcusim.algorithms.builder import (
@@ -46,9 +47,11 @@ from tcusim.algorithms.rows import (
     ragged_share,
     scan_share,
     share_of_block,
+    share_of_slots,
     tile_of,
     tiles_of_ragged_scans,
     tiles_of_scans,
+    tiles_of_short,
     values_as_left,
 )
 from tcusim.algorithms.tile_scan import (
@@ -444,6 +447,28 @@ def _scan_by_additions(b: Builder, totals: Buffer, before: Buffer, s: Frag) -> N
 # --- Several segments in a panel --------------------------------------------------------------
 
 
+@algorithm(
+    "scan_short",
+    "scan",
+    "not in the paper",
+    "T*ceil(k/n)",
+    limited=True,
+    combines=("add",),
+    symbols=partial(tiles_of_short, "scan"),
+)
+def scan_short(
+    b: Builder, segment_size: int, *, groups: Groups = None, order: Order = FORWARD
+) -> int:
+    """Scan segments of at most k elements, several to a row of a tile."""
+    share = share_of_slots("scan", b.m, b.n, b.k, segment_size, groups)
+    panel = ScannedPanel(b, share, order, totals=False)
+    work = PanelWork(panel, share, segment_size, PANEL_ROWS)
+    out = b.output("out", b.options.result, Extent(LENGTH))
+    with b.items():
+        _scan_panel(b, panel, work, out, None)
+    return work.per_unit
+
+
 BehindParts: TypeAlias = Annotated[
     bool,
     'What precedes each segment are inputs "whole" and "fraction", whose sum with each element is '
@@ -494,13 +519,20 @@ def scan_panel(
             return work.per_unit
         given = _of_segments(b, work, "carry") if carry else None
         if work.passes == 1:
-            work.each_row(Index(), panel.step)
-            before = _before_rows(b, panel, work, given)
-            _mend(b, panel, work, Index())
-            work.write(Index(), out, panel.rows, before)
+            _scan_panel(b, panel, work, out, given)
         else:
             _scan_by_panels(b, panel, work, out, given)
     return work.per_unit
+
+
+def _scan_panel(
+    b: Builder, panel: ScannedPanel, work: PanelWork, out: Buffer, given: View | None
+) -> None:
+    """Scan the segments of a panel; given: their initial values, if any, for each row."""
+    work.each_row(Index(), panel.step)
+    before = _before_rows(b, panel, work, given)
+    _mend(b, panel, work, Index())
+    work.write(Index(), out, panel.rows, before)
 
 
 def _scan_by_panels(

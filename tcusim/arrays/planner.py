@@ -27,8 +27,8 @@ from tcusim.algorithms.rows import (
     GROUP_CHUNKS,
     PANEL_ROWS,
     Chunks,
+    fits_fused_steps,
 )
-from tcusim.algorithms.short import fits_fused_steps
 from tcusim.arrays.problem import (
     MOST_FLOAT16,
     AnyProblem,

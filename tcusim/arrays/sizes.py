@@ -28,7 +28,7 @@ from tcusim.algorithms.rows import (
     has_own_row,
     rows_of_a_pass,
 )
-from tcusim.algorithms.short import slot_of_scans, slot_of_sums
+from tcusim.algorithms.rows import slot_of as width_of_slot
 from tcusim.arrays.problem import Problem, ProductProblem, rounded_up
 from tcusim.arrays.tuning import Block, ProductTuning, SegmentTuning, Tuning
 from tcusim.machine import format_of
@@ -80,8 +80,7 @@ def data_rows(tile: MmaShape) -> int:
 
 def slot_of(p: Problem) -> int:
     """Return the elements of a row that a short segment has to itself, on either side."""
-    slot_of = slot_of_sums if p.kind == "reduction" else slot_of_scans
-    return slot_of(min(p.tile.m, p.tile.n), p.tile.k, p.segment_size)
+    return width_of_slot(p.kind, min(p.tile.m, p.tile.n), p.tile.k, p.segment_size)
 
 
 def panel_options(p: Problem, tuning: Tuning) -> tuple[dict[str, Any], str]:

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tcusim.algorithms import build
-from tcusim.algorithms.short import fits_fused_steps, slot_of_scans, slot_of_sums
+from tcusim.algorithms.rows import fits_fused_steps, slot_of
 from tcusim.errors import VerifyError
 from tcusim.machine import Arch, Exact, Fused, Rule, register_arch
 from tcusim.machine.shapes import MmaShape
@@ -77,13 +77,20 @@ def test_whole_blocks_need_no_bounds(order: dict[str, bool]) -> None:
 
 
 def test_a_slot_is_a_power_of_two_that_divides_the_row() -> None:
-    assert [slot_of_sums(16, 16, size) for size in (1, 2, 3, 8, 9, 16)] == [1, 2, 4, 8, 16, 16]
-    assert [slot_of_sums(16, 12, size) for size in (2, 3, 5)] == [2, 4, 12]
+    assert [slot_of("reduction", 16, 16, size) for size in (1, 2, 3, 8, 9, 16)] == [
+        1,
+        2,
+        4,
+        8,
+        16,
+        16,
+    ]
+    assert [slot_of("reduction", 16, 12, size) for size in (2, 3, 5)] == [2, 4, 12]
     # A tile with 4 columns has room for 4 sums of a row.
-    assert slot_of_sums(4, 16, 1) == 4
+    assert slot_of("reduction", 4, 16, 1) == 4
     # U is cut between slots, and of one element there is nothing to scan.
-    assert [slot_of_scans(n, 16, 3) for n in (16, 8, 6)] == [4, 4, 16]
-    assert slot_of_scans(16, 16, 1) == 2
+    assert [slot_of("scan", n, 16, 3) for n in (16, 8, 6)] == [4, 4, 16]
+    assert slot_of("scan", 16, 16, 1) == 2
 
 
 def test_steps_that_cut_slots_have_other_bits() -> None:
