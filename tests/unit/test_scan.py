@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from numbers_of_types import uneven_halves
-from tcusim.algorithms import build
+from tcusim.algorithms import Level, algorithms, build
 from tcusim.machine import mma
 from tcusim.machine.shapes import MmaShape
 from tcusim.simulate.interpreter import run_numpy
@@ -177,3 +177,18 @@ def test_each_scan_goes_either_way(name: str, exclusive: bool, reverse: bool) ->
     order = {"exclusive": exclusive, "reverse": reverse}
     result = scan(name, x, size, warps=warps, **order)
     np.testing.assert_array_equal(result, (sums - rows if exclusive else sums).ravel())
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_exclusive_scans_of_one_element_take_an_array(reverse: bool) -> None:
+    """Some read nothing of it."""
+    x = np.array([3, 1, 2], np.float32)
+    names = [one.name for one in algorithms() if one.kind == "scan" and one.level is not Level.GRID]
+    assert "scan_simt" in names
+    for name in names:
+        source = "f32" if name == "scan_simt" else "f16"
+        order: dict[str, Any] = {"exclusive": True, "reverse": reverse}
+        program = build(name, segment_size=1, masked=True, source=source, **order)
+        given = x if source == "f32" else x.astype(np.float16)
+        out = run_numpy(program, {"in": given})["out"]
+        assert out.tolist() == [0, 0, 0], name
