@@ -315,3 +315,6 @@ def test_an_overflow_warns_at_the_caller_s_line() -> None:
         assert [one.filename for one in caught] == [__file__]
         with np.errstate(over="raise"), pytest.raises(FloatingPointError, match=text):
             call()
+    # The infinity of an element is no overflow.
+    x[3] = np.inf
+    assert tcusim.sum(x) == np.inf

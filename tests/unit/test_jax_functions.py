@@ -322,8 +322,8 @@ DERIVED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     ),
     "matmul": (lambda a: tj.matmul(a, a.T), lambda a: a @ a.T),
     "matmul of stacks": (
-        lambda a: tj.matmul(jnp.stack([a, 2 * a])[:, None], Y[None]),
-        lambda a: (jnp.stack([a, 2 * a]) @ Y)[:, None],
+        lambda a: tj.matmul(jnp.stack([a, 2 * a])[:, None], jnp.stack([Y, 3 * Y])[None]),
+        lambda a: jnp.stack([a, 2 * a])[:, None] @ jnp.stack([Y, 3 * Y])[None],
     ),
     "matvec": (lambda a: tj.matvec(a, a[0]), lambda a: a @ a[0]),
 }
