@@ -266,8 +266,6 @@ tcusim.lessons.check(
 )
 
 # %% [markdown]
-# tcusim has this as `reduction_packed`, which needs no detour and one store for 256 sums.
-#
 # ## Exercise 3: what would rounding cost?
 #
 # V holds partial sums of a long segment. If its numbers lie between 0 and `largest`, and a segment

@@ -39,7 +39,9 @@ x = rng.integers(-9, 10, chunk * chunks).astype(np.float16)
 exact = np.cumsum(x, dtype=np.float64)
 
 reduce = tcusim.build("reduction_256n", segment_size=chunk, combine="add")
-scan_sums = tcusim.build("scan_simt", segment_size=chunks, source="f32", exclusive=True)
+# The sums are float32, which no product takes whole: rows of them are added without products.
+middle = {"segment_size": chunks, "ab": "f32", "masked": True}
+scan_sums = tcusim.build("scan_panel", exclusive=True, **middle)
 scan_chunks = tcusim.build("scan_256n", segment_size=chunk, combine="add", carry=True)
 
 three = Counts()

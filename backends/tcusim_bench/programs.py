@@ -215,9 +215,9 @@ def _three_launches(
     first = options | {"segment_size": parts, "result": "f32"}
     first["accumulation_length"] = ACCUMULATION_LENGTH
     sums = draft.add(build("reduction_256n", tile=tile, **first), {"in": "in"}, "sums")
-    middle: dict[str, Any] = {"source": "f32", "exclusive": True}
+    middle: dict[str, Any] = {"ab": "f32", "exclusive": True, "masked": True}
     middle["segment_size"] = length // parts
-    before = draft.add(build("scan_simt", tile=tile, **middle), {"in": sums}, "carries")
+    before = draft.add(build("scan_panel", tile=tile, **middle), {"in": sums}, "carries")
     given: dict[str, Any] = {**options, "segment_size": parts}
     last = build(algorithm, tile=tile, carry=True, **given)
     draft.add(last, {"in": "in", "carry": before}, "out")

@@ -75,7 +75,6 @@ from tcusim.program.grammar import (
     WARP,
     Bound,
     Buffer,
-    Extent,
     Frag,
     Index,
     PatternKind,
@@ -160,26 +159,12 @@ def _sum_rows(b: Builder, rows: Rows, order: Order = FORWARD) -> int | Work:
     return rows.work()
 
 
-@algorithm("reduction_simt", "reduction", "not in the paper", "0", repeats=16)
-def reduction_simt(b: Builder, segment_size: int) -> int | Work:
-    """Sum segments by rounded additions alone, one segment a warp, in pairs.
-
-    For the last launch of a sum in several, as in the paper: partial sums need the accumulator's
-    range and precision, which no operand type of every tensor core has.
-    """
-    return _add_rows(b, FixedRows(b, segment_size, 1), segment_size)
-
-
 @algorithm("reduction_ragged_simt", "irregular_reduction", "not in the paper", "0", repeats=4)
 def reduction_ragged_simt(
     b: Builder, cut: int, *, chunks: Chunks = CHUNKS, rows_per_warp: RowsPerWarp = SIMT_ROWS
 ) -> int | Work:
     """Sum chunks of ragged segments by rounded additions alone, each in pairs."""
-    return _add_rows(b, RaggedRows(b, cut, rows_per_warp, chunks), odd(cut))
-
-
-def _add_rows(b: Builder, rows: Rows, stride: int) -> int | Work:
-    """Sum each row in shared memory, in pairs."""
+    rows, stride = RaggedRows(b, cut, rows_per_warp, chunks), odd(cut)
     values = b.scratch("values", b.options.source, rows.count * stride)
 
     def some(start: int, count: int, apart: int = 1) -> View:
@@ -192,31 +177,6 @@ def _add_rows(b: Builder, rows: Rows, stride: int) -> int | Work:
             pairwise(b, some, size)
             rows.write(some(0, 1))
     return rows.work()
-
-
-@algorithm("reduction_packed", "reduction", "not in the paper", "n*N", alias="reduction_16_packed")
-def reduction_packed(b: Builder, segment_size: int) -> int:
-    """Sum segments of k*N elements, m*n segments a warp, into one full result tile.
-
-    P_j has its ones in column j, so the m sums of tile j land in column j of V; n tiles fill it,
-    and one StoreTile writes m*n results. Not in the paper. As 0*Inf is NaN, an Inf or NaN of one
-    segment spoils the n results that share its row.
-    """
-    out = b.output("out", b.options.result, Extent(LENGTH, segment_size))
-    first = b.item * (b.m * b.n)
-    with b.items():
-        v = b.zero(b.accumulator("V"))
-        with b.loop("j", b.n) as j:
-            ones = b.const(b.right("Pj"), PatternKind.COL, j)
-            rows = FixedRows(b, segment_size, b.m, first + j * b.m)
-            with b.loop("i", -(-segment_size // b.k)) as i:
-                for a in b.load_parts("A", rows.part(data(b), i * b.k, b.k)):
-                    b.mma(v, a, ones, v)
-        bounds = []
-        if b.options.masked:
-            bounds.append(Bound((first + ROW + COL * b.m) * segment_size, LENGTH))
-        b.store([v], b.rect(out, first, b.m, b.n, 1, b.m, bounds))
-    return b.m * b.n * segment_size
 
 
 # --- A segment in consecutive tiles -----------------------------------------------------------

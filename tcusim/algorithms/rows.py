@@ -110,17 +110,7 @@ class Rows(ABC):
 
 @dataclass(frozen=True, slots=True)
 class FixedRows(Rows):
-    """Segments of one size: a work item has `count` that follow one another.
-
-    start: the number of its first one, if it does not follow from the number of the work item.
-    """
-
-    start: Index | None = None
-
-    @property
-    def first(self) -> Index:
-        """The number of the first segment."""
-        return self.b.item * self.count if self.start is None else self.start
+    """Segments of one size: a work item has `count` that follow one another."""
 
     @property
     def numbers(self) -> Extent:

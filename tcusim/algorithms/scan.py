@@ -37,7 +37,6 @@ from tcusim.algorithms.rows import (
     FixedRows,
     Groups,
     RaggedRows,
-    Rows,
     RowsPerWarp,
     carried,
     data,
@@ -183,19 +182,6 @@ def scan_ragged(
     return rows.work()
 
 
-@algorithm("scan_simt", "scan", "not in the paper", "0", repeats=16)
-def scan_simt(
-    b: Builder, segment_size: int, *, order: Order = FORWARD, carry: Carry = False
-) -> int | Work:
-    """Scan segments by rounded additions alone, one segment a warp, in log2 rounds.
-
-    For the middle launch of a scan in three, as in the paper: totals need the accumulator's range
-    and precision.
-    """
-    rows = FixedRows(b, segment_size, 1)
-    return _add_up_rows(b, rows, Vectors(segment_size), order, carry=carry)
-
-
 @algorithm("scan_ragged_simt", "irregular_scan", "not in the paper", "0", repeats=4)
 def scan_ragged_simt(
     b: Builder,
@@ -216,28 +202,13 @@ def scan_ragged_simt(
         *("only a tree has rounds: ", Given("by", "tree"), "; got ", Given("by", by)),
     )
     rows = RaggedRows(b, cut, rows_per_warp, chunks)
-    apart = cut if by == "tree" else odd(cut)
-    vectors = Vectors(cut, rows.count, apart, across=True)
-    return _add_up_rows(b, rows, vectors, order, by=by, carry=carry, rounds=rounds or 0)
-
-
-def _add_up_rows(
-    b: Builder,
-    rows: Rows,
-    vectors: Vectors,
-    order: Order,
-    *,
-    carry: Carry,
-    by: By = "doubling",
-    rounds: int = 0,
-) -> int | Work:
-    """Scan each row in shared memory, where it is one of the vectors."""
+    vectors = Vectors(cut, rows.count, cut if by == "tree" else odd(cut), across=True)
     source = b.options.source
-    elements = vectors.lines * max(vectors.count, vectors.apart)
+    elements = vectors.lines * vectors.apart
     x, y = (b.scratch(name, source, elements) for name in ("x", "y"))
     given = b.input("carry", source, rows.numbers) if carry else None
-    later = [b.input(f"round{i}", source, rows.numbers) for i in range(rounds)]
-    added = [b.scratch(f"found{i}", source, rows.count) for i in range(rounds)]
+    later = [b.input(f"round{i}", source, rows.numbers) for i in range(rounds or 0)]
+    added = [b.scratch(f"found{i}", source, rows.count) for i in range(rounds or 0)]
     out = b.output("out", b.options.result, Extent(LENGTH))
 
     def prefixes(size: int, own: Vectors, lying: Vectors) -> View:

@@ -409,12 +409,6 @@ def _launch_named(draft: Draft[Problem]) -> None:
     row = algorithm_of(p.algorithm)
     if row.kind != p.kind:
         raise Unsupported(f"{p.algorithm!r} is a {row.kind}, and this is a {p.kind}")
-    if not row.uses_mma and p.types.source != p.types.acc:
-        raise Unsupported(
-            f"{p.algorithm!r} adds values of the accumulator's type, {p.types.acc}; it combines "
-            "the partial sums of other algorithms, and does not take elements that tensor cores "
-            f"multiply as {p.types.source}"
-        )
     if p.as_printed and "mma" not in row.combines:
         raise Unsupported(
             *(f"{p.algorithm!r} adds partial sums, and ", Given("acc", "f16"), " asks for the "),

@@ -47,8 +47,6 @@ GOLDEN: dict[str, tuple[str, dict[str, Any]]] = {
     "reduction_256_f16": ("reduction_256", {"acc": "f16"}),
     "reduction_256n": ("reduction_256n", {}),
     "reduction_16n_coalesced": ("reduction_16n_coalesced", {}),
-    "reduction_packed": ("reduction_packed", {}),
-    "reduction_simt": ("reduction_simt", {"masked": True}),
     "reduction_tn_ragged": (
         "reduction_tn",
         {"masked": True, "segment_size": 1000, "combine": "add", "result": "f16"},
@@ -64,7 +62,7 @@ GOLDEN: dict[str, tuple[str, dict[str, Any]]] = {
     "scan_kn_8x32x16": ("scan_kn", {"tile": "8x32x16", "side": "b"}),
     "scan_kn_mma_sync": ("scan_kn", {"tile": "16x8x16"}),
     "scan_k_tf32": ("scan_k", {"tile": "16x16x8", "ab": "tf32"}),
-    "scan_simt": ("scan_simt", {"masked": True}),
+    "scan_ragged_simt": ("scan_ragged_simt", {}),
     "reduction_256n_block": ("reduction_256n_block", {"warps": 4}),
     "scan_256n_block_ragged": (
         "scan_256n_block",
@@ -216,7 +214,7 @@ def test_a_tile_of_a_grid_that_cannot_be_loaded_is_refused() -> None:
 
 
 def test_a_name_that_the_text_uses_is_refused() -> None:
-    program = tcusim.build("scan_simt")
+    program = tcusim.build("scan_panel")
     whole = replace(
         program,
         buffers=(*program.inputs, replace(program.outputs[0], name="held"), *program.scratch),
@@ -230,7 +228,7 @@ def test_a_name_that_the_text_uses_is_refused() -> None:
     with pytest.raises(Unsupported) as caught:
         emit(replace(whole, steps=steps))
     assert str(caught.value) == (
-        "scan_simt: emitted text has variables of its own that are called held. Give the "
+        "scan_panel: emitted text has variables of its own that are called held. Give the "
         "program's buffers, scalars and loops other names"
     )
 

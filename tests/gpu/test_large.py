@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.gpu(min_sm=80), pytest.mark.slow]
 @pytest.mark.parametrize("algorithm", [row.name for row in segmented_algorithms() if row.uses_mma])
 def test_a_long_array(algorithm: str, types: tuple[str, str, str, str | None]) -> None:
     shape, ab, acc, source = types
-    short = algorithm in ("reduction_k", "scan_k", "reduction_packed")
+    short = algorithm in ("reduction_k", "scan_k")
     options: dict[str, Any] = {
         "tile": shape,
         "ab": ab,

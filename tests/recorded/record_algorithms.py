@@ -125,12 +125,11 @@ def drawn_inputs(cases: list[Case]) -> dict[str, NDArray[Any]]:
                 continue
             # The numbers depend on the types alone: any program with one such input will do.
             plain = tcusim.build(
-                "reduction_simt",
+                "reduction_ragged_simt",
                 tile=program.shape,
                 ab=program.ab,
                 acc=program.acc,
                 source=buffer.dtype,
-                masked=True,
             )
             rng = np.random.default_rng(list(name.encode()))
             drawn = random_inputs(plain, case.kind, LENGTH, rng)

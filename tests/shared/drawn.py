@@ -385,8 +385,6 @@ def _reasons_of_algorithm(
     longest = row.longest(max(tile.m, tile.n), tile.k)
     if longest is not None and size > longest:
         yield rf"{row.name} (sums|scans) segments of at most .*{longest} elements"
-    if not row.uses_mma:
-        yield f"'{name}' adds values of the accumulator's type"
     if (name == row.alias or row.combines == ("mma",)) and len(pairs) > 1:
         # Parts of numbers, and digits, are not rounded to operands.
         yield f"'{name}' is run as (the paper prints it|printed)|takes one part; take"

@@ -15,7 +15,7 @@ from tcusim.algorithms.order import Order
 
 def exclusive_beyond_k(b: Builder, segment_size: int) -> int | Work:
     """Scan, but leave each element out where segments are longer than k."""
-    return scan.scan_simt(b, segment_size, order=Order(exclusive=segment_size > b.k))
+    return scan.scan_kn(b, segment_size, order=Order(exclusive=segment_size > b.k))
 
 
 def plant(

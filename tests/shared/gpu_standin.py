@@ -291,12 +291,12 @@ def in_chunks(operation: str = "cumsum", result: str = "f16") -> LaunchPlan:
     """Return several launches that sum or scan LONG: chunks by warps, and then the chunks' sums."""
     draft = PlanBuilder(Memory("in", "f16", LONG.size))
     chunks: dict[str, Any] = {"segment_size": 2**14, "masked": True, "combine": "add"}
-    few: dict[str, Any] = {"segment_size": 4, "masked": True, "source": "f32"}
+    few: dict[str, Any] = {"segment_size": 4, "masked": True, "ab": "f32"}
     sums = draft.add(build("reduction_tn", **chunks), {"in": "in"}, "sums")
     if operation == "sum":
-        draft.add(build("reduction_simt", result=result, **few), {"in": sums}, "out")
+        draft.add(build("reduction_panel", result=result, **few), {"in": sums}, "out")
     else:
-        carry = draft.add(build("scan_simt", exclusive=True, **few), {"in": sums}, "carries")
+        carry = draft.add(build("scan_panel", exclusive=True, **few), {"in": sums}, "carries")
         scan = build("scan_tn", carry=True, result=result, **chunks)
         draft.add(scan, {"in": "in", "carry": carry}, "out")
     return draft.finish("a plan in chunks")

@@ -26,7 +26,6 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "scan_k": {"segment_size": None},
     "reduction_single_pass": {"groups": 1, "panels": 1, "segment_size": 1200, "warps": 4},
     "scan_single_pass": {"warps": 4, "segment_size": 5000},
-    "reduction_packed": {"segment_size": 7},
     "reduction_short": {"segment_size": 3},
     "scan_short": {"segment_size": 3},
     "gemm": {"cols": 40, "inner": 32, "warps": 2},

@@ -109,7 +109,7 @@ def test_no_time() -> None:
 
 
 def test_the_full_grid_of_one_cell() -> None:
-    text = agree(0, "scan_simt", "--tile", "8x8x4", "--full")
+    text = agree(0, "reduction_ragged_simt", "--tile", "8x8x4", "--full")
     assert "fake and the simulator (hopper): 35 cases, " in text
 
 

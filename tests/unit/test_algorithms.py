@@ -234,7 +234,7 @@ def default_program(
 
 
 # A warp runs a product for each row or column of a tile, which takes a while.
-MANY_PRODUCTS = ("reduction_packed", "reduction_kn_coalesced")
+MANY_PRODUCTS = ("reduction_kn_coalesced",)
 
 
 def tried_when_big(row: Algorithm, variant: Variant) -> bool:
@@ -370,7 +370,7 @@ def test_float32_in_three_bf16_parts_equals_integers(
 
 
 # Their partial sums never become operands, whatever `combine` is.
-ONE_PRODUCT_CHAINS = ("reduction_k", "reduction_kn", "reduction_packed", "scan_k", "scan_kn")
+ONE_PRODUCT_CHAINS = ("reduction_k", "reduction_kn", "scan_k", "scan_kn")
 
 
 def assert_exact_float32(

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from some import Some
-from tcusim.algorithms import Level, algorithm_of, build, segmented_algorithms
+from tcusim.algorithms import Level, build, segmented_algorithms
 from tcusim.errors import Unsupported
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import Program
@@ -184,9 +184,8 @@ def test_steps_to_run_are_the_leaf_steps_of_both_branches() -> None:
 
 @pytest.mark.parametrize("name", [row.name for row in segmented_algorithms()])
 def test_counts_of_the_text_are_those_of_the_events(name: str) -> None:
-    row = algorithm_of(name)
-    program = build(name, masked=True, warps=2, source=None if row.uses_mma else "f32")
-    x = np.ones(3000, np.float16 if row.uses_mma else np.float32)
+    program = build(name, masked=True, warps=2)
+    x = np.ones(3000, np.float16)
     seen = Counts()
     run_numpy(program, {"in": x}, watch=seen)
     counted = counts_of_text(program, {"length": x.size})

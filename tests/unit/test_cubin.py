@@ -74,12 +74,12 @@ def test_other_types_and_mma_sync(
 
 @needs_nvrtc
 def test_a_program_without_mma_has_no_tensor_core_instruction() -> None:
-    assert compiled(80, "reduction_simt").usage.tensor_core == {}
+    assert compiled(80, "reduction_ragged_simt").usage.tensor_core == {}
 
 
 @needs_nvrtc
 @pytest.mark.parametrize("sm", SOME_SM)
-@pytest.mark.parametrize("algorithm", ["reduction_simt", "scan_tn"])
+@pytest.mark.parametrize("algorithm", ["reduction_ragged_simt", "scan_tn"])
 def test_usage_is_what_the_compiler_prints(sm: int, algorithm: str) -> None:
     cubin = compiled(sm, algorithm, "--ptxas-options=-v")
     printed = re.findall(r"(\d+) (registers|bytes smem)", cubin.log)

@@ -23,7 +23,7 @@ EMITTER = CudaEmitter()
         ("reduction_k", {}, "wmma m16n16k16"),
         ("reduction_k", {"tile": "32x8x16"}, "wmma m32n8k16"),
         ("reduction_k", {"tile": MmaShape(32, 32, 32)}, "grid of 2 x 2 x 2 wmma m16n16k16"),
-        ("reduction_simt", {}, "without tensor core"),
+        ("reduction_ragged_simt", {}, "without tensor core"),
     ],
 )
 def test_the_instruction(name: str, options: dict[str, Any], said: str) -> None:

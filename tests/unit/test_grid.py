@@ -440,7 +440,7 @@ def test_listing_and_events_name_the_status_words() -> None:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("reduction_single_pass", {"columns": 2**30}), ("scan_simt", {"segment_size": 10**9})],
+    [("reduction_single_pass", {"columns": 2**30}), ("scan_ragged_simt", {"segment_size": 10**9})],
 )
 def test_more_shared_memory_than_any_gpu_has_is_refused(name: str, options: dict[str, Any]) -> None:
     with pytest.raises(Unsupported, match="bytes of shared memory"):

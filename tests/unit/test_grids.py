@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from tcusim.stepper.frames import Frame, default_inputs
 from tcusim.stepper.screen.grids import Picture, Spot, picture_of
 
 
-def all_frames(name: str) -> list[Frame]:
-    program = tcusim.build(name)
+def all_frames(name: str, **options: Any) -> list[Frame]:
+    program = tcusim.build(name, **options)
     return list(frames(program, default_inputs(program)))
 
 
@@ -31,7 +32,9 @@ def occupied(picture: Picture) -> Counter[tuple[int, int]]:
     return taken
 
 
-@pytest.mark.parametrize("name", ["scan_256n", "scan_ragged", "scan_simt", "reduction_simt"])
+@pytest.mark.parametrize(
+    "name", ["scan_256n", "scan_ragged", "scan_ragged_simt", "reduction_ragged_simt"]
+)
 @pytest.mark.parametrize("width", [10, 78, 200])
 def test_nothing_lies_over_another(name: str, width: int) -> None:
     for frame in all_frames(name):
@@ -74,9 +77,12 @@ def test_marks_tell_without_colours() -> None:
     assert [some.mark(number) == "*" for number in range(changed.size)] == changed.tolist()
 
 
-@pytest.mark.parametrize(("name", "shape"), [("scan_simt", (1, 256)), ("reduction_simt", (256, 1))])
+@pytest.mark.parametrize(
+    ("name", "shape"), [("scan_ragged_simt", (1, 256)), ("reduction_ragged_simt", (256, 1))]
+)
 def test_rows_and_columns_are_folded(name: str, shape: tuple[int, int]) -> None:
-    shown = (frame for frame in all_frames(name) if frame.reads)
+    every = all_frames(name, segment_size=256, rows_per_warp=1)
+    shown = (frame for frame in every if frame.reads)
     first = next(frame for frame in shown if frame.reads[0].values.shape == shape)
     block = picture_of(first, 50).blocks[0]
     assert block.across % 8 == 0

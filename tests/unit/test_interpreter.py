@@ -92,8 +92,8 @@ RACY = [
     ("scan_t", {}),
     ("scan_tn", {"form": "L(A1)", "combine": "add"}),
     ("scan_tn", {"masked": True}),
-    ("reduction_simt", {}),
-    ("scan_simt", {}),
+    ("reduction_panel", {"ab": "f32"}),
+    ("scan_panel", {"ab": "f32"}),
 ]
 
 

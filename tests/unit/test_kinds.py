@@ -33,13 +33,13 @@ def test_inputs_stay_exact_and_reach_the_ends(size: int, limit: int) -> None:
 
 
 def test_exclusive_and_carried_scans_are_expected() -> None:
-    program = tcusim.build("scan_simt", segment_size=3, masked=True, exclusive=True, carry=True)
-    recipe = Recipe.of("scan_simt", segment_size=3, exclusive=True)
+    program = tcusim.build("scan_kn", segment_size=3, masked=True, exclusive=True, carry=True)
+    recipe = Recipe.of("scan_kn", segment_size=3, exclusive=True)
     inputs = {"in": np.array([1, 2, 3, 4, 5]), "carry": np.array([10, 20])}
     scan = KINDS["scan"]
     found = scan.expected(program, Case(recipe, {"length": 5}), inputs)
     assert found.tolist() == [10, 11, 13, 20, 24]
-    reverse = Case(Recipe.of("scan_simt", segment_size=3, reverse=True), {"length": 5})
+    reverse = Case(Recipe.of("scan_kn", segment_size=3, reverse=True), {"length": 5})
     assert scan.expected(program, reverse, {"in": inputs["in"]}).tolist() == [6, 5, 3, 9, 5]
 
 

@@ -14,7 +14,7 @@ from tcusim.program.launches import Launch, LaunchPlan, Memory, PlanBuilder
 from tcusim.simulate.backend import NUMPY
 
 SUM = build("reduction_kn", segment_size=64, combine="add", masked=True)
-TOTAL = build("reduction_simt", segment_size=8, source="f32", masked=True)
+TOTAL = build("reduction_panel", segment_size=8, ab="f32", masked=True)
 SCAN = build("scan_kn", segment_size=64, result="f16", masked=True)
 CARRIED = build("scan_tn", segment_size=512, carry=True, combine="add", masked=True)
 

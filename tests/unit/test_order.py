@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16), (4, 4, 4), (5, 7, 3))
 # Exclusive, reverse.
 ORDERS = ((True, False), (False, True), (True, True))
-NAMES = ("scan_k", "scan_kn", "scan_t", "scan_tn", "scan_tn_block", "scan_matmul", "scan_simt")
+NAMES = ("scan_k", "scan_kn", "scan_t", "scan_tn", "scan_tn_block", "scan_matmul")
 FORMED = ("scan_t", "scan_tn", "scan_tn_block")
 
 
@@ -136,7 +136,7 @@ def test_every_form_equals_integers(sizes: tuple[int, int, int], name: str, some
         ("scan_tn", {"acc": "f16"}),
         ("scan_tn", {"ab": "tf32", "tile": "16x16x8"}),
         ("scan_tn", {"ab": "f64", "acc": "f64", "tile": "8x8x4"}),
-        ("scan_simt", {"source": "f32"}),
+        ("scan_panel", {"ab": "f32"}),
     ],
 )
 def test_other_types_and_parts(name: str, types: dict[str, Any]) -> None:
@@ -190,7 +190,7 @@ def test_reverse_costs_nothing_and_exclusive_a_little(name: str, form: str | Non
         ("ampere", "scan_tn_block", {"warps": 3, "exclusive": True, "reverse": True}),
         ("ampere", "scan_tn", {"form": "L(A1)", "exclusive": True, "tile": "32x8x16"}),
         ("hopper", "scan_tn", {"form": "[U|1]", "tile": "8x32x16", "side": "a", "reverse": True}),
-        ("hopper", "scan_simt", {"exclusive": True, "reverse": True, "carry": True}),
+        ("hopper", "scan_panel", {"ab": "f32", "exclusive": True, "reverse": True, "carry": True}),
     ],
 )
 def test_the_emitted_text_gives_the_same_bits(

@@ -79,7 +79,7 @@ def test_parts_of_other_types_are_refused() -> None:
     with pytest.raises(Unsupported, match="part 'fraction' is of f16 elements that become f64"):
         tcusim.build("scan_panel", tile="8x8x4", ab="f64", acc="f64", source="f64", part="fraction")
     with pytest.raises(Unsupported, match="part 'whole' is of f16 elements"):
-        tcusim.build("reduction_simt", ab="f16", acc="f64", part="whole")
+        tcusim.build("reduction_tn", ab="f16", acc="f64", part="whole")
     with pytest.raises(Unsupported, match="float64 adds rows of f16 or f64 elements without"):
         tcusim.build("scan_panel", ab="f16", acc="f64", source="f32")
     with pytest.raises(tcusim.errors.InputError, match="part must be one of 'whole', 'fraction'"):

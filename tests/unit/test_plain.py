@@ -62,8 +62,8 @@ def test_plain_text_of_a_product() -> None:
 
 
 def test_wide_and_high_tiles_are_cut() -> None:
-    program = tcusim.build("scan_simt", segment_size=256)
-    frame = all_frames(program)[0]
+    program = tcusim.build("scan_ragged_simt", segment_size=256, rows_per_warp=1)
+    frame = all_frames(program)[1]
     text = frame_text(frame, width=60)
     assert max(map(len, text.splitlines())) <= 60
     assert "…" in text.splitlines()[4]

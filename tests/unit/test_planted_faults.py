@@ -472,7 +472,7 @@ CLOSED: Final[tuple[dict[str, Any], ...]] = (
     {"algorithm": "reduction_k", "masked": True},
     {"algorithm": "reduction_t", "masked": True, "warps": 3},
     {"algorithm": "scan_tn", "segment_size": 48, "masked": True},
-    {"algorithm": "scan_simt", "segment_size": 100, "masked": True},
+    {"algorithm": "scan_panel", "ab": "f32", "segment_size": 100, "masked": True},
     {"algorithm": "reduction_kn", "segment_size": 100},
     {"algorithm": "reduction_tn_block", "segment_size": 512, "warps": 2, "masked": True},
     {"algorithm": "scan_tn_block", "segment_size": 512, "warps": 2, "masked": True},

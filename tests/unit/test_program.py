@@ -96,4 +96,4 @@ def test_counting_unrolled_products() -> None:
 
     assert emit(Recipe.of("reduction_tn").build()).products == 4 + 1
     assert emit(Recipe.of("reduction_k", tile="32x32x32").build()).products == 2 * 2 * 2
-    assert emit(Recipe.of("reduction_simt").build()).products == 0
+    assert emit(Recipe.of("reduction_ragged_simt").build()).products == 0

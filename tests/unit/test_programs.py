@@ -54,7 +54,7 @@ def test_what_is_tried() -> None:
     assert names("sum", None) == {"reduction_single_pass"}
     assert names("scan", None) == {"scan_single_pass"}
     assert {"reduction_tn", "reduction_tn_block", "reduction_single_pass"} < names("sum", 2**16)
-    assert {"reduction_packed", "reduction_panel", "reduction_kn"} < names("sum", 256)
+    assert {"reduction_panel", "reduction_kn"} < names("sum", 256)
     assert names("scan", 2**18) == {"scan_tn_block", "scan_single_pass", "scan_matmul"}
     assert names("matvec", 256) == set()
 

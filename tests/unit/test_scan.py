@@ -159,10 +159,12 @@ def test_a_segment_of_tiles_goes_on_from_its_last_element(
 def test_additions_alone_double_their_distance(given: bool) -> None:
     """What precedes the segment is added to each sum, last."""
     x = uneven_halves(50).astype(np.float32)
-    expected = doubled(x)
-    carry = np.array([1234.567], np.float32) if given else None
-    result = scan("scan_simt", x, 50, carry, source="f32")
-    np.testing.assert_array_equal(result, expected if carry is None else carry + expected)
+    arrays = {"in": x, "offsets": np.array([0, x.size])}
+    arrays |= {"carry": np.array([1234.567], np.float32)} if given else {}
+    options: dict[str, Any] = {"segment_size": x.size, "whole": True, "source": "f32"}
+    result = run_numpy(build("scan_ragged_simt", carry=given, **options), arrays)["out"]
+    expected = arrays["carry"] + doubled(x) if given else doubled(x)
+    np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("name", ["scan_tn_block", "scan_panel"])

@@ -111,7 +111,7 @@ def test_steps_that_are_many_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_addresses_that_are_many_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = build("reduction_simt", segment_size=256, masked=True)
+    program = build("reduction_kn", segment_size=256, masked=True)
     inputs = {name: array[:-1] for name, array in inputs_of(program, 6).items()}
     expected = bits(program, inputs)
     held = known(program, inputs)._bytes

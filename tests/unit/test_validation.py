@@ -41,7 +41,7 @@ from tcusim.program.grammar import Extent, Program
 from tcusim.simulate.interpreter import run_numpy
 
 # Of each kind one, so that a test takes a second or two.
-SOME = ["reduction_t", "scan_k", "scan_t", "scan_simt"]
+SOME = ["reduction_t", "scan_k", "scan_t", "reduction_kn"]
 
 
 def rows_of(report: ShapeReport, name: str) -> dict[str, ShapeRow]:
@@ -114,7 +114,7 @@ def test_what_a_gpu_would_run() -> None:
 
     assert gpu("16x16x16") == {"wmma m16n16k16"}
     assert gpu("64x8x16") == {"grid of 4 x 1 x 1 mma.sync m16n8k16"}
-    assert gpu("16x16x16", "scan_simt") == {"without tensor core"}
+    assert gpu("16x16x16", "scan_ragged_simt") == {"without tensor core"}
     report = validate_shape("5x7x3", algorithms=["reduction_k"])
     assert {row.gpu for row in report.rows} == {""}
     assert "simulator only: no kernel is emitted for 5x7x3 tiles" in str(report)
