@@ -249,10 +249,8 @@ def scan_ragged_simt(
         for size in rows.lengths():
             own = vectors if size == vectors.count else replace(vectors, count=size, apart=size)
             lying = replace(own, apart=max(size, own.apart), across=True)
-            # Exclusive scans of one element read none, but are called with an array like others.
-            values = rows.part(data(b), Index(), size)
             if size > 1 or not order.exclusive:
-                b.copy(lying.view(b, x), values)
+                b.copy(lying.view(b, x), rows.part(data(b), Index(), size))
             found = prefixes(size, own, lying)
             before = None
             if given is not None and by != "running":
