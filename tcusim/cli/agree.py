@@ -12,6 +12,7 @@ from tcusim.cli.output import examples, json_text, print_json, progress, show
 from tcusim.judge.correctness import agreement
 from tcusim.judge.correctness.cases import COLUMNS, Case, CaseGrid, columns_of
 from tcusim.judge.correctness.testing import assert_agree
+from tcusim.judge.run import MOST_JOBS
 from tcusim.machine import arch_of
 
 __all__ = ["agree_command"]
@@ -39,7 +40,9 @@ __all__ = ["agree_command"]
 @click.option(
     "--seconds", type=click.FloatRange(min=0), metavar="N", help="Begin no program after N seconds."
 )
-@click.option("--jobs", type=click.IntRange(1), help="Processes; default: one a processor.")
+@click.option(
+    "--jobs", type=click.IntRange(1, MOST_JOBS), help="Processes; default: one a processor."
+)
 @click.option("--case", metavar="CASE", help="Run one case, and say where the two part.")
 @JSON
 @click.option("-o", "--output", type=OutputFile(), help="Write it to a file.")

@@ -17,7 +17,7 @@ from tcusim.judge.explore.axes import AXES, Grid
 from tcusim.judge.explore.grid import explore
 from tcusim.judge.explore.results import Exploration
 from tcusim.judge.explore.row import METRICS
-from tcusim.judge.run import dask_executor
+from tcusim.judge.run import MOST_JOBS, dask_executor
 
 __all__ = ["explore_command"]
 
@@ -92,7 +92,9 @@ def _axes(function: Callable[..., Any]) -> Callable[..., Any]:
     metavar="FILE",
     help="Append each row to this file of JSON lines. The same command goes on from there.",
 )
-@click.option("--jobs", type=click.IntRange(1), help="Processes; default: one a processor.")
+@click.option(
+    "--jobs", type=click.IntRange(1, MOST_JOBS), help="Processes; default: one a processor."
+)
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, whose workers do the work.")
 @click.option("--csv", type=OutputFile(), help="Write all rows as CSV; - prints them instead.")
 @click.option("--json", type=OutputFile(), help="Write everything as JSON; - prints it instead.")

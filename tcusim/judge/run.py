@@ -11,17 +11,27 @@ import os
 import signal
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from queue import SimpleQueue
+from threading import Thread
 from typing import Any, Final, TypeAlias, TypeVar
 
-from tcusim.errors import BackendUnavailable, InputError, TcusimError, UnknownName, told
+from tcusim.errors import (
+    BackendUnavailable,
+    Given,
+    InputError,
+    TcusimError,
+    UnknownName,
+    require_int,
+)
 from tcusim.judge.journal import Journal
 from tcusim.machine import Unit, register_unit, registered_units
 
 __all__ = [
+    "MOST_JOBS",
     "WHOLE",
     "Jobs",
     "Progress",
@@ -42,6 +52,8 @@ _Batch: TypeAlias = tuple[int, ...]
 
 # The whole of a progress that is a share.
 WHOLE: Final = 1000
+# More processes than any host has processors.
+MOST_JOBS: Final = 4096
 # Work of fewer seconds is not worth another process, which takes one to begin.
 _WORTH_SECONDS: Final = 6.0
 # Cases that share what they build, in one batch.
@@ -63,7 +75,8 @@ def run_cases(
     """Return the outcome of each case, in the order of the cases.
 
     A case that names an algorithm unknown to another process is run in this one. When the caller
-    stops, as by Ctrl-C, cases that have begun are finished, and no others begin.
+    stops, as by Ctrl-C, no further case begins. `executor_of` ends its own processes at once; other
+    executors finish the cases that have begun.
 
     Parameters
     ----------
@@ -177,7 +190,8 @@ def _outcomes(
             "with jobs=1. Rows that are in a file are good."
         ) from error
     finally:
-        for future in waiting:
+        # Futures of processes that end must not be cancelled: Python sets their exceptions.
+        for future in waiting if not isinstance(executor, _Processes) else ():
             future.cancel()
 
 
@@ -211,20 +225,36 @@ def executor_of(jobs: Jobs) -> Iterator[Executor | None]:
     Raises
     ------
     InputError
-        If `jobs` is neither an executor nor an integer from 1 on.
+        If `jobs` is neither an executor nor an integer from 1 to `MOST_JOBS`.
     """
     if isinstance(jobs, Executor):
         yield jobs
         return
-    if jobs is not None and (not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1):
-        raise InputError(f"jobs must be a whole number from 1 on, got {told(jobs)}")
+    if jobs is not None:
+        require_int(Given("jobs"), jobs, 1, MOST_JOBS)
     count = jobs or processors()
     if count == 1:
         yield None
         return
-    # A forked process could not use CUDA.
-    with ProcessPoolExecutor(count, get_context("spawn"), initializer=_leave_ctrl_c) as pool:
+    with _Processes(count) as pool:
         yield pool
+
+
+class _Processes(ProcessPoolExecutor):
+    """Processes that end at once when the context ends by an exception, or this process ends."""
+
+    def __init__(self, count: int) -> None:
+        # A forked process could not use CUDA.
+        context = get_context("spawn")
+        self._theirs, self._ours = context.Pipe(duplex=False)
+        super().__init__(count, context, _watch, (self._theirs,))
+
+    def __exit__(self, kind: type[BaseException] | None, *details: Any) -> None:
+        if kind is not None:
+            self._ours.close()
+        super().__exit__(kind, *details)
+        self._ours.close()
+        self._theirs.close()
 
 
 def processors() -> int:
@@ -234,9 +264,17 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-def _leave_ctrl_c() -> None:
-    """Leave Ctrl-C to the process that a user sees."""
+def _watch(parent: Connection) -> None:
+    """Leave Ctrl-C to the process that a user sees; end when that closes its end of a pipe."""
+
+    def wait() -> None:
+        # The parent never writes: this returns when it closes the pipe or ends. Windows raises.
+        with suppress(OSError):
+            parent.poll(None)
+        os._exit(1)
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=wait, daemon=True).start()
 
 
 @contextmanager

@@ -95,7 +95,8 @@ def test_what_cannot_be_is_a_row_with_its_reason() -> None:
     [
         ({"length": 0}, "length must be a whole number from 1 on, got 0"),
         ({"family": "none"}, "unknown family .none."),
-        ({"jobs": 0}, "jobs must be a whole number from 1 on, got 0"),
+        ({"jobs": 0}, r"jobs must be an integer within 1\.\.4096, got 0"),
+        ({"jobs": 2**99}, r"jobs must be an integer within 1\.\.4096, got 6338"),
         ({"algorithms": ["matmul_block"]}, "unknown algorithm|must sum or scan segments"),
         ({"algorithms": ["scan_of"]}, "unknown algorithm 'scan_of'"),
     ],

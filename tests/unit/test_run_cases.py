@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
@@ -96,13 +97,20 @@ def test_a_process_that_dies_is_told() -> None:
     assert not multiprocessing.active_children()
 
 
-def test_a_caller_that_stops_leaves_nothing_behind() -> None:
+def doze(case: int) -> int:
+    time.sleep(60 * case)
+    return case
+
+
+def test_a_caller_that_stops_waits_for_no_case_and_leaves_nothing_behind() -> None:
     def stop(done: int, whole: int) -> None:
         if done:
             raise KeyboardInterrupt
 
+    start = time.monotonic()
     with pytest.raises(KeyboardInterrupt), executor_of(2) as executor:
-        run_cases(square, CASES, executor, progress=stop)
+        run_cases(doze, (1, 1, 0), executor, progress=stop, seconds=lambda case: 9.0 - case)
+    assert time.monotonic() - start < 30
     assert not multiprocessing.active_children()
 
 
