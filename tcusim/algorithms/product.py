@@ -25,7 +25,6 @@ from tcusim.algorithms.staging import (
     Sums,
     Turn,
     edge,
-    grouped,
     rows_of_warp,
 )
 from tcusim.algorithms.tree import fold
@@ -278,22 +277,17 @@ class RowsOfWarp:
         Tiles of each row that a step takes.
     chunk : int
         Elements of x in shared memory.
-    staged : bool
-        Each warp copies its own rows of the next step to shared memory while it multiplies the
-        present ones. If not, operands are loaded where they lie, save in a block that has too few
-        rows.
     share_rows : bool
         The warps of a block take steps of the same rows in turn, and their sums are added at the
-        end: for matrices of few rows. If staged, each warp copies what it needs of x as well.
+        end: for matrices of few rows. Each warp copies its elements of x as well.
     stages : int
-        Stages for the rows in shared memory, at least 2: while one is multiplied, the others are
-        copied.
+        Stages of each warp's own rows in shared memory, at least 2: while one is multiplied, the
+        others are copied.
     """
 
     down: int = 1
     width: int = 4
     chunk: int = 4096
-    staged: bool = True
     share_rows: bool = False
     stages: int = 2
 
@@ -345,7 +339,7 @@ class _Work:
     def __init__(self, b: Builder, sizes: Inner, size: RowsOfWarp) -> None:
         self.b = b
         self.inner = inner = sizes.size(b)
-        self.down, self.width, self.staged = size.down, size.width, size.staged
+        self.down, self.width = size.down, size.width
         self.a, self.x, self.c, self.out = sizes.arrays(b, 1)
         warps, rows = b.options.warps, size.down * b.m
         sharing, apart = (warps, 1) if size.share_rows else (1, warps)
@@ -359,7 +353,7 @@ class _Work:
         self.steps_of_chunk = min(self.steps, max(1, size.chunk // self.step))
         self.sums = Sums(b, self.steps * size.width, size.down)
         # Data of a single warp need not be in the block's memory, if it has only one part.
-        self.alone = size.share_rows and size.staged and b.options.parts == 1
+        self.alone = size.share_rows and b.options.parts == 1
         self.most_stages = size.stages
         chunk = self.steps if self.alone else self.steps_of_chunk
         stages = range(self._line(chunk).stages)
@@ -368,20 +362,6 @@ class _Work:
             self.vectors = [_OwnVector(b, f"x{i}", size.width) for i in stages]
         else:
             self.vector = _Vector(b, self.steps_of_chunk * self.turn)
-        require(
-            size.staged or self._loadable(),
-            f"rows of {inner} {b.options.source} elements are no operands where they lie: that "
-            f"needs whole steps of {self.step}, of the operands' type, at addresses that WMMA "
-            "takes. Use ",
-            Given("staged", True),
-        )
-
-    def _loadable(self) -> bool:
-        """Whether tiles of A can be operands where they lie."""
-        b = self.b
-        tile = b.rect(self.a, self.first_row * self.inner + b.k, b.m, b.k, self.inner)
-        whole = self.inner % self.step == 0 and b.options.parts == 1
-        return whole and b.loads_directly(b.left("A"), tile)
 
     def do_all(self) -> None:
         """Multiply all rows of the warp."""
@@ -421,18 +401,19 @@ class _Work:
             # Other warps may still read the former chunk.
             b.barrier()
         self.vector.fill(self.x, first * self.step, self.inner)
-        if self.staged:
-            self._line(steps).start(lambda stage, step: self._fill(stage, first + step))
-            b.barrier()
-            self._staged(first, steps)
-            return
+
+        def fill(stage: int, step: Index) -> None:
+            self._fill(stage, first + step)
+
+        def multiply(turn: Turn) -> None:
+            turn.copy()
+            self._multiply(self._of_chunk(turn.step), turn.span, partial(self._left, turn.stage))
+
+        line = self._line(steps)
+        line.start(fill)
         b.barrier()
-        last = Bound(b.item * self.block_rows + (self.block_rows - 1), ROWS)
-        with b.when([last]) as otherwise:
-            grouped(b, self.sums, steps, self.width, lambda step: self._direct(first, step))
-            with otherwise():
-                self._line(steps).start(lambda stage, step: self._fill(stage, first + step))
-                self._staged(first, steps)
+        # A warp sees its own copies after a barrier of its own, which the builder puts.
+        line.run(fill, multiply, None)
 
     def _line(self, steps: int) -> Pipeline:
         """Return the pipeline of so many steps; chains end where a chunk of x does."""
@@ -446,30 +427,6 @@ class _Work:
             return [Bound(self.first_row + row, ROWS), *edge(k + col, self.inner, self.step)]
 
         self.stages[stage].fill(self.a, self.first_row * self.inner + k, self.inner, inside)
-
-    def _staged(self, first: Index, steps: int) -> None:
-        """Copy the rows of one step while those of another are multiplied."""
-
-        def fill(stage: int, step: Index) -> None:
-            self._fill(stage, first + step)
-
-        def multiply(turn: Turn) -> None:
-            turn.copy()
-            self._multiply(self._of_chunk(turn.step), turn.span, partial(self._left, turn.stage))
-
-        # A warp sees its own copies after a barrier of its own, which the builder puts.
-        self._line(steps).run(fill, multiply, None)
-
-    def _direct(self, first: Index, step: Index) -> None:
-        """Multiply one step, with operands where they lie."""
-        b = self.b
-
-        def left(i: int, q: int) -> list[Frag]:
-            k = (first + step) * self.step + (self.own + q) * b.k
-            at = (self.first_row + i * b.m) * self.inner + k
-            return [b.load(b.left(f"A{i}_{q}"), b.rect(self.a, at, b.m, b.k, self.inner))]
-
-        self._multiply(self._of_chunk(step), self.width, left)
 
     def _left(self, stage: int, i: int, q: int) -> list[Frag]:
         """Load tile q of row i of tiles from a stage."""

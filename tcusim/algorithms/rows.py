@@ -297,11 +297,11 @@ def values_as_left(b: Builder, values: Buffer, line: str) -> list[Frag]:
     return [b.load(b.left(name), operand(q), line) for q, name in enumerate(names)]
 
 
-def carried(b: Builder, size: int) -> View:
-    """Return the work item's element of the input `carry`, repeated in an accumulator."""
+def carried(b: Builder, size: int, cols: int) -> View:
+    """Return the work item's element of the input `carry`, repeated in m x cols elements."""
     given = b.input("carry", b.options.acc, Extent(LENGTH, size))
     bounds = [Bound(b.item * size, LENGTH)] if b.options.masked else []
-    return b.rect(given, b.item, b.m, b.n, 0, 0, bounds)
+    return b.rect(given, b.item, b.m, cols, 0, 0, bounds)
 
 
 # --- Several segments in a panel --------------------------------------------------------------

@@ -300,7 +300,7 @@ def scan_tn(
     with b.items():
         s = b.zero(b.accumulator("S"), "zero")
         if carry:
-            b.broadcast(s, carried(b, segment_size))
+            b.broadcast(s, carried(b, segment_size, b.n))
         with b.loop("i", tiles, "loop") as i:
             number = order.turn(i, tiles)
             r = scan.scan(tile_of(b, data(b), segment_size, number), s)
@@ -344,7 +344,7 @@ def scan_tn_block(
     with b.items():
         s = b.zero(b.accumulator("S"), "zero")
         if carry:
-            b.broadcast(s, carried(b, segment_size))
+            b.broadcast(s, carried(b, segment_size, b.n))
         with b.loop("i", chunks, "loop") as i:
             warps = b.options.warps
             number = order.turn(i * warps + WARP, chunks * warps)

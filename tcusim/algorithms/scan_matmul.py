@@ -25,7 +25,7 @@ from tcusim.algorithms.builder import (
 )
 from tcusim.algorithms.order import FORWARD, Carry, Order
 from tcusim.algorithms.registry import algorithm, listing
-from tcusim.algorithms.rows import data, share_of_block, tile_of
+from tcusim.algorithms.rows import carried, data, share_of_block, tile_of
 from tcusim.algorithms.tile_scan import row_scan, upper
 from tcusim.errors import Given
 from tcusim.program.grammar import (
@@ -146,7 +146,7 @@ def scan_matmul(
                 sweeps.add_first(level, number)
         b.barrier()
         with sweeps.each_tile(first) as number:
-            before = _carried(b, segment_size) if carry else None
+            before = carried(b, segment_size, b.k) if carry else None
             target = tile_of(b, out, segment_size, number, beyond=beyond)
             b.copy(target, sweeps.result(number), before)
         if b.options.items_per_warp > 1:
@@ -165,13 +165,6 @@ def _require_operands(b: Builder) -> None:
             "operand by ",
             *(Given("combine", "mma"), "; use ", Given("combine", "add")),
         )
-
-
-def _carried(b: Builder, segment_size: int) -> View:
-    """Return the segment's element of the input `carry`, as a tile."""
-    given = b.input("carry", b.options.acc, Extent(LENGTH, segment_size))
-    bounds = [Bound(b.item * segment_size, LENGTH)] if b.options.masked else []
-    return b.rect(given, b.item, b.m, b.k, 0, 0, bounds)
 
 
 class _Sweeps:

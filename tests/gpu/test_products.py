@@ -40,7 +40,7 @@ PROGRAMS: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     (
         "gemv_reduction",
-        {"inner": 256, "warps": 2, "staged": False, "accumulation_length": 4, "chunk": 128},
+        {"inner": 256, "warps": 2, "accumulation_length": 4, "chunk": 128},
     ),
     (
         "gemv_reduction",

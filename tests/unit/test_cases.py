@@ -18,7 +18,7 @@ def test_a_case_can_have_any_option_of_its_algorithm() -> None:
             {"warps": 8, "groups": 2, "columns": 3},
         ),
         ("reduction_ragged levels=8,4 length=10", {"levels": (8, 4)}),
-        ("gemv_reduction inner=64 staged=0 length=10", {"inner": 64, "staged": False}),
+        ("gemv_reduction inner=64 share_rows=1 length=10", {"inner": 64, "share_rows": True}),
     ):
         case = Case.parse(f"{text} input=normal")
         assert dict(case.recipe.options) == options

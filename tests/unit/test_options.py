@@ -43,7 +43,7 @@ def test_options_reach_the_builder() -> None:
             {"groups": 2, "columns": 3},
         ),
         ("reduction_ragged", ["--levels", "8,4"], {"levels": (8, 4)}),
-        ("gemv_reduction", ["--no-staged", "--width", "2"], {"staged": False, "width": 2}),
+        ("gemv_reduction", ["--share-rows", "--width", "2"], {"share_rows": True, "width": 2}),
         (
             "scan_panel",
             ["--items-per-warp", "2", "--accumulation-length", "1"],

@@ -350,11 +350,6 @@ def test_the_defaults_build_and_run() -> None:
         ("gemm_naive", {"inner": 1.5}, "inner must be an integer of at least 1, got 1.5"),
         ("gemm", {"down": True}, "down must be an integer of at least 1, got True"),
         ("gemm", {"warps": 4, "warps_down": 3}, "4 warps do not stand 3 high; warps_down must"),
-        (
-            "gemv_reduction",
-            {"inner": 100, "staged": False},
-            "rows of 100 f16 elements are no operands where they lie",
-        ),
     ],
 )
 def test_options_that_do_not_go(name: str, options: dict[str, Any], text: str) -> None:
@@ -366,14 +361,3 @@ def test_a_matrix_with_half_a_row_is_refused() -> None:
     program = build("gemm_naive", inner=32, cols=16)
     with pytest.raises(InputError, match="input 'a' must have 32\\*rows = 64 elements; it has 70"):
         run(program, {"a": np.ones(70), "b": np.ones(512)})
-
-
-def test_operands_are_loaded_where_they_lie() -> None:
-    """staged=False: whole blocks load A from memory; a last block of few rows is staged."""
-    program = build(
-        "gemv_reduction", inner=256, staged=False, warps=2, down=2, accumulation_length=3
-    )
-    shared = build("gemv_reduction", inner=256, staged=False, warps=2, share_rows=True, width=2)
-    for seed, rows in enumerate((64, 70, 1)):
-        assert_exact(program, integers(seed, rows, 1, 256))
-        assert_exact(shared, integers(seed, rows, 1, 256))
