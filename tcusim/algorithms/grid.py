@@ -193,8 +193,7 @@ def tiles_of_blocks(values: Mapping[str, int]) -> dict[str, int]:
 def tiles_of_batches(values: Mapping[str, int]) -> dict[str, int]:
     """Return T, the tiles of the blocks that scan a segment of N rows of k."""
     m, warps = values["m"], values["W"]
-    batches = values["batches"] or _batches(m * values["groups"], warps)
-    each = warps * values["groups"] * batches * ROW_TILES
+    each = warps * (values["batches"] or _batches(m, warps)) * ROW_TILES
     blocks = -(-values["N"] // (m * each))
     chunks = max(1, m * each // (ROW_TILES * PANEL_ROWS * CHUNK_PANELS))
     columns = values["columns"] or GROUP_CHUNKS // chunks
@@ -329,33 +328,6 @@ def _sum_of_groups(b: Builder, grid: _Blocks, out: Buffer, of_group: View, at_on
         b.copy(b.rect(out, 0, 1, 1, 1), running)
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The data that a warp holds while it waits: tiles in its fragments, or scanned rows.
-
-    Attributes
-    ----------
-    groups : int
-        How many times m rows a batch has.
-    batches : int
-        Batches of a warp, which fill panels of 32 rows; by default a block's fill a chunk.
-    in_fragments : int
-        The most of these batches whose tiles are in fragments; those of others are in shared
-        memory. Default: all.
-    widest_held : int
-        Bytes of the widest elements that are held in fragments; rows of wider ones, and those that
-        are added without products, are scanned first, and wait in shared memory.
-    """
-
-    groups: int = 1
-    batches: int | None = None
-    in_fragments: int | None = None
-    widest_held: int = WIDEST_HELD
-
-
-HELD = Held()
-
-
 def whole_panels(rows: int) -> tuple[int, int]:
     """Return the fewest times that so many rows are whole panels, and how many panels these are."""
     times = PANEL_ROWS // gcd(rows, PANEL_ROWS)
@@ -370,17 +342,14 @@ def fills_chunks(rows: int) -> bool:
     return max(BLOCK_CHUNKS) * CHUNK_PANELS % whole_panels(rows)[1] == 0
 
 
-def _require_chunks(b: Builder, rows: int, fills: bool, message: str) -> None:
-    """Raise an error with a remedy if a block's warps, with `rows` rows each, fill no chunks."""
-    if fills:
-        return
-    if not fills_chunks(b.m):
-        _refuse_rows(b)
-    if fills_chunks(rows):
-        advice = "Choose warps and batches that fill a chunk, or leave them out"
-    else:
-        advice = f"A warp takes {rows} rows at a time: choose groups so that it is a power of 2"
-    raise Unsupported(f"{message}. {advice}")
+def _require_chunks(b: Builder, fills: bool, message: str) -> None:
+    """Raise an error with a remedy if a block's warps, of batches of m rows, fill no chunks."""
+    if not fills:
+        if not fills_chunks(b.m):
+            _refuse_rows(b)
+        raise Unsupported(
+            f"{message}. Choose warps and batches that fill a chunk, or leave them out"
+        )
 
 
 def _refuse_rows(b: Builder) -> NoReturn:
@@ -424,7 +393,13 @@ def scan_single_pass(
     b: Builder,
     segment_size: int | None,
     *,
-    held: Held = HELD,
+    batches: Annotated[
+        int | None,
+        "Times m rows of a warp, in panels of 32. Default: those of a chunk a block.",
+    ] = None,
+    in_fragments: Annotated[
+        int | None, "Batches with tiles in fragments; others are in shared memory. Default: all."
+    ] = None,
     columns: Annotated[int | None, _COLUMNS] = None,
     carry: Carry = False,
     order: Order = FORWARD,
@@ -433,33 +408,22 @@ def scan_single_pass(
 
     Groups of a segment follow each other, and segments do not wait for each other.
 
-    A warp holds `batches` times m*groups rows of two tiles in its fragments. Products with ones
-    give the rows' totals. Rounded additions give the exclusive prefix of each row in its panel, of
-    each panel in its chunk and of each chunk in its group, and status words the group's prefix.
-    Then products with U scan the rows, a batch at a time. Rows of wide elements are scanned before
-    all this, and their last elements are the totals.
+    A warp holds `batches` times m rows of two tiles in its fragments. Products with ones give the
+    rows' totals. Rounded additions give the exclusive prefix of each row in its panel, of each
+    panel in its chunk and of each chunk in its group, and status words the group's prefix. Then
+    products with U scan the rows, a batch at a time. Rows of wide elements are scanned before all
+    this, and their last elements are the totals.
     """
-    groups = held.groups
-    batches = held.batches or _batches(groups * b.m, b.options.warps)
-    waits_scanned = b.options.adds_rows or format_of(b.options.source).itemsize > held.widest_held
-    if waits_scanned:
-        groups, batches = groups * batches, 1
-    panel = ScannedPanel(b, Share(ROW_TILES, groups, 1, 1), order, held=not waits_scanned)
-    panels, rest = divmod(batches * panel.count, PANEL_ROWS)
-    require(
-        rest == 0,
-        f"the {batches * panel.count} rows of a warp are not panels of {PANEL_ROWS}; choose groups "
-        "and batches that fill panels, or leave them out",
-    )
+    panel, batches = _panel_of_warp(b, batches, order)
+    panels = batches * panel.count // PANEL_ROWS
     warps, rows = b.options.warps, Vectors(PANEL_ROWS, panels, PANEL_ROWS)
-    levels = _Levels.of(b, held, warps * panels)
+    levels = _Levels.of(b, warps * panels)
     most = GROUP_CHUNKS // levels.chunks
     grid = _Blocks(
         b, warps * batches * panel.size, columns or most, segment_size, reverse=order.reverse
     )
     _require_chunks(
         b,
-        held.groups * b.m,
         grid.columns <= most and (levels.is_whole or grid.columns == 1),
         f"a group has {GROUP_CHUNKS} chunks of {CHUNK_PANELS} panels at most, and a block "
         f"1, 2 or 4 of them; got {grid.columns} blocks of {warps * panels} panels",
@@ -475,14 +439,14 @@ def scan_single_pass(
         source = part(data(b), 0, batches)
         x, y = (b.scratch(name, b.options.acc, batches * panel.count) for name in ("x", "y"))
         tiles = None
-        if waits_scanned:
-            panel.scan_all(source)
-            b.copy(b.rect(x, 0, panel.count, 1, 1), panel.totals)
-        else:
-            tiles = panel.hold(source, (held.in_fragments or batches) * groups)
+        if panel.held:
+            tiles = panel.hold(source, in_fragments or batches)
             for batch in range(batches):
                 totals = b.rect(x, batch * panel.count, panel.count, 1, 1)
-                panel.sum_held(tiles, batch * groups, totals)
+                panel.sum_held(tiles, batch, totals)
+        else:
+            panel.scan_all(source)
+            b.copy(b.rect(x, 0, panel.count, 1, 1), panel.totals)
         sums = scan_vectors(b, x, (y, x), rows, order)
         before = _before_rows(b, grid, levels, sums, rows, order, given)
         out = b.output("out", b.options.result, Extent(LENGTH))
@@ -498,12 +462,28 @@ def scan_single_pass(
         def scan_all() -> None:
             for batch in range(batches):
                 if tiles is not None:
-                    panel.scan_held(tiles, batch * groups)
+                    panel.scan_held(tiles, batch)
                 write(batch)
 
         # A warp looks once: between the batches of finite data there is no branch.
         panel.choose(b.rect(sums, 0, batches * panel.count, 1, 1), scan_finite, scan_all)
     return grid.work
+
+
+def _panel_of_warp(b: Builder, batches: int | None, order: Order) -> tuple[ScannedPanel, int]:
+    """Return the panel that a warp scans at once, and the number of them: a batch, or all at once.
+
+    Rows of wide elements, and those that are added without products, wait in shared memory.
+    """
+    batches = batches or _batches(b.m, b.options.warps)
+    require(
+        batches * b.m % PANEL_ROWS == 0,
+        f"the {batches * b.m} rows of a warp are not panels of {PANEL_ROWS}; choose batches that "
+        "fill panels, or leave them out",
+    )
+    held = not b.options.adds_rows and format_of(b.options.source).itemsize <= WIDEST_HELD
+    groups, batches = (1, batches) if held else (batches, 1)
+    return ScannedPanel(b, Share(ROW_TILES, groups, 1, 1), order, held=held), batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -514,13 +494,12 @@ class _Levels:
     chunks: int
 
     @classmethod
-    def of(cls, b: Builder, held: Held, panels: int) -> _Levels:
+    def of(cls, b: Builder, panels: int) -> _Levels:
         """Return the levels of a block of this many panels; raise if it has no whole chunks."""
         chunks, rest = divmod(panels, CHUNK_PANELS)
         fills = chunks == 0 or (rest == 0 and chunks in BLOCK_CHUNKS)
         _require_chunks(
             b,
-            held.groups * b.m,
             fills,
             f"the {panels} panels of a block are not 1, 2 or 4 chunks of {CHUNK_PANELS}",
         )

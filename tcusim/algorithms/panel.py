@@ -330,6 +330,7 @@ class ScannedPanel(Panel):
         acc, adds = b.options.acc, b.options.adds_rows
         slots = share.slots
         size = slots.width if slots and slots.per_row > 1 else 0
+        self.held = held
         self.u = [] if adds else upper(b, order, size=size)
         self.beside = totals if adds else order.exclusive and not held and not slots
         multiplied = held or share.tiles_per_row > 1 or self.beside

@@ -14,8 +14,8 @@ from tcusim.machine.shapes import shapes
 def test_a_case_can_have_any_option_of_its_algorithm() -> None:
     for text, options in (
         (
-            "scan_single_pass warps=8 columns=3 groups=2 length=10",
-            {"warps": 8, "groups": 2, "columns": 3},
+            "scan_single_pass warps=8 batches=2 columns=3 length=10",
+            {"warps": 8, "batches": 2, "columns": 3},
         ),
         ("reduction_ragged levels=8,4 length=10", {"levels": (8, 4)}),
         ("gemv_reduction inner=64 share_rows=1 length=10", {"inner": 64, "share_rows": True}),

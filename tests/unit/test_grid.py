@@ -169,9 +169,9 @@ def test_what_is_held_and_awaited_at_once_does_not_change_a_bit() -> None:
     for programs in (
         (
             scan(warps=8, columns=512),
-            scan(warps=8, columns=512, widest_held=1),
+            scan(warps=8, columns=512, in_fragments=1),
             scan(warps=4, columns=512),
-            scan(warps=2, groups=2, columns=512),
+            scan(warps=2, columns=512),
             scan(warps=16, columns=256),
             scan(warps=8, batches=8, columns=128),
         ),
@@ -206,8 +206,6 @@ def test_a_scan_says_which_tiles_its_blocks_take(tile: tuple[int, int, int], adv
         with pytest.raises(Unsupported, match=text):
             build("scan_single_pass", tile=MmaShape(*tile), warps=warps)
     assert build("scan_panel", tile=MmaShape(*tile)).name == "scan_panel"
-    with pytest.raises(Unsupported, match="48 rows at a time: choose groups so that it is a power"):
-        build("scan_single_pass", groups=3)
 
 
 def test_only_additions_combine_blocks() -> None:
@@ -217,7 +215,7 @@ def test_only_additions_combine_blocks() -> None:
         ("reduction_single_pass", {"panels": 0}),
         ("reduction_single_pass", {"columns": 0}),
         ("scan_single_pass", {"batches": -1}),
-        ("scan_single_pass", {"groups": 0}),
+        ("scan_single_pass", {"in_fragments": 0}),
     ):
         (option,) = size
         with pytest.raises(InputError, match=f"{option} must be an integer of at least 1, got"):

@@ -39,8 +39,8 @@ def test_options_reach_the_builder() -> None:
     pairs: list[tuple[str, list[str], dict[str, Any]]] = [
         (
             "scan_single_pass",
-            ["--groups", "2", "--columns", "3"],
-            {"groups": 2, "columns": 3},
+            ["--batches", "16", "--columns", "3"],
+            {"batches": 16, "columns": 3},
         ),
         ("reduction_ragged", ["--levels", "8,4"], {"levels": (8, 4)}),
         ("gemv_reduction", ["--share-rows", "--width", "2"], {"share_rows": True, "width": 2}),

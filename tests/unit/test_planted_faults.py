@@ -71,9 +71,9 @@ RECIPES: Final[tuple[dict[str, Any], ...]] = (
     {"algorithm": "scan_ragged", "segment_size": 16, "ab": "f32"},
     {"algorithm": "reduction_ragged", "segment_size": 16, "masked": True},
     {"algorithm": "reduction_single_pass", "segment_size": 256, "groups": 1, "masked": True},
-    {"algorithm": "reduction_single_pass", "columns": 1, "groups": 1, "ab": "f32"},
+    {"algorithm": "reduction_single_pass", "columns": 1, "ab": "f32"},
     {"algorithm": "reduction_single_pass", "columns": 2, "groups": 1, "masked": True},
-    {"algorithm": "scan_single_pass", "columns": 1, "groups": 1, "ab": "f32"},
+    {"algorithm": "scan_single_pass", "columns": 1, "ab": "f32"},
     {"algorithm": "scan_single_pass", "segment_size": 100_000, "masked": True},
 )
 # Of all bases, those made by hand; they take least time, and have every kind of step.
