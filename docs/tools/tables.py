@@ -37,6 +37,7 @@ from tcusim.machine.unit_file import KEYS
 from tcusim.machine.units import CONFIDENCES
 from tcusim.program.checks.verifier import CHECKS
 from tcusim.program.grammar import Step
+from tcusim.simulate.counts import counts_of_text
 from tcusim.table import Table
 
 __all__ = [
@@ -330,26 +331,28 @@ def algorithm_table() -> str:
         names = f"`{algorithm.name}`" + (f"<br>`{algorithm.alias}`" if algorithm.alias else "")
         source = algorithm.source.replace("[DAKKAK19] section ", "§ ")
         counted = [_counted(algorithm, shape) for shape in ("16x16x16", "32x8x16", "8x32x16")]
-        rows.append((names, source, f"`{algorithm.formula}`", *counted))
+        formula = f"`{algorithm.formula}`" if algorithm.formula else ""
+        rows.append((names, source, formula, *counted))
     heads = ("name, and for k = 16", "in the paper", "mma, by formula", "16x16x16")
     return table((*heads, "32x8x16", "8x32x16"), rows)
 
 
 def depth_table() -> str:
     """Return the products of scans of one segment, and how many of them wait for another."""
-    printed, swept = algorithm_of("scan_tn"), algorithm_of("scan_matmul")
+    printed = algorithm_of("scan_tn")
     rows = []
     for power in range(2, 6):
         size = 16**power
         tiles = size // 256
         levels = 1 + 2 * (power - 1)
+        swept = counts_of_text(tcusim.build("scan_matmul", segment_size=size), {"length": size})
         rows.append(
             (
                 f"{size:,}",
                 f"{printed.mma_steps(16, 16, 16, N=tiles):,}",
                 # A.U begins with S, and (L.A).1 goes on with it.
                 f"{2 * tiles:,}",
-                f"{swept.mma_steps(16, 16, 16, N=tiles):,}",
+                f"{swept.mma:,}",
                 f"{levels}",
             )
         )

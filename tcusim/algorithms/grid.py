@@ -13,7 +13,6 @@ adds up what it happens to find published, and its floating-point sums differ fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from math import gcd
@@ -182,38 +181,15 @@ class _Blocks:
         return Extent((blocks.index + (blocks.per - 1)) * count, blocks.per)
 
 
-def tiles_of_blocks(values: Mapping[str, int]) -> dict[str, int]:
-    """Return T, the tiles of the blocks that sum a segment of N tiles of m*k."""
-    rows = rows_of_a_pass(values["groups"] * values["m"])
-    warps = values["W"] * values["panels"]
-    blocks = -(-values["N"] * values["m"] // (ROW_TILES * rows * warps))
-    return {"T": blocks * warps * ROW_TILES * values["groups"]}
-
-
-def tiles_of_batches(values: Mapping[str, int]) -> dict[str, int]:
-    """Return T, the tiles of the blocks that scan a segment of N rows of k."""
-    m, warps = values["m"], values["W"]
-    each = warps * (values["batches"] or _batches(m, warps)) * ROW_TILES
-    blocks = -(-values["N"] // (m * each))
-    chunks = max(1, m * each // (ROW_TILES * PANEL_ROWS * CHUNK_PANELS))
-    columns = values["columns"] or GROUP_CHUNKS // chunks
-    if blocks > columns:
-        # Groups that follow each other are whole.
-        blocks = -(-blocks // columns) * columns
-    return {"T": blocks * each}
-
-
 @algorithm(
     "reduction_single_pass",
     "reduction",
     "[DAKKAK19] section 4.3, in one launch",
-    "T",
     tiles=True,
     repeats=16,
     level=Level.GRID,
     combines=("add",),
     adds_rows=True,
-    symbols=tiles_of_blocks,
 )
 def reduction_single_pass(
     b: Builder,
@@ -382,12 +358,10 @@ def _batches(rows: int, warps: int) -> int:
     "scan_single_pass",
     "scan",
     "[DAKKAK19] section 5.3, in one launch",
-    "T*(ceil(k/n) + 2) - T/2",
     repeats=ROW_TILES * PANEL_ROWS * CHUNK_PANELS,
     level=Level.GRID,
     combines=("add",),
     adds_rows=True,
-    symbols=tiles_of_batches,
 )
 def scan_single_pass(
     b: Builder,

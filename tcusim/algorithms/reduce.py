@@ -61,9 +61,6 @@ from tcusim.algorithms.rows import (
     share_of_slots,
     summed_share,
     tile_of,
-    tiles_of_ragged_sums,
-    tiles_of_short,
-    tiles_of_sums,
     values_as_left,
 )
 from tcusim.algorithms.tile_scan import rows_as_right
@@ -114,10 +111,8 @@ def reduction_kn(b: Builder, segment_size: int) -> int | Work:
     "reduction_ragged",
     "irregular_reduction",
     "not in the paper",
-    "T",
     repeats=4,
     adds_rows=True,
-    symbols=tiles_of_ragged_sums,
 )
 def reduction_ragged(
     b: Builder,
@@ -269,12 +264,10 @@ def _sum_of_warps(b: Builder, partials: Buffer, ones: Frag) -> View:
     "reduction_panel",
     "reduction",
     "not in the paper",
-    "T",
     tiles=True,
     repeats=4,
     combines=("add",),
     adds_rows=True,
-    symbols=tiles_of_sums,
 )
 def reduction_panel(b: Builder, segment_size: int, *, groups: Groups = None) -> int:
     """Sum segments, several short ones a warp or a part of a long one at a time.
@@ -310,10 +303,8 @@ def reduction_panel(b: Builder, segment_size: int, *, groups: Groups = None) -> 
     "reduction_short",
     "reduction",
     "not in the paper",
-    "T",
     limited=True,
     combines=("add",),
-    symbols=partial(tiles_of_short, "reduction"),
 )
 def reduction_short(b: Builder, segment_size: int, *, groups: Groups = None) -> int:
     """Sum segments of at most k elements, several to a row of a tile, into full result tiles."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -14,6 +14,7 @@ from tcusim.algorithms.builder import (
     Options,
     Work,
     adds_rows,
+    require,
     stored_type,
 )
 from tcusim.algorithms.formula import evaluate
@@ -47,7 +48,8 @@ class Algorithm:
         Where the paper has it.
     formula : str
         The mma steps of one warp, in segments of whole rows or tiles, with combine="mma" and one
-        part: see `mma_steps`. "0" where no mma is used, "" where nobody has counted.
+        part: see `mma_steps`. "0" where no mma is used; "" if the algorithm has no formula, such as
+        those whose warps take several segments.
     alias : str
         The paper's name, for k = 16.
     title : str
@@ -69,8 +71,6 @@ class Algorithm:
         The operand for the data where the shape's sizes shall not decide.
     lines : dict
         The line of the paper's listing for each part of the algorithm.
-    symbols : callable, optional
-        Gives values to names in the formula that depend on the others.
     """
 
     function: Callable[..., int | Work]
@@ -88,7 +88,6 @@ class Algorithm:
     adds_rows: bool = False
     side: str | None = None
     lines: dict[str, str] = field(default_factory=dict)
-    symbols: Callable[[Mapping[str, int]], Mapping[str, int]] | None = None
 
     def __post_init__(self) -> None:
         _check_choice("kind", self.kind, _KINDS)
@@ -121,14 +120,21 @@ class Algorithm:
             The tile as the algorithm sees it: m rows of data.
         **sizes
             N, the rows or tiles of a segment. W, the warps of a block, if the level is the block
-            (up to k of them for scans) or the grid (with a formula for all blocks of a segment);
-            default 1. Of a product: rows, cols and inner, filled up to whole tiles of a block and
-            whole steps; the formula is for the whole grid. Other names are options.
+            (up to k of them for scans); default 1. Of a product: rows, cols and inner, filled up
+            to whole tiles of a block and whole steps; the formula is for the whole grid. Other
+            names are options.
+
+        Raises
+        ------
+        Unsupported
+            If the algorithm has no formula.
         """
         defaults = {name: option.default for name, option in self.options.items()}
         values = {"m": m, "n": n, "k": k, "W": 1, **defaults, **sizes}
-        if self.symbols is not None:
-            values |= self.symbols(values)
+        require(
+            self.formula != "",
+            f"{self.name} has no formula; count the mma steps of its programs with `tcusim cost`",
+        )
         return evaluate(self.formula, values)
 
 

@@ -17,7 +17,7 @@ with those sums' sums, until one row takes a whole segment.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, TypeAlias
@@ -489,40 +489,3 @@ def rows_of_a_pass(count: int) -> int:
     """Return the number of `count` rows to use if a segment takes several passes: a power of 2."""
     used: int = 1 << (count.bit_length() - 1)
     return used
-
-
-def tiles_of_sums(values: Mapping[str, int]) -> dict[str, int]:
-    """Return T, the tiles of a warp that sums segments of N tiles of m*k."""
-    m, k = values["m"], values["k"]
-    share = share_of(m, k, values["N"] * m * k, SUMMED, values["groups"])
-    passes = 1 if share.lines else -(-share.rows // rows_of_a_pass(share.groups * m))
-    return {"T": passes * share.tiles}
-
-
-def tiles_of_short(kind: str, values: Mapping[str, int]) -> dict[str, int]:
-    """Return T, the tiles of a warp that sums or scans segments of at most k elements."""
-    m, n, k = values["m"], values["n"], values["k"]
-    return {"T": share_of_slots(kind, m, n, k, values["N"] * k, values["groups"]).groups}
-
-
-def tiles_of_ragged_sums(values: Mapping[str, int]) -> dict[str, int]:
-    """Return T, the tiles of a warp that sums chunks of N times k elements."""
-    share = summed_share(values["m"], values["k"], values["N"] * values["k"], values["groups"])
-    return {"T": share.tiles}
-
-
-def tiles_of_scans(values: Mapping[str, int]) -> dict[str, int]:
-    """Return T, the tiles of a warp that scans segments of N tiles of m*k, and P, those of a row.
-
-    Each tile is multiplied by U, and all but the last of each of the T/P rows by J.
-    """
-    m, k = values["m"], values["k"]
-    share = scan_share(m, k, values["N"] * m * k, values["groups"])
-    passes = 1 if share.lines else -(-share.rows // PANEL_ROWS)
-    return {"T": passes * share.tiles, "P": share.tiles_per_row}
-
-
-def tiles_of_ragged_scans(values: Mapping[str, int]) -> dict[str, int]:
-    """Return T and P, as of scans in panels, for chunks of N times k elements."""
-    share = ragged_share(values["m"], values["k"], values["N"] * values["k"])
-    return {"T": share.tiles, "P": share.tiles_per_row}

@@ -12,7 +12,6 @@ E11). Here the carry is added once, and elements past the end of a segment are z
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Annotated, Literal, TypeAlias
 
 from tcusim.algorithms.builder import (
@@ -48,9 +47,6 @@ from tcusim.algorithms.rows import (
     share_of_block,
     share_of_slots,
     tile_of,
-    tiles_of_ragged_scans,
-    tiles_of_scans,
-    tiles_of_short,
     values_as_left,
 )
 from tcusim.algorithms.tile_scan import (
@@ -147,10 +143,8 @@ def scan_kn(
     "scan_ragged",
     "irregular_scan",
     "not in the paper",
-    "T*(ceil(k/n) + 1) - T/P",
     repeats=4,
     adds_rows=True,
-    symbols=tiles_of_ragged_scans,
 )
 def scan_ragged(
     b: Builder, cut: int, *, chunks: Chunks = CHUNKS, carry: Carry = False, order: Order = FORWARD
@@ -422,10 +416,8 @@ def _scan_by_additions(b: Builder, totals: Buffer, before: Buffer, s: Frag) -> N
     "scan_short",
     "scan",
     "not in the paper",
-    "T*ceil(k/n)",
     limited=True,
     combines=("add",),
-    symbols=partial(tiles_of_short, "scan"),
 )
 def scan_short(
     b: Builder, segment_size: int, *, groups: Groups = None, order: Order = FORWARD
@@ -451,12 +443,10 @@ BehindParts: TypeAlias = Annotated[
     "scan_panel",
     "scan",
     "not in the paper",
-    "T*(ceil(k/n) + 1) - T/P",
     tiles=True,
     repeats=4,
     combines=("add",),
     adds_rows=True,
-    symbols=tiles_of_scans,
 )
 def scan_panel(
     b: Builder,

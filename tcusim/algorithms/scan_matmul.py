@@ -12,7 +12,7 @@ accumulator and only the addends are operands. It costs no product.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -93,30 +93,14 @@ def down_sweep(size: int, k: int) -> list[Sweep]:
     return levels[::-1]
 
 
-def products_of_sweeps(values: Mapping[str, int]) -> dict[str, int]:
-    """Return T, the tiles of both sweeps of a segment of N tiles of m*k, W warps a block.
-
-    Where k = 1 that is the products of groups of two, which take two pieces.
-    """
-    m, n, k, warps = (values[name] for name in "mnkW")
-    size = -(-values["N"] // warps) * warps * m * k
-    first, *rest = up_sweep(size, k)
-    up, down = (sum(one.turns(m, warps) for one in way) for way in (rest, down_sweep(size, k)))
-    if k == 1:
-        up, down = 2 * up * -(-2 // n), down * -(-2 // n)
-    return {"T": first.turns(m, warps) + up + down}
-
-
 @algorithm(
     "scan_matmul",
     "scan",
     "[ZOUZIAS23] Algorithm 1, MatMulScan",
-    "T*ceil(k/n)",
     tiles=True,
     repeats=4,
     level=Level.BLOCK,
     lines=listing("Alg. 1", up=3, down=8),
-    symbols=products_of_sweeps,
 )
 def scan_matmul(
     b: Builder, segment_size: int, *, carry: Carry = False, order: Order = FORWARD

