@@ -116,7 +116,8 @@ class Journal(Generic[RowT]):
         for number, line in enumerate(lines[1:], 2):
             values = self._line(line, number)
             try:
-                self.done[values.pop("number")] = self._of_json(values)
+                row = values.pop("number")
+                self.done[row] = self._of_json(values)
             except (KeyError, TypeError, InputError) as error:
                 raise self._wrong(number, error) from error
 

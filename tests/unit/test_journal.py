@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,15 @@ import pytest
 
 from tcusim.errors import InputError
 from tcusim.judge.explore.axes import Point
-from tcusim.judge.explore.row import Done, Row, row_of_json
+from tcusim.judge.explore.row import Row, row_of_json
 from tcusim.judge.journal import Journal
 
 ABOUT: dict[str, Any] = {"tcusim": "1", "grid": {"m": [4, 8]}}
-POINT = Point(16, 16, 16, "f16", "f32", 8, 20, "rz", "rz")
+POINT: Any = asdict(Point(16, 16, 16, "f16", "f32", 8, 20, "rz", "rz"))
 ROWS = [
-    Row(POINT, error=1e-7, area=2.0, sums=Done("reduction_k", "a", 0.25, 0.5, None), notes=("é",)),
-    Row(POINT, reason="it cannot be"),
-    Row(POINT, measured=0.5),
+    Row(**POINT, error=1e-7, area=2.0, sums_algorithm="reduction_k", sums_mma=0.25, notes=("é",)),
+    Row(**POINT, reason="it cannot be"),
+    Row(**POINT, measured=0.5),
 ]
 
 
@@ -89,7 +90,7 @@ def test_a_spoiled_line_is_named(tmp_path: Path) -> None:
     path.write_text(
         json.dumps(json.loads(lines[0])) + "\n" + json.dumps({**whole, "m": "4"}) + "\n"
     )
-    with pytest.raises(InputError, match=r"line 2: .*point\.m: expected an integer, got '4'"):
+    with pytest.raises(InputError, match=r"line 2: .*m: expected an integer, got '4'"):
         journal_of(path)
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from tcusim.errors import UnknownName
 from tcusim.judge.explore.axes import Point
-from tcusim.judge.explore.ranking import ordered, pairs_of, pareto
-from tcusim.judge.explore.row import Done, Row
+from tcusim.judge.explore.row import Row, ordered, pairs_of, pareto
 
 POINT = Point(16, 16, 16, "f16", "f32", 8, 20, "rz", "rz")
 
 
 def row(error: float | None, area: float | None, *, waste: float = 0.5) -> Row:
-    return Row(POINT, "", error, None, area, Done("reduction_k", "a", 0.25, waste), None)
+    return Row(**asdict(POINT), error=error, area=area, sums_mma=0.25, sums_waste=waste)
 
 
 def test_what_no_other_beats() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 
@@ -13,14 +14,15 @@ from tcusim.errors import UnknownName
 from tcusim.judge.explore.axes import Grid, Point
 from tcusim.judge.explore.metrics import Settings
 from tcusim.judge.explore.results import Exploration
-from tcusim.judge.explore.row import COLUMNS, Done, Row, row_of_json
+from tcusim.judge.explore.row import COLUMNS, Row, row_of_json
 
 POINT = Point(16, 16, 16, "f16", "f32", 8, 20, "rz", "rz")
 
 
 def row(error: float | None, area: float | None, *, waste: float = 0.5, reason: str = "") -> Row:
-    done = Done("reduction_k", "a", 0.25, waste)
-    return Row(POINT, reason, error, None, area, done, None)
+    point: Any = asdict(POINT)
+    best: Any = {"sums_algorithm": "reduction_k", "sums_side": "a"}
+    return Row(**point, reason=reason, error=error, area=area, sums_waste=waste, **best)
 
 
 def exploration(*rows: Row) -> Exploration:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def explore(
             description = {
                 "tcusim": tcusim.__version__,
                 "grid": grid.as_json(),
-                "settings": settings.as_json(),
+                "settings": asdict(settings),
             }
             journal = stack.enter_context(Journal(file, description, Row.as_json, row_of_json))
             _require_rows_of(points, journal)

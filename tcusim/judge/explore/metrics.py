@@ -5,16 +5,23 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from tcusim.algorithms import algorithm_of, segmented_algorithms
-from tcusim.errors import InputError, TcusimError, require_flags, told, unknown_name
+from tcusim.errors import (
+    Given,
+    InputError,
+    TcusimError,
+    require_flags,
+    require_int,
+    unknown_name,
+)
 from tcusim.judge.accuracy import FAMILIES, measured_errors, predicted_error
 from tcusim.judge.accuracy.prediction import LONGEST
 from tcusim.judge.explore.area import area_proxy
 from tcusim.judge.explore.axes import Grid, Point
-from tcusim.judge.explore.row import Done, Row
+from tcusim.judge.explore.row import Row
 from tcusim.judge.verdict.consistency import Finding, findings_of
 from tcusim.judge.verdict.subjects import Subject
 from tcusim.judge.verdict.tasks import TASKS, best_of, counted
@@ -28,8 +35,10 @@ __all__ = ["Settings", "best_for_tile", "evaluate", "unit_at"]
 _LONGEST_MEASURED: Final = 2**16
 # In place of a unit's own arithmetic where that is not looked at.
 _ANY: Final = arch_of("exact")
-# The tasks of a row, sums first.
-_LONG: Final = tuple(task for task in TASKS if task.name in ("long sums", "long scans"))
+# The tasks of a row, by the beginnings of their columns.
+_LONG: Final = {
+    column: task for column in ("sums", "scans") for task in TASKS if task.name == f"long {column}"
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +64,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         require_flags(measure=self.measure)
-        if not isinstance(self.length, int) or self.length < 1:
-            raise InputError(f"length must be a whole number from 1 on, got {told(self.length)}")
-        if self.length > LONGEST:
-            raise InputError(f"length must be at most {LONGEST:,}, got {self.length:,}")
+        require_int(Given("length"), self.length, 1, LONGEST)
         if self.measure and self.length > _LONGEST_MEASURED:
             raise InputError(
                 f"measure takes sums of up to {_LONGEST_MEASURED:,} terms, as each unit is "
@@ -66,10 +72,6 @@ class Settings:
             )
         if self.family not in FAMILIES:
             raise unknown_name("family", self.family, FAMILIES)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the settings as a mapping for JSON."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @classmethod
     def of(
@@ -129,7 +131,7 @@ def evaluate(grid: Grid, settings: Settings, point: Point) -> Row:
     """
     for name in settings.algorithms:
         algorithm_of(name)
-    row = Row(point)
+    row = Row(**asdict(point))
     try:
         unit = unit_at(grid, point)
         rule = rule_of(unit.arch, point.ab, point.acc)
@@ -138,7 +140,7 @@ def evaluate(grid: Grid, settings: Settings, point: Point) -> Row:
         findings = _findings(unit, point)
         # What is only said of a unit is no figure: those of one tile share what is found for it.
         timed = replace(unit, name="timed", title="timed", note="", arch=_ANY)
-        sums, scans = best_for_tile(timed, point.ab, point.acc, settings.algorithms)
+        best = best_for_tile(timed, point.ab, point.acc, settings.algorithms)
     except TcusimError as error:
         return replace(row, reason=str(error))
     except MemoryError as error:
@@ -148,30 +150,27 @@ def evaluate(grid: Grid, settings: Settings, point: Point) -> Row:
         error=_finite(predicted),
         measured=_finite(measured),
         area=area_proxy(point.m, point.n, point.k, rule),
-        sums=sums,
-        scans=scans,
+        **best,
         notes=tuple(f"{one.name}: {one.text}" for one in findings) + _notes(rule, predicted),
     )
 
 
 @functools.lru_cache(maxsize=256)
-def best_for_tile(
-    unit: Unit, ab: str, acc: str, algorithms: tuple[str, ...]
-) -> tuple[Done | None, Done | None]:
-    """Return the best for long sums, and for long scans; None if no algorithm can be built.
+def best_for_tile(unit: Unit, ab: str, acc: str, algorithms: tuple[str, ...]) -> dict[str, Any]:
+    """Return the columns of the best for long sums and long scans; none where none can be built.
 
     unit: of one tile. Units that differ only in arithmetic share the result of one without.
     """
     subject = Subject(unit.name, unit, unit.shapes, ab, acc)
     machine = subject if unit.instructions and unit.clock is not None else None
-    candidates = counted(subject, algorithms, _LONG, machine=machine)
-    sums, scans = (
-        None
-        if (best := best_of(candidates, task)) is None
-        else Done(best.name, best.side, best.mma, 1 - best.useful, best.seconds)
-        for task in _LONG
-    )
-    return sums, scans
+    candidates = counted(subject, algorithms, _LONG.values(), machine=machine)
+    found: dict[str, Any] = {}
+    for column, task in _LONG.items():
+        if (best := best_of(candidates, task)) is not None:
+            values = (best.name, best.side, best.mma, 1 - best.useful, best.seconds)
+            names = ("algorithm", "side", "mma", "waste", "seconds")
+            found |= {f"{column}_{name}": one for name, one in zip(names, values, strict=True)}
+    return found
 
 
 def _measured(settings: Settings, rule: Rule, k: int) -> float:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from html import escape
 from typing import Final
 
-from tcusim.judge.explore.ranking import pairs_of, pareto
-from tcusim.judge.explore.row import METRICS, Row
+from tcusim.judge.explore.row import METRICS, Row, pairs_of, pareto
 from tcusim.line_charts import Line, Plot, charts, draw, missing, style
 from tcusim.markup import page, shown
 from tcusim.table import Table
@@ -61,9 +60,8 @@ def _groups(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
     """Yield invented units that differ in F and L alone, as far as an error goes, with a title."""
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        point = row.point
-        if point.unit == "" and row.error is not None:
-            key = (point.k, point.ab, point.acc, point.output_rounding, point.alignment)
+        if row.unit == "" and row.error is not None:
+            key = (row.k, row.ab, row.acc, row.output_rounding, row.alignment)
             groups.setdefault(key, []).append(row)
     for (k, ab, acc, output, alignment), group in groups.items():
         rounding = f"{output}, terms {alignment}" if alignment != output else output
@@ -72,10 +70,10 @@ def _groups(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
 
 def _error_chart(title: str, rows: list[Row]) -> str:
     """Return the error against F, a line for each L; against L if there is one F."""
-    lengths = sorted({row.point.fused_length or 0 for row in rows})
-    bits = sorted({row.point.fraction_bits or 0 for row in rows})
+    lengths = sorted({row.fused_length or 0 for row in rows})
+    bits = sorted({row.fraction_bits or 0 for row in rows})
     # Tiles of one k have one error: each place has one point.
-    places = {(row.point.fused_length, row.point.fraction_bits): row.error or 0.0 for row in rows}
+    places = {(row.fused_length, row.fraction_bits): row.error or 0.0 for row in rows}
     if not any(places.values()):
         return missing(f"Error: {title}", "No sum has an error: nothing is rounded.")
     at = {value: number for number, value in enumerate(bits)}
@@ -110,10 +108,10 @@ def _pair_chart(rows: Sequence[Row], one: str, other: str) -> str:
         return Line(name, tuple((x or 0.0, y or 0.0) for x, y in own), joined)
 
     best = pareto(rows, other, one)
-    named = tuple(row for row in rows if row.point.unit)
+    named = tuple(row for row in rows if row.unit)
     lines = (
         line("no other is better in both", best, joined=len(best) > 1),
-        line("invented units", tuple(row for row in rows if not row.point.unit)),
+        line("invented units", tuple(row for row in rows if not row.unit)),
         line("units that exist", named),
         *(line(row.name, (row,)) for row in best[:_MOST_NAMES]),
     )

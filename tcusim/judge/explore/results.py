@@ -7,25 +7,19 @@ import io
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from tcusim.judge.explore.axes import Grid
 from tcusim.judge.explore.metrics import Settings
 from tcusim.judge.explore.page import MOST_ROWS, page_of
-from tcusim.judge.explore.ranking import ordered, pairs_of, pareto
-from tcusim.judge.explore.row import COLUMNS, Done, Row
+from tcusim.judge.explore.row import COLUMNS, Row, ordered, pairs_of, pareto
 from tcusim.table import Table, Tabular
 
 __all__ = ["Exploration"]
 
-# The columns of the table for people.
-_HEADER: Final = (
-    *("unit", "tile", "types", "L", "F", "rounding", "error", "measured", "area", "each"),
-    *("sum: waste", "sum: by", "sum: seconds", "scan: waste", "scan: by", "scan: seconds"),
-    "best in",
-)
-_ALIGN: Final = "lllrrlrrrrrlrrlrl"
+# The columns of the table for people that are aligned to the left.
+_LEFT: Final = ("unit", "tile", "types", "rounding", "sum: by", "scan: by", "best in")
 # Lines of reasons in a text.
 _MOST_REASONS: Final = 8
 
@@ -68,16 +62,18 @@ class Exploration(Tabular):
 
     def table(self, by: str = "error", most: int | None = None) -> Table:
         """Return the evaluated units, at most `most`, without the columns that are empty."""
-        best = {
-            pair: {id(row) for row in self.pareto(*pair)} for pair in pairs_of(self.rows) if pair
-        }
+        best = {pair: {*map(id, self.pareto(*pair))} for pair in pairs_of(self.rows)}
         rows = [row for row in self.ordered(by) if not row.reason][:most]
         lines = [_cells(row, [pair for pair, of in best.items() if id(row) in of]) for row in rows]
-        kept = [at for at in range(len(_HEADER)) if any(line[at] for line in lines)]
-        header, *cells = (tuple(line[at] for at in kept) for line in (_HEADER, *lines))
-        align = "".join(_ALIGN[at] for at in kept)
-        notes = [*self.reasons(), *self.notes()]
-        return Table(header, cells, notes=notes, summary=self.summary(), align=align, whole=2)
+        header = [name for name in lines[0] if any(line[name] for line in lines)] if lines else []
+        return Table(
+            header,
+            [[line[name] for name in header] for line in lines],
+            notes=[*self.reasons(), *self.notes()],
+            summary=self.summary(),
+            align="".join("l" if name in _LEFT else "r" for name in header),
+            whole=2,
+        )
 
     def reasons(self) -> list[str]:
         """Return a line for each reason why units cannot be, with how many and the first."""
@@ -114,7 +110,7 @@ class Exploration(Tabular):
         """Return everything, ready for JSON."""
         return {
             "grid": self.grid.as_json(),
-            "settings": self.settings.as_json(),
+            "settings": asdict(self.settings),
             "rows": [row.as_json() for row in self.rows],
         }
 
@@ -137,29 +133,28 @@ class Exploration(Tabular):
         return page_of(self.rows, self.table(most=MOST_ROWS))
 
 
-def _cells(row: Row, best: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    point = row.point
-    return (
-        point.unit,
-        point.tile,
-        f"{point.ab}→{point.acc}",
-        _text(point.fused_length),
-        _text(point.fraction_bits),
-        point.output_rounding + (" rne terms" if point.alignment == "rne" else ""),
-        _text(row.error),
-        _text(row.measured),
-        _text(row.area),
-        _text(row.value("area_each")),
-        *(text for done in (row.sums, row.scans) for text in _done(done)),
-        ", ".join("/".join(pair) for pair in best),
-    )
-
-
-def _done(done: Done | None) -> tuple[str, str, str]:
-    if done is None:
-        return "", "none", ""
-    seconds = "" if done.seconds is None else f"{done.seconds:.3g}"
-    return f"{100 * done.waste:.4g}%", f"{done.algorithm} {done.side}", seconds
+def _cells(row: Row, best: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the cells of a row by the names of their columns."""
+    cells = {
+        "unit": row.unit,
+        "tile": row.tile,
+        "types": f"{row.ab}→{row.acc}",
+        "L": _text(row.fused_length),
+        "F": _text(row.fraction_bits),
+        "rounding": row.output_rounding + (" rne terms" if row.alignment == "rne" else ""),
+        "error": _text(row.error),
+        "measured": _text(row.measured),
+        "area": _text(row.area),
+        "each": _text(row.area_each),
+    }
+    for task in ("sum", "scan"):
+        algorithm, side, waste, seconds = (
+            getattr(row, f"{task}s_{name}") for name in ("algorithm", "side", "waste", "seconds")
+        )
+        cells[f"{task}: waste"] = "" if waste is None else f"{100 * waste:.4g}%"
+        cells[f"{task}: by"] = "none" if algorithm is None else f"{algorithm} {side}"
+        cells[f"{task}: seconds"] = "" if seconds is None else f"{seconds:.3g}"
+    return {**cells, "best in": ", ".join(map("/".join, best))}
 
 
 def _text(value: float | None) -> str:

@@ -1,121 +1,102 @@
-"""The result of an exploration for each unit: one flat row, for JSON, CSV and tables."""
+"""The result of an exploration for each unit: one flat row, and the rows that no other beats."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from tcusim.errors import unknown_name
+from tcusim.errors import InputError, unknown_name
 from tcusim.judge.explore.axes import Point
 from tcusim.records import of_plain
 
-__all__ = ["COLUMNS", "METRICS", "Done", "Row", "row_of_json"]
+__all__ = ["COLUMNS", "METRICS", "Row", "ordered", "pairs_of", "pareto", "row_of_json"]
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """How a unit does one task best.
+class Row(Point):
+    """One unit of a grid, evaluated: a `Point` and its figures. CSV and JSON have these names.
 
     Attributes
     ----------
-    algorithm : str
-        The algorithm that takes the fewest mma, with its options.
-    side : {"a", "b"}
-        The operand that holds the data.
-    mma : float
-        Multiply-accumulates of a tile for each element of the input.
-    waste : float
-        The share of their multiply-adds that is not useful: 1 - 1/(m*n*k*mma), as each element is
-        one addition.
-    seconds : float or None
-        Predicted time; None where a figure is not known.
-    """
-
-    algorithm: str
-    side: str
-    mma: float
-    waste: float
-    seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One unit of a grid, evaluated.
-
-    Attributes
-    ----------
-    point : Point
-        Which unit.
-    reason : str
-        Why it cannot be, or cannot be evaluated; empty if it was.
     error : float or None
-        Predicted error of a sum, as the exploration's `length` and `family` say: the root mean
-        square of |sum - exact| / sum of |terms|. None if it overflows.
+        Predicted error of a sum, by the exploration's `length` and `family`: the root mean square
+        of |sum - exact| / sum of |terms|. None if it overflows.
     measured : float or None
-        The same, measured on the simulator, where that was asked for.
+        The same error, measured on the simulator, if the caller asked for it.
     area : float or None
         See `area_proxy`, in full adders; None where the arithmetic is no fused step.
-    sums, scans : Done or None
-        The best algorithm for long segments; None if there is none for the tile.
+    sums_algorithm, scans_algorithm : str or None
+        The best algorithm for long segments, with its options; None if the tile has none.
+    sums_side, scans_side : {"a", "b"} or None
+        The operand that holds the data.
+    sums_mma, scans_mma : float or None
+        Multiply-accumulates of a tile for each element of the input.
+    sums_waste, scans_waste : float or None
+        The share of their multiply-adds that is not useful: 1 - 1/(m*n*k*mma), as each element is
+        one addition.
+    sums_seconds, scans_seconds : float or None
+        Predicted time; None where a figure is not known.
+    reason : str
+        The reason why the unit cannot be, or cannot be evaluated; empty if it was.
     notes : tuple of str
-        What else its designer should know, each with a name and a colon before it.
+        Further notes for its designer, each with a name and a colon before it.
     """
 
-    point: Point
-    reason: str = ""
     error: float | None = None
     measured: float | None = None
     area: float | None = None
-    sums: Done | None = None
-    scans: Done | None = None
+    sums_algorithm: str | None = None
+    sums_side: str | None = None
+    sums_mma: float | None = None
+    sums_waste: float | None = None
+    sums_seconds: float | None = None
+    scans_algorithm: str | None = None
+    scans_side: str | None = None
+    scans_mma: float | None = None
+    scans_waste: float | None = None
+    scans_seconds: float | None = None
+    reason: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def point(self) -> Point:
+        """The unit without its figures."""
+        return Point(*(getattr(self, one.name) for one in fields(Point)))
 
     @property
     def name(self) -> str:
         """The unit in a few words."""
-        point = self.point
-        if point.unit:
-            return f"{point.unit} {point.tile}"
-        return f"{point.tile} F={point.fraction_bits} L={point.fused_length}"
+        if self.unit:
+            return f"{self.unit} {self.tile}"
+        return f"{self.tile} F={self.fraction_bits} L={self.fused_length}"
+
+    @property
+    def area_each(self) -> float | None:
+        """The area for each multiply-add of the tile."""
+        return None if self.area is None else self.area / (self.m * self.n * self.k)
 
     def value(self, metric: str) -> float | None:
         """Return a metric of `METRICS`; UnknownName for any other."""
         if metric not in METRICS:
             raise unknown_name("metric", metric, METRICS)
-        value: float | None = self.as_json()[metric]
+        value: float | None = getattr(self, metric)
         return value
 
     def as_json(self) -> dict[str, Any]:
         """Return everything in one flat table, by `COLUMNS`."""
-        found: dict[str, Any] = {name: getattr(self.point, name) for name in _OF_POINT}
-        found["tile"] = self.point.tile
-        found |= {name: getattr(self, name) for name in ("error", "measured", "area")}
-        found["area_each"] = None
-        if self.area is not None:
-            found["area_each"] = self.area / (self.point.m * self.point.n * self.point.k)
-        for task in _TASKS:
-            done = getattr(self, task)
-            found |= {f"{task}_{name}": getattr(done, name, None) for name in _OF_DONE}
-        found |= {"reason": self.reason, "notes": list(self.notes)}
-        return {name: found[name] for name in COLUMNS}
+        return {name: getattr(self, name) for name in COLUMNS} | {"notes": list(self.notes)}
 
 
-_OF_POINT: Final = tuple(one.name for one in fields(Point))
-_OF_DONE: Final = tuple(one.name for one in fields(Done))
-_TASKS: Final = ("sums", "scans")
+def _columns() -> tuple[str, ...]:
+    names = [one.name for one in fields(Row) if one.name != "unit"]
+    names.insert(names.index("area") + 1, "area_each")
+    return ("unit", "tile", *names)
+
+
 # The names of a flat row, in order.
-COLUMNS: Final = (
-    *("unit", "tile", *(name for name in _OF_POINT if name != "unit"), "error", "measured"),
-    *(
-        "area",
-        "area_each",
-        *(f"{task}_{name}" for task in _TASKS for name in _OF_DONE),
-        "reason",
-        "notes",
-    ),
-)
-# What units are compared by, less being better: the column, and what it is.
+COLUMNS: Final = _columns()
+# The columns that compare units, less being better, and their meanings.
 METRICS: Final[Mapping[str, str]] = {
     "error": "error of a sum",
     "area": "area proxy, full adders",
@@ -127,13 +108,66 @@ METRICS: Final[Mapping[str, str]] = {
     "sums_seconds": "seconds of a long sum",
     "scans_seconds": "seconds of a long scan",
 }
+# The pairs of metrics whose best units are marked and drawn.
+_PAIRS: Final = (
+    ("error", "area_each"),
+    ("sums_mma", "area"),
+    ("scans_mma", "area"),
+    ("sums_waste", "scans_waste"),
+    ("error", "sums_seconds"),
+    ("error", "scans_seconds"),
+)
 
 
 def row_of_json(given: Mapping[str, Any]) -> Row:
-    """Return the row that `as_json` wrote; KeyError or InputError if it is none."""
-    plain = {name: given[name] for name in ("reason", "error", "measured", "area", "notes")}
-    plain["point"] = {name: given[name] for name in _OF_POINT}
-    for task in _TASKS:
-        if given[f"{task}_algorithm"] is not None:
-            plain[task] = {name: given[f"{task}_{name}"] for name in _OF_DONE}
-    return of_plain(Row, plain, "its values")
+    """Return the row that `as_json` wrote; InputError if the mapping is no row."""
+    for name in COLUMNS:
+        if name not in given:
+            raise InputError(f"its values: {name!r} is needed")
+    return of_plain(Row, given, "its values")
+
+
+def pareto(rows: Sequence[Row], one: str, other: str) -> tuple[Row, ...]:
+    """Return the rows that no other beats in two of `METRICS`, by the first of them.
+
+    A row is beaten by one that is less in one metric and no more in the other. Rows that lack
+    either are left out, and of equal ones all are kept. Errors are compared by two digits, of which
+    a prediction knows the first: what is better in the third is not.
+    """
+    known = [
+        (x, y, number)
+        for number, row in enumerate(rows)
+        if (x := _told(row, one)) is not None and (y := _told(row, other)) is not None
+    ]
+    best: list[tuple[float, float, int]] = []
+    for x, y, number in sorted(known):
+        if not best or y < best[-1][1] or (x, y) == best[-1][:2]:
+            best.append((x, y, number))
+    return tuple(rows[number] for _, _, number in best)
+
+
+def pairs_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Return the pairs of metrics in both of which rows differ, of the rows that have both."""
+    found = []
+    for pair in _PAIRS:
+        values = [(row.value(pair[0]), row.value(pair[1])) for row in rows]
+        known = [both for both in values if None not in both]
+        if known and all(len(set(one)) > 1 for one in zip(*known, strict=True)):
+            found.append(pair)
+    return found
+
+
+def ordered(rows: Sequence[Row], by: str) -> tuple[Row, ...]:
+    """Return the rows by one of `METRICS`, the least first; those without it come last."""
+
+    def key(row: Row) -> tuple[bool, float]:
+        value = row.value(by)
+        return value is None, value or 0.0
+
+    return tuple(sorted(rows, key=key))
+
+
+def _told(row: Row, metric: str) -> float | None:
+    """Return a metric as it is compared."""
+    value = row.value(metric)
+    return float(f"{value:.2g}") if metric == "error" and value is not None else value

@@ -8,7 +8,7 @@ a machine, and then time decides.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -202,7 +202,7 @@ def best_of(
 def counted(
     subject: Subject,
     algorithms: Sequence[str] | None = None,
-    tasks: Sequence[Task] = TASKS,
+    tasks: Iterable[Task] = TASKS,
     *,
     machine: Subject | None = None,
 ) -> tuple[Candidate, ...]:
@@ -221,7 +221,7 @@ def counted(
 
 def _candidates(
     row: ShapeRow,
-    tasks: Sequence[Task],
+    tasks: Iterable[Task],
     subject: Subject,
     tile: MmaShape,
     machine: Subject | None,
