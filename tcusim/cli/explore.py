@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from tcusim.judge.explore.axes import AXES, Grid
 from tcusim.judge.explore.grid import explore
 from tcusim.judge.explore.results import Exploration
 from tcusim.judge.explore.row import METRICS
-from tcusim.judge.run import MOST_JOBS, dask_executor
+from tcusim.judge.run import MOST_JOBS
 
 __all__ = ["explore_command"]
 
@@ -95,7 +94,6 @@ def _axes(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--jobs", type=click.IntRange(1, MOST_JOBS), help="Processes; default: one a processor."
 )
-@click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, whose workers do the work.")
 @click.option("--csv", type=OutputFile(), help="Write all rows as CSV; - prints them instead.")
 @click.option("--json", type=OutputFile(), help="Write everything as JSON; - prints it instead.")
 @click.option("--html", type=OutputFile(), help="Write a page with plots and the table.")
@@ -134,12 +132,6 @@ def _explored(options: dict[str, Any]) -> Exploration:
     given = {name: options.pop(name) for name in (*AXES, "tile", "units", "like")}
     grid = Grid.of(**{name: one for name, one in given.items() if one is not None})
     algorithms = options.pop("algorithms") or None
-    jobs, scheduler = options.pop("jobs"), options.pop("scheduler")
-    if None not in (jobs, scheduler):
-        raise click.UsageError(
-            "--jobs is of processes of this machine, and --scheduler names a cluster, which has "
-            "its own; give one of them"
-        )
     done = [0, len(grid)]
     with progress("exploring", of="units") as draw:
 
@@ -149,8 +141,7 @@ def _explored(options: dict[str, Any]) -> Exploration:
                 draw(now, whole)
 
         try:
-            with nullcontext(jobs) if scheduler is None else dask_executor(scheduler) as workers:
-                return explore(grid, algorithms=algorithms, jobs=workers, progress=tell, **options)
+            return explore(grid, algorithms=algorithms, progress=tell, **options)
         except KeyboardInterrupt:
             where = options["file"]
             if where is None:

@@ -20,7 +20,6 @@ from threading import Thread
 from typing import Any, Final, TypeAlias, TypeVar
 
 from tcusim.errors import (
-    BackendUnavailable,
     Given,
     InputError,
     TcusimError,
@@ -35,7 +34,6 @@ __all__ = [
     "WHOLE",
     "Jobs",
     "Progress",
-    "dask_executor",
     "executor_of",
     "part_of",
     "processors",
@@ -275,37 +273,3 @@ def _watch(parent: Connection) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=wait, daemon=True).start()
-
-
-@contextmanager
-def dask_executor(scheduler: str) -> Iterator[Executor]:
-    """Yield the executor of a Dask cluster, by the address of its scheduler.
-
-    Raises
-    ------
-    BackendUnavailable
-        If `distributed` is not installed, or no scheduler answers at the address.
-    InputError
-        If the cluster has no workers.
-    """
-    try:
-        # distributed has no types.
-        distributed: Any = importlib.import_module("distributed")
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"exploring on a Dask cluster needs distributed, which cannot be imported ({error}). "
-            f"Install it with: pip install 'tcusim[dask]'"
-        ) from error
-    try:
-        client = distributed.Client(scheduler, timeout="10s")
-    except (OSError, ValueError) as error:
-        raise BackendUnavailable(
-            f"no Dask scheduler answers at {scheduler!r}: {str(error) or type(error).__name__}. "
-            f"Start one with: dask scheduler"
-        ) from error
-    with client:
-        if not client.nthreads():
-            raise InputError(
-                f"the scheduler at {scheduler} has no workers. Start some: dask worker"
-            )
-        yield client.get_executor(pure=False)

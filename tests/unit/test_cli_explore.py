@@ -56,8 +56,7 @@ def test_nothing_possible_is_exit_code_1() -> None:
 
 def test_wrong_values_are_told() -> None:
     assert "error: m: 8:4 is no range" in fails(1, "explore", "--m", "8:4")
-    both = ("--jobs", "2", "--scheduler", "tcp://x:1")
-    assert "--scheduler names a cluster" in fails(2, "explore", "--m", "8", *both)
+    assert "4097 is not in the range 1<=x<=4096" in fails(2, "explore", "--m", "8", "--jobs", "4097")
     assert "cannot write" in fails(1, "explore", "--m", "8", "--html", "/no/where.html")
 
 

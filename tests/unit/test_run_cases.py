@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import sys
 import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import tcusim
-from tcusim.errors import BackendUnavailable, InputError, TcusimError, UnknownName
-from tcusim.judge.run import dask_executor, executor_of, part_of, run_cases
+from tcusim.errors import InputError, TcusimError, UnknownName
+from tcusim.judge.run import executor_of, part_of, run_cases
 
 CASES = list(range(9))
 
@@ -127,47 +125,6 @@ def test_workers_of_another_version_are_refused(monkeypatch: pytest.MonkeyPatch)
         run_cases(square, CASES, old)
 
 
-class Cluster:
-    """Stands in for a client of Dask."""
-
-    def __init__(self, address: str, timeout: str) -> None:
-        if address == "tcp://nobody:1":
-            raise OSError("timed out")
-
-    def __enter__(self) -> Cluster:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def nthreads(self) -> dict[str, int]:
-        return {}
-
-
-@pytest.mark.parametrize(
-    ("address", "error", "text"),
-    [
-        ("tcp://nobody:1", BackendUnavailable, "no Dask scheduler answers at 'tcp://nobody:1'"),
-        ("tcp://empty:1", InputError, r"has no workers\. Start some: dask worker"),
-    ],
-)
-def test_clusters_that_cannot_serve(
-    address: str, error: type[TcusimError], text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=Cluster))
-    with pytest.raises(error, match=text), dask_executor(address):
-        pass
-
-
-def test_a_cluster_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with (
-        pytest.raises(BackendUnavailable, match=r"pip install 'tcusim\[dask\]'"),
-        dask_executor("tcp://127.0.0.1:1"),
-    ):
-        pass
-
-
 def test_a_cluster_of_processes_gives_the_same() -> None:
     distributed = pytest.importorskip("distributed", reason="distributed is not installed")
     grid = {"tile": "4x4x4,8x8x4", "fraction_bits": "12:20:4", "fused_length": 4}
@@ -176,7 +133,7 @@ def test_a_cluster_of_processes_gives_the_same() -> None:
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
         ) as cluster,
-        dask_executor(cluster.scheduler_address) as executor,
+        distributed.Client(cluster) as client,
     ):
-        far = tcusim.explore(grid, jobs=executor, **few)
+        far = tcusim.explore(grid, jobs=client.get_executor(pure=False), **few)
     assert far == tcusim.explore(grid, jobs=1, **few)
