@@ -154,17 +154,6 @@ class Draft(PlanBuilder, Generic[P]):
         }
         return built(name, **usual | options)
 
-    def launch(
-        self, name: str, size: int | None, inputs: Mapping[str, str], to: str, **options: Any
-    ) -> str:
-        """Add a launch of an algorithm that makes a new array; return the array's name.
-
-        Arrays between "in" and "out" have the type of the sums.
-        """
-        types = self.problem.types
-        result = types.result if to == "out" else types.sums
-        return self.add(self.program(name, size, result, **options), inputs, to)
-
 
 def choose(problem: AnyProblem, title: str, tuning: Tuning | None = None) -> Choice:
     """Return the launches for a problem, by default by the numbers for its architecture.
@@ -363,25 +352,6 @@ def _program_of_length(
     return draft.program(name, size, result, **options)
 
 
-def _launch_wide(
-    draft: Draft[Problem], name: str, size: int, inputs: Mapping[str, str], to: str, **options: Any
-) -> str:
-    """Add a launch with products; if the array is long, with blocks of several warps.
-
-    Those are fewer on an architecture that has too little shared memory for them. warps: of a
-    block, if that is for the caller to say.
-    """
-    p, tuning = draft.problem, draft.tuning
-    result = p.types.result if to == "out" else p.types.acc
-    several = p.length >= tuning.many_elements and algorithm_of(name).level is Level.WARP
-    most = options.pop("warps", tuning.warps if several else 1)
-    _, program = draft.first_that_fits(
-        lambda warps: _program_of_length(draft, name, size, result, warps=warps, **options),
-        (most >> i for i in range(most.bit_length())),
-    )
-    return draft.add(program, inputs, to)
-
-
 def _is_always(problem: AnyProblem, tuning: Tuning) -> bool:
     return True
 
@@ -391,10 +361,30 @@ def _is_named(problem: AnyProblem, tuning: Tuning) -> bool:
 
 
 def _add_one(draft: Draft[Problem], name: str, reason: str, **options: Any) -> None:
-    """Add one launch of an algorithm, and why."""
+    """Add one launch of an algorithm, and why; if the array is long, with blocks of several warps.
+
+    Those are fewer on an architecture that has too little shared memory for them. warps: of a
+    block, if that is for the caller to say.
+    """
     draft.reasons.append(reason)
-    p = draft.problem
-    _launch_wide(draft, name, p.segment_size, _given(p), "out", **options, **p.scan_options)
+    p, tuning = draft.problem, draft.tuning
+    several = p.length >= tuning.many_elements and algorithm_of(name).level is Level.WARP
+    most = options.pop("warps", tuning.warps if several else 1)
+    build_one = partial(_program_of_length, draft, name, p.segment_size, p.types.result)
+    _add_fitting(draft, partial(build_one, **options, **p.scan_options), most, _given(p), "out")
+
+
+def _add_fitting(
+    draft: Draft[Any],
+    build_with: Callable[..., Program],
+    most: int,
+    inputs: Mapping[str, str],
+    to: str,
+) -> str:
+    """Add a launch with at most so many warps to a block, a power of 2; return the array's name."""
+    choices = (most >> i for i in range(most.bit_length()))
+    _, program = draft.first_that_fits(lambda warps: build_with(warps=warps), choices)
+    return draft.add(program, inputs, to)
 
 
 def _given(p: Problem) -> dict[str, str]:
@@ -580,20 +570,18 @@ def _launch_by_offsets(
     A warp searches all offsets only for its first chunk. Algorithms without products add sums.
     """
     p, tuning = draft.problem, draft.tuning
-    items = tuning.ragged.items
+    items, most = tuning.ragged.items, 1
     if not algorithm_of(name).uses_mma:
         options |= {"source": p.types.sums, "part": None}
         numbers = _numbers(draft, inputs["in"], None if options.get("whole") else size)
         items = tuning.ragged.simt_items_of(numbers, options["rows_per_warp"])
-    if p.length < tuning.many_elements:
-        return draft.launch(name, size, inputs, to, **options)
-    result, most = p.types.result if to == "out" else p.types.sums, tuning.ragged.warps
-    options["items_per_warp"] = items
-    _, program = draft.first_that_fits(
-        lambda warps: draft.program(name, size, result, warps=warps, **options),
-        (most >> i for i in range(most.bit_length())),
+    if p.length >= tuning.many_elements:
+        most, options["items_per_warp"] = tuning.ragged.warps, items
+    # Arrays between "in" and "out" have the type of the sums.
+    result = p.types.result if to == "out" else p.types.sums
+    return _add_fitting(
+        draft, partial(draft.program, name, size, result, **options), most, inputs, to
     )
-    return draft.add(program, inputs, to)
 
 
 def _numbers(draft: Draft[Problem], name: str, cut: int | None) -> int:
