@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from judged import chip, figure
-from tcusim.judge.correctness.validation import validate_shape
 from tcusim.judge.verdict.subjects import subject_of
 from tcusim.judge.verdict.tasks import (
     TASKS,
     Candidate,
     best_of,
-    candidates_of,
     counted,
     program_of,
 )
+from tcusim.judge.verdict.tries import tried
+from tcusim.machine.shapes import shape_of
 from tcusim.simulate.counts import counts_of_text
 
 SHORT_SUM, LONG_SUM, SHORT_SCAN, LONG_SCAN, PRODUCT = TASKS
@@ -25,7 +25,7 @@ SHORT_SUM, LONG_SUM, SHORT_SCAN, LONG_SCAN, PRODUCT = TASKS
 @pytest.fixture(scope="module")
 def found() -> tuple[Candidate, ...]:
     names = ["reduction_k", "reduction_kn", "scan_tn", "gemm_naive", "gemv"]
-    return candidates_of(subject_of("8x4x4"), [validate_shape("8x4x4", algorithms=names)])
+    return tried(subject_of("8x4x4"), names)[1]
 
 
 def test_candidates_are_those_that_can_do_the_task(found: tuple[Candidate, ...]) -> None:
@@ -80,8 +80,8 @@ def test_no_algorithm_is_named_beside_a_faster_one() -> None:
     """One tile without a time does not take away those of the others."""
     subject = subject_of("h200")
     names = ["reduction_kn", "reduction_tn"]
-    reports = [validate_shape(tile, algorithms=names) for tile in ("8x8x4", "32x8x16")]
-    every = candidates_of(subject, reports, machine=subject)
+    subject = replace(subject, tiles=tuple(map(shape_of, ("8x8x4", "32x8x16"))))
+    _, every = tried(subject, names, machine=subject)
     best = best_of(every, LONG_SUM)
     assert best is not None
     assert best.name == "reduction_tn"
@@ -91,13 +91,10 @@ def test_no_algorithm_is_named_beside_a_faster_one() -> None:
 
 
 def test_what_needs_more_shared_memory_than_there_is_is_no_candidate() -> None:
-    reports = [validate_shape("4x4x4", algorithms=["scan_kn"])]
-    names = {
-        size: {one.task for one in candidates_of(subject_of(unit), reports)}
-        for size, unit in (
-            (size, chip(f"of {size}", shared_bytes_per_block=figure(size))) for size in (64, 65536)
-        )
-    }
+    names = {}
+    for size in (64, 65536):
+        unit = chip(f"of {size}", shared_bytes_per_block=figure(size))
+        names[size] = {one.task for one in tried(subject_of(unit), ["scan_kn"])[1]}
     assert names == {64: set(), 65536: {"short scans", "long scans"}}
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from tcusim.algorithms import algorithm_of, build
 from tcusim.errors import Unsupported
-from tcusim.judge.correctness.shape_report import ShapeReport, ShapeRow, Variant, variants_of
+from tcusim.judge.correctness.shape_report import ShapeRow, Variant, variants_of
 from tcusim.judge.cost.predicted import Cost
 from tcusim.judge.cost.predicted import cost as cost_of_program
 from tcusim.judge.verdict.subjects import Subject
@@ -145,28 +145,28 @@ def program_of(one: Candidate, task: Task, subject: Subject) -> tuple[Program, d
 
 def candidates_of(
     subject: Subject,
-    reports: Sequence[ShapeReport],
-    tasks: Sequence[Task] = TASKS,
+    row: ShapeRow,
+    tile: MmaShape,
+    tasks: Iterable[Task] = TASKS,
     *,
     machine: Subject | None = None,
-) -> tuple[Candidate, ...]:
-    """Return the candidates of each task, of the algorithms that were right.
+    most: float = math.inf,
+) -> Iterator[Candidate]:
+    """Yield the candidates of each task for a row of a report on a tile.
 
-    What a task is too long or too short for, or what takes more shared memory than the unit has,
-    is no candidate.
+    An algorithm that a task is too long or too short for is no candidate, nor is one that takes
+    more shared memory than `most` bytes.
 
-    machine: whose figures times are predicted with; None for no times.
+    machine: the unit whose figures times are predicted with; None for no times.
     """
-    tiles = {tile.name: tile for tile in subject.tiles}
-    shared = subject.unit.shared_bytes_per_block
-    most = math.inf if shared is None else shared.value
-    return tuple(
-        found
-        for report in reports
-        for row in report.rows
-        if row.possible and row.ok
-        for found in _candidates(row, tasks, subject, tiles[report.shape], machine, most)
-    )
+    possible = row.combines or algorithm_of(row.algorithm).combines
+    combines = [one for one in ("add", "mma") if one in possible]
+    for task in tasks:
+        if task.kind != row.kind:
+            continue
+        made = _first(combines, partial(_build, task, row, subject, tile))
+        if made is not None and SharedMemory(made[1]).needed <= most:
+            yield _candidate(task, row, subject, tile, machine, *made)
 
 
 def cost_of(one: Candidate, task: Task, subject: Subject) -> Cost:
@@ -215,30 +215,10 @@ def counted(
     return tuple(
         found
         for variant in variants_of(algorithms)
-        for found in _candidates(variant.untried(), tasks, subject, subject.tiles[0], machine)
+        for found in candidates_of(
+            subject, variant.untried(), subject.tiles[0], tasks, machine=machine
+        )
     )
-
-
-def _candidates(
-    row: ShapeRow,
-    tasks: Iterable[Task],
-    subject: Subject,
-    tile: MmaShape,
-    machine: Subject | None,
-    most: float = math.inf,
-) -> Iterator[Candidate]:
-    """Yield the candidates of a row of a report, for each of its tasks.
-
-    most: bytes of shared memory that it may take.
-    """
-    possible = row.combines or algorithm_of(row.algorithm).combines
-    combines = [one for one in ("add", "mma") if one in possible]
-    for task in tasks:
-        if task.kind != row.kind:
-            continue
-        made = _first(combines, partial(_build, task, row, subject, tile))
-        if made is not None and SharedMemory(made[1]).needed <= most:
-            yield _candidate(task, row, subject, tile, machine, *made)
 
 
 def _candidate(

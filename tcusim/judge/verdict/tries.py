@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
@@ -95,5 +96,9 @@ def _trials(subject: Subject, algorithms: Sequence[str] | None, full: bool) -> l
 
 def _outcome(subject: Subject, machine: Subject | None, trial: Trial) -> _Outcome:
     """Return the row of a trial, and the candidates of a right algorithm."""
-    report = report_of(trial, [trial.run()])
-    return report.rows[0], candidates_of(subject, [report], machine=machine)
+    row = trial.run()
+    if not (row.possible and row.ok):
+        return row, ()
+    shared = subject.unit.shared_bytes_per_block
+    most = math.inf if shared is None else shared.value
+    return row, tuple(candidates_of(subject, row, trial.shape, machine=machine, most=most))

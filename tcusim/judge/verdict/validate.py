@@ -228,8 +228,8 @@ def validate(
                 judged.append(_refused(one, asked, str(error)))
                 continue
             part = part_of(progress, number / len(named), (number + 1) / len(named))
-            placed = _placed(subject, lender, known_too=like is not None)
-            judged.append(_judged(subject, asked, placed, model, executor, part))
+            known_too = like is not None
+            judged.append(_judged(subject, asked, lender, known_too, model, executor, part))
     if progress is not None:
         progress(WHOLE, WHOLE)
     if reference is not None and machine is None:
@@ -256,58 +256,50 @@ def _refused(named: Named, asked: Asked, reason: str) -> UnitVerdict:
     return UnitVerdict(name, name, "", (), "", asked, refused=reason)
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """A subject with the figures that its times are predicted with.
+def _placed(
+    subject: Subject, lender: Subject | None, *, known_too: bool
+) -> tuple[Subject, str, tuple[Finding, ...]]:
+    """Return a subject with figures of a lender in place of those that it lacks.
 
-    machine: the unit that lends figures; empty if none does. findings: of the subject, and on the
-    lender.
+    Second is the name of the unit that lends figures, empty if none does; then the findings on the
+    subject and on the lender.
     """
-
-    timed: Subject
-    machine: str
-    findings: tuple[Finding, ...]
-
-    def has(self, gravity: str) -> bool:
-        """Return whether a finding is of this gravity."""
-        return any(one.gravity == gravity for one in self.findings)
-
-
-def _placed(subject: Subject, lender: Subject | None, *, known_too: bool) -> _Placed:
-    """Return a subject with figures of a lender in place of those that it lacks."""
     findings = findings_of(subject)
     placed = None if lender is None else placed_in(subject, lender, known_too=known_too)
     if lender is None or (placed is None and not known_too):
-        return _Placed(subject, "", findings)
+        return subject, "", findings
     if placed is None:
         text = (
             f"nothing is taken from {lender.name}: it has no latency and interval of "
             f"{subject.ab} -> {subject.acc} mma, or no figure that the unit lacks"
         )
-        return _Placed(subject, "", (*findings, Finding("like", WASTE, text)))
+        return subject, "", (*findings, Finding("like", WASTE, text))
     # The times of a machine without space for the tile say nothing.
     unfit = [one for one in findings_of(placed) if one.gravity == IMPOSSIBLE]
     if not unfit:
-        return _Placed(placed, lender.name, findings)
+        return placed, lender.name, findings
     more = (
         Finding(one.name, WASTE, f"no time is predicted in {lender.name}: {one.text}")
         for one in unfit
         if one not in findings
     )
-    return _Placed(subject, "", (*findings, *more))
+    return subject, "", (*findings, *more)
 
 
 def _judged(
     subject: Subject,
     asked: Asked,
-    placed: _Placed,
+    lender: Subject | None,
+    known_too: bool,
     model: Model | None,
     executor: Executor | None,
     progress: Progress | None,
 ) -> UnitVerdict:
-    """Return the verdict on one unit."""
+    """Return the verdict on one unit. lender, known_too: see `_placed`."""
+    placed, machine, findings = _placed(subject, lender, known_too=known_too)
+    gravities = {one.gravity for one in findings}
     # The results of a useless unit say nothing of the algorithms.
-    wanted = set[str]() if placed.has(USELESS) else {*asked.sections}
+    wanted = set[str]() if USELESS in gravities else {*asked.sections}
     trials = not _OF_TRIALS.isdisjoint(wanted)
     reports: tuple[ShapeReport, ...] = ()
     candidates: tuple[Candidate, ...] = ()
@@ -324,12 +316,12 @@ def _judged(
             progress=part_of(progress, 0.0, first),
         )
     if trials:
-        timed = "time" in wanted and not placed.has(IMPOSSIBLE)
+        timed = "time" in wanted and IMPOSSIBLE not in gravities
         reports, candidates = tried(
             subject,
             asked.algorithms,
             full=asked.full,
-            machine=placed.timed if timed else None,
+            machine=placed if timed else None,
             executor=executor,
             progress=part_of(progress, first, 1.0),
         )
@@ -343,15 +335,15 @@ def _judged(
         left_out=subject.left_out,
         asked=asked,
         rules=subject.rules,
-        findings=placed.findings,
+        findings=findings,
         claims=None if model is None else claims_of(subject, model),
         reports=reports,
         on_arrays=on_arrays(subject, executor) if arrays else (),
         candidates=candidates,
         accuracy=accuracy,
-        roofline=_roofline(placed.timed, candidates),
-        machine=placed.machine,
-        borrowed=borrowed(placed.timed.unit) if own else (),
+        roofline=_roofline(placed, candidates),
+        machine=machine,
+        borrowed=borrowed(placed.unit) if own else (),
     )
 
 
