@@ -69,7 +69,7 @@ def test_grid(arch: str, host: Backend, some: Some) -> None:
     compile_programs(recipe.build() for recipe in grid.recipes())
     report = agree(grid, arch=arch)
     assert report.ok, report.summary()
-    assert report.algorithms == names
+    assert list(dict.fromkeys(name for name, _ in report.tallies)) == names
     share = len(columns) / len(COLUMNS)
     assert len(report.tallies) >= share * (16 if arch == "volta" else 50)
 

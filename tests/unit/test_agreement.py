@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tcusim.judge.correctness import agreement
-from tcusim.judge.correctness.agreement import Agreement, Tally
+from tcusim.judge.correctness.agreement import Agreement, Compared
 from tcusim.judge.correctness.cases import CaseGrid, columns_of
 from tcusim.machine import fused_unit, register_unit
 from tcusim.machine.shapes import shape_of
@@ -21,19 +23,26 @@ def test_nothing_compared_is_no_agreement() -> None:
     report = Agreement("host", "hopper")
     assert not report.ok
     assert report.summary().endswith("nothing was compared")
-    for tally in (Tally(cases=1, outputs=3, differ=1), Tally(cases=1, outputs=3, failed=1)):
-        found = Agreement("host", "hopper", {("scan_k", "16x16x16 f16→f32"): tally})
-        assert not found.ok
+    case = Compared("scan_k", "16x16x16 f16→f32", "a case", 3)
+    assert Agreement("host", "hopper", (case,)).ok
+    for wrong in (replace(case, differ=1, text="it differs"), replace(case, failed=True)):
+        assert not Agreement("host", "hopper", (case, wrong)).ok
 
 
-def test_reports_are_added_up() -> None:
-    whole = Agreement("host", "hopper")
-    for cases in (2, 3):
-        key = "scan_k", "16x16x16 f16→f32"
-        whole.add(Agreement("host", "hopper", {key: Tally(cases=cases, outputs=10)}, left=1))
-    assert (whole.total.cases, whole.total.outputs, whole.left) == (5, 20, 2)
+def test_cases_are_added_up() -> None:
+    late, other = (Compared("scan_t", "x", text=text) for text in ("the time was up", "no tile"))
+    cases = [Compared("scan_k", "16x16x16 f16→f32", f"case {n}", 10) for n in range(5)]
+    whole = Agreement("host", "hopper", (late, *cases, late, other))
+    assert (whole.total.cases, whole.total.outputs, whole.left) == (5, 50, 2)
     assert whole.ok
-    assert whole.algorithms == ["scan_k"]
+    assert whole.skipped == {"no tile": 1}
+    assert list(whole.tallies) == [("scan_k", "16x16x16 f16→f32")]
+    wrong = replace(cases[0], differ=2, text="2 of 10 elements differ")
+    failed = replace(cases[1], failed=True, text="KernelError: no")
+    found = Agreement("host", "hopper", (wrong, failed, *cases[2:]))
+    assert [one.case for one in found.problems] == ["case 0", "case 1"]
+    assert "case 0\n  2 of 10 elements differ\n  tcusim agree" in found.summary()
+    assert "1 of 5 failed" in found.text()
 
 
 def test_another_process_is_told_of_registered_units() -> None:

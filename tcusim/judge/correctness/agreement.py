@@ -5,39 +5,70 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from typing import Any, Final
 
 from tcusim.algorithms import algorithms
 from tcusim.backends import get_backend, native_arch, run
 from tcusim.errors import Unsupported
 from tcusim.judge.correctness.cases import COLUMNS, CaseGrid, Recipe, cases_of
-from tcusim.judge.correctness.testing import differences
+from tcusim.judge.correctness.testing import Difference, differences
 from tcusim.judge.run import Jobs, Progress, executor_of, run_cases
 from tcusim.program.grammar import Program
 from tcusim.table import Table, Tabular
 
-__all__ = ["Agreement", "Failure", "Tally", "agree"]
+__all__ = ["Agreement", "Compared", "Tally", "agree"]
 
 _SHOWN_FAILURES: Final = 5
-_KEPT_FAILURES: Final = 100
+_LATE: Final = "the time was up"
 
 
-@dataclass(slots=True)
-class Tally:
-    """Of one algorithm and column: cases that ran, outputs compared, and how many differ."""
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A case on a backend and on the simulator; or a program without a case that ran.
 
-    cases: int = 0
+    Attributes
+    ----------
+    algorithm, column : str
+        The row and the column of the table.
+    case : str
+        The case, as `--case` takes it; empty where none ran.
+    outputs, differ : int
+        Elements compared, and elements that differ.
+    failed : bool
+        Whether the backend raised an error.
+    text : str
+        The difference or the error; of a program that did not run, the reason.
+    """
+
+    algorithm: str
+    column: str
+    case: str = ""
     outputs: int = 0
     differ: int = 0
-    failed: int = 0
+    failed: bool = False
+    text: str = ""
 
-    def add(self, other: Tally) -> None:
-        """Count another tally in."""
-        for name, count in asdict(other).items():
-            setattr(self, name, getattr(self, name) + count)
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Numbers of cases that ran, outputs compared, outputs that differ, and cases that failed."""
+
+    cases: int
+    outputs: int
+    differ: int
+    failed: int
+
+    @staticmethod
+    def of(compared: Iterable[Compared]) -> Tally:
+        """Return the tally of cases."""
+        ran = [one for one in compared if one.case]
+        failed = sum(one.failed for one in ran)
+        outputs, differ = (sum(getattr(one, n) for one in ran) for n in ("outputs", "differ"))
+        return Tally(len(ran) - failed, outputs, differ, failed)
 
     def __str__(self) -> str:
         if self.failed:
@@ -46,45 +77,54 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """A case that did not agree, or did not run. text: what was seen."""
-
-    case: str
-    text: str
-
-
-@dataclass(slots=True)
 class Agreement(Tabular):
     """The result of a comparison.
 
-    backend, arch: what was compared with the simulator, in whose arithmetic. tallies: by algorithm
-    and column. skipped: reasons why programs did not run, with how many. problems: the first ones.
-    left: programs that time did not suffice for.
+    Attributes
+    ----------
+    backend, arch : str
+        The backend that was compared with the simulator, and the arithmetic of both.
+    compared : tuple of Compared
+        The cases, and the programs that did not run.
+    seconds : float
+        The time taken.
     """
 
     backend: str
     arch: str
-    tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
-    skipped: Counter[str] = field(default_factory=Counter)
-    problems: list[Failure] = field(default_factory=list)
-    left: int = 0
+    compared: tuple[Compared, ...] = ()
     seconds: float = 0.0
-
-    def add(self, other: Agreement) -> None:
-        """Take in what was found of other programs."""
-        for key, tally in other.tallies.items():
-            self.tallies.setdefault(key, Tally()).add(tally)
-        self.skipped += other.skipped
-        self.problems += other.problems[: _KEPT_FAILURES - len(self.problems)]
-        self.left += other.left
 
     @property
     def total(self) -> Tally:
-        """The sum of all tallies."""
-        total = Tally()
-        for tally in self.tallies.values():
-            total.add(tally)
-        return total
+        """The tally of all cases."""
+        return Tally.of(self.compared)
+
+    @property
+    def tallies(self) -> dict[tuple[str, str], Tally]:
+        """Tallies by algorithm, as in the registry, and column: the grid's order, then others."""
+        cells: dict[tuple[str, str], list[Compared]] = {}
+        for one in self.compared:
+            if one.case:
+                cells.setdefault((one.algorithm, one.column), []).append(one)
+        names = (row.name for row in algorithms())
+        every = product(names, _ordered(column for _, column in cells))
+        return {cell: Tally.of(cells[cell]) for cell in every if cell in cells}
+
+    @property
+    def skipped(self) -> Counter[str]:
+        """Numbers of programs that did not run, by their reasons."""
+        return Counter(one.text for one in self.compared if not one.case and one.text != _LATE)
+
+    @property
+    def left(self) -> int:
+        """The number of programs that the time did not suffice for."""
+        return sum(one.text == _LATE for one in self.compared)
+
+    @property
+    def problems(self) -> list[Compared]:
+        """The cases that differ or failed."""
+        return [one for one in self.compared if one.differ or one.failed]
 
     @property
     def ok(self) -> bool:
@@ -92,20 +132,7 @@ class Agreement(Tabular):
         total = self.total
         return total.outputs > 0 and not total.differ and not total.failed
 
-    @property
-    def algorithms(self) -> list[str]:
-        """Names of the algorithms that ran, in the order of the registry."""
-        ran = {name for name, _ in self.tallies}
-        return [row.name for row in algorithms() if row.name in ran]
-
-    @property
-    def columns(self) -> list[str]:
-        """Columns in which something ran: the grid's order, then others."""
-        ran = dict.fromkeys(column for _, column in self.tallies)
-        first = [str(column) for column in COLUMNS if str(column) in ran]
-        return first + [column for column in ran if column not in first]
-
-    def command(self, problem: Failure) -> str:
+    def command(self, problem: Compared) -> str:
         """Return the command that shows a problem again."""
         return f"tcusim agree --backend {self.backend} --arch {self.arch} --case '{problem.case}'"
 
@@ -119,31 +146,34 @@ class Agreement(Tabular):
         ]
         lines += [f"not run, {count}: {reason}" for reason, count in self.skipped.most_common()]
         if self.left:
-            lines.append(f"not run, {self.left}: the time was up")
+            lines.append(f"not run, {self.left}: {_LATE}")
         if not total.outputs:
             lines.append("nothing was compared")
-        for problem in self.problems[:_SHOWN_FAILURES]:
-            lines += [problem.text, f"  {self.command(problem)}"]
-        if len(self.problems) > _SHOWN_FAILURES:
-            lines.append(f"and {len(self.problems) - _SHOWN_FAILURES} more cases")
+        problems = self.problems
+        for problem in problems[:_SHOWN_FAILURES]:
+            lines += [f"{problem.case}\n  {problem.text}", f"  {self.command(problem)}"]
+        if len(problems) > _SHOWN_FAILURES:
+            lines.append(f"and {len(problems) - _SHOWN_FAILURES} more cases")
         return "\n".join(lines)
 
     def table(self) -> Table:
         """Return a row for each algorithm, a column for each tile and types, and the totals."""
+        tallies = self.tallies
+        names = dict.fromkeys(name for name, _ in tallies)
+        columns = _ordered(column for _, column in tallies)
         rows = [
-            (name, *(str(self.tallies.get((name, column), "")) for column in self.columns))
-            for name in self.algorithms
+            (name, *(str(tallies.get((name, column), "")) for column in columns)) for name in names
         ]
         for name, count in (("outputs compared", "outputs"), ("outputs that differ", "differ")):
-            sums = dict.fromkeys(self.columns, 0)
-            for (_, column), tally in self.tallies.items():
+            sums = dict.fromkeys(columns, 0)
+            for (_, column), tally in tallies.items():
                 sums[column] += getattr(tally, count)
             rows.append((name, *(f"{total:,}" for total in sums.values())))
         return Table(
-            ("algorithm", *(column.replace(" ", "\n") for column in self.columns)),
-            rows if self.tallies else (),
+            ("algorithm", *(column.replace(" ", "\n") for column in columns)),
+            rows if tallies else (),
             summary=self.summary(),
-            align="l" + "r" * len(self.columns),
+            align="l" + "r" * len(columns),
             totals=2,
         )
 
@@ -160,8 +190,18 @@ class Agreement(Tabular):
                 {"algorithm": name, "column": column, **asdict(tally)}
                 for (name, column), tally in self.tallies.items()
             ],
-            "problems": [{**asdict(one), "command": self.command(one)} for one in self.problems],
+            "problems": [
+                {"case": one.case, "text": one.text, "command": self.command(one)}
+                for one in self.problems
+            ],
         }
+
+
+def _ordered(columns: Iterable[str]) -> list[str]:
+    """Return columns in the grid's order, then others."""
+    ran = dict.fromkeys(columns)
+    first = [str(column) for column in COLUMNS if str(column) in ran]
+    return first + [column for column in ran if column not in first]
 
 
 def agree(
@@ -201,23 +241,19 @@ def agree(
     """
     grid = grid or CaseGrid()
     start = time.time()
-    report = Agreement(backend, arch or native_arch(get_backend(backend)) or "hopper")
+    arch = arch or native_arch(get_backend(backend)) or "hopper"
     compare = partial(
         _compare,
         full=grid.full,
         backend=backend,
-        arch=report.arch,
+        arch=arch,
         until=math.inf if seconds is None else start + seconds,
         options=options or {},
     )
     with executor_of(jobs) as executor:
         programs = list(enumerate(grid.recipes()))
-        for found in run_cases(compare, programs, executor, progress=progress):
-            report.add(found)
-    cells = product(report.algorithms, report.columns)
-    report.tallies = {cell: report.tallies[cell] for cell in cells if cell in report.tallies}
-    report.seconds = time.time() - start
-    return report
+        found = run_cases(compare, programs, executor, progress=progress)
+    return Agreement(backend, arch, tuple(chain.from_iterable(found)), time.time() - start)
 
 
 def _compare(
@@ -228,44 +264,41 @@ def _compare(
     arch: str,
     until: float,
     options: dict[str, Any],
-) -> Agreement:
+) -> list[Compared]:
     """Run every case of a recipe on the backend and on the simulator, if there is time."""
     number, recipe = numbered
-    report, tally = Agreement(backend, arch), Tally()
+    none = Compared(recipe.algorithm, str(recipe.column))
     if time.time() > until:
-        report.left = 1
-        return report
+        return [replace(none, text=_LATE)]
     runner, reference = get_backend(backend), get_backend("numpy")
+    compared = []
     for case in cases_of(recipe, number, full=full):
         program, inputs = recipe.build(), case.inputs()
+        one = replace(none, case=str(case))
         try:
             expected = run(program, inputs, backend=reference, arch=arch)
             got = run(program, inputs, backend=runner, arch=arch, **options)
             found = differences(program, expected, got)
         except Unsupported as error:
-            return Agreement(backend, arch, skipped=Counter([_reason(program, error)]))
+            return [replace(none, text=_reason(program, error))]
         # Whatever a backend raises, or returns, is a finding about it.
         except Exception as error:
-            tally.failed += 1
-            text = f"{case}\n  {type(error).__name__}: {error}"
-            report.problems.append(Failure(str(case), text))
+            compared.append(replace(one, failed=True, text=f"{type(error).__name__}: {error}"))
             continue
-        tally.cases += 1
-        tally.outputs += sum(output.size for output in expected.values())
-        for one in found:
-            tally.differ += one.places.size
-            first = int(one.places[0])
-            right, wrong = one.numbers(first)
-            text = (
-                f"{case}\n  {one.places.size} of {one.one.size} elements of {one.name!r} differ, "
-                f"first [{first}]: {right} on the simulator, {wrong} on {backend}"
-            )
-            report.problems.append(Failure(str(case), text))
-    if tally.cases or tally.failed:
-        report.tallies[recipe.algorithm, str(recipe.column)] = tally
-    else:
-        report.skipped["the options do not go together"] += 1
-    return report
+        outputs = sum(output.size for output in expected.values())
+        differ = sum(each.places.size for each in found)
+        text = "\n  ".join(_difference(each, backend) for each in found)
+        compared.append(replace(one, outputs=outputs, differ=differ, text=text))
+    return compared or [replace(none, text="the options do not go together")]
+
+
+def _difference(one: Difference, backend: str) -> str:
+    first = int(one.places[0])
+    right, wrong = one.numbers(first)
+    return (
+        f"{one.places.size} of {one.one.size} elements of {one.name!r} differ, "
+        f"first [{first}]: {right} on the simulator, {wrong} on {backend}"
+    )
 
 
 def _reason(program: Program, error: Unsupported) -> str:
