@@ -6,7 +6,7 @@ each, but not together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -55,166 +55,141 @@ class Finding:
         return f"{gravity}: {self.text} [{self.name}]"
 
 
-_Check: TypeAlias = Callable[[Subject], Iterator[tuple[str, str]]]
+# Returns the text of a finding on a tile of a unit; empty if there is none.
+_Check: TypeAlias = Callable[[Subject, MmaShape], str]
 
 
 def findings_of(subject: Subject) -> tuple[Finding, ...]:
     """Return the findings of the checks in order, each text once."""
-    return tuple(
-        dict.fromkeys(
-            Finding(name, gravity, text)
-            for name, check in CHECKS.items()
-            for gravity, text in check(subject)
-        )
+    every = (
+        Finding(name, gravity, check(subject, tile))
+        for name, (gravity, check) in CHECKS.items()
+        for tile in subject.tiles
+    )
+    return tuple(dict.fromkeys(one for one in every if one.text))
+
+
+def _terms_beyond_tile(subject: Subject, tile: MmaShape) -> str:
+    """Find steps of more products than a tile has k."""
+    how = subject.rule_of(tile).how
+    if not isinstance(how, Fused) or how.length <= tile.k:
+        return ""
+    return (
+        f"a step sums up to {how.length} products, and the tile {tile.name} has k = {tile.k}: "
+        f"{how.length - tile.k} of its inputs are never used"
     )
 
 
-def _terms_beyond_tile(subject: Subject) -> Iterator[tuple[str, str]]:
-    """Find steps of more products than a tile has k."""
-    for tile, rule in zip(subject.tiles, subject.rules, strict=True):
-        how = rule.how
-        if isinstance(how, Fused) and how.length > tile.k:
-            yield (
-                WASTE,
-                f"a step sums up to {how.length} products, and the tile {tile.name} has k = "
-                f"{tile.k}: {how.length - tile.k} of its inputs are never used",
-            )
-
-
-def _floor_above_one(subject: Subject) -> Iterator[tuple[str, str]]:
+def _floor_above_one(subject: Subject, tile: MmaShape) -> str:
     """Find steps that are aligned so high that 1 is cut to 0."""
-    for rule in subject.rules:
-        how = rule.how
-        if isinstance(how, Fused) and (how.exponent_floor or 0) > how.fraction_bits:
-            yield (
-                USELESS,
-                f"exponent_floor = {how.exponent_floor} with {how.fraction_bits} fraction bits "
-                f"cuts 1 to 0, so that no sum of numbers around 1 is right, by any algorithm",
-            )
+    how = subject.rule_of(tile).how
+    if not isinstance(how, Fused) or (how.exponent_floor or 0) <= how.fraction_bits:
+        return ""
+    return (
+        f"exponent_floor = {how.exponent_floor} with {how.fraction_bits} fraction bits cuts 1 to "
+        f"0, so that no sum of numbers around 1 is right, by any algorithm"
+    )
 
 
-def _bits_never_set(subject: Subject) -> Iterator[tuple[str, str]]:
+def _bits_never_set(subject: Subject, tile: MmaShape) -> str:
     """Find results of more bits than the sum behind them keeps."""
-    for rule in subject.rules:
-        how = rule.how
-        if not isinstance(how, Fused) or not format_of(subject.acc).is_float:
-            continue
-        written = how.output_fraction_bits or format_of(subject.acc).fraction_bits
-        if how.fraction_bits < written:
-            yield (
-                WASTE,
-                f"{subject.acc} has {written} fraction bits, and a sum keeps "
-                f"{how.fraction_bits} below its largest term: {_last(written - how.fraction_bits)} "
-                f"nothing where c is the largest",
-            )
+    how, acc = subject.rule_of(tile).how, format_of(subject.acc)
+    if not isinstance(how, Fused) or not acc.is_float:
+        return ""
+    written = how.output_fraction_bits or acc.fraction_bits
+    never = written - how.fraction_bits
+    if never <= 0:
+        return ""
+    last = "the last one holds" if never == 1 else f"the last {never} hold"
+    return (
+        f"{subject.acc} has {written} fraction bits, and a sum keeps {how.fraction_bits} below its "
+        f"largest term: {last} nothing where c is the largest"
+    )
 
 
-def _no_room_for_fragments(subject: Subject) -> Iterator[tuple[str, str]]:
+def _no_room_for_fragments(subject: Subject, tile: MmaShape) -> str:
     """Find tiles whose fragments do not fit the registers of a core."""
     registers = subject.unit.registers_per_core
-    if registers is None:
-        return
-    for tile in subject.tiles:
-        needed = _fragment_bytes(subject, tile) // 4
-        if needed > registers.value:
-            yield (
-                IMPOSSIBLE,
-                f"a, b and c of one {tile.name} mma take {needed:,} registers, and a core has "
-                f"{registers.value:,.0f}",
-            )
-
-
-def _no_room_for_tile(subject: Subject) -> Iterator[tuple[str, str]]:
-    """Find tiles whose results have no room in the shared memory of a block."""
-    shared = subject.unit.shared_bytes_per_block
-    if shared is None:
-        return
-    itemsize = format_of(subject.acc).itemsize
-    for tile in subject.tiles:
-        needed = tile.m * tile.n * itemsize
-        if needed > shared.value:
-            yield (
-                WASTE,
-                f"the result of one {tile.name} mma is {needed:,} bytes, and a block has "
-                f"{shared.value:,.0f} of shared memory: no sum or scan can hand it on there",
-            )
-
-
-def _slower_than_without(subject: Subject) -> Iterator[tuple[str, str]]:
-    """Find matrix units that do no more multiply-adds than the ordinary ones of a core."""
-    unit = subject.unit
-    if unit.fma_per_core is None or unit.units_per_core is None:
-        return
-    for tile in subject.tiles:
-        interval = _interval(subject, tile)
-        if interval is None:
-            continue
-        rate = tile.m * tile.n * tile.k * unit.units_per_core.value / interval
-        if rate <= unit.fma_per_core.value:
-            yield (
-                WASTE,
-                f"the matrix units of a core do {rate:,.4g} multiply-adds a cycle on {tile.name} "
-                f"tiles, and its ordinary units {unit.fma_per_core.value:,.4g}",
-            )
-
-
-def _latency_not_hidden(subject: Subject) -> Iterator[tuple[str, str]]:
-    """Find cores with too few warps to keep their matrix units busy."""
-    unit = subject.unit
-    if unit.warps_per_core is None or unit.units_per_core is None:
-        return
-    each = unit.warps_per_core.value / unit.units_per_core.value
-    for tile in subject.tiles:
-        time = subject.instruction(tile)
-        if time is None or time.latency is None or time.interval is None:
-            continue
-        needed = time.latency.value / time.interval.value
-        if needed > each:
-            yield (
-                WASTE,
-                f"a {tile.name} mma takes {time.latency.value:g} cycles and another may begin "
-                f"every {time.interval.value:g}, so a matrix unit needs {needed:.3g} at a time; a "
-                f"core holds {each:.3g} warps for each",
-            )
-
-
-def _threads_beyond_warps(subject: Subject) -> Iterator[tuple[str, str]]:
-    """Find cores whose threads are no whole number for each warp."""
-    unit = subject.unit
-    if unit.threads_per_core is None or unit.warps_per_core is None:
-        return
-    lanes = unit.threads_per_core.value / unit.warps_per_core.value
-    if lanes < 1 or lanes != int(lanes):
-        yield (
-            IMPOSSIBLE,
-            f"{unit.threads_per_core.value:,.0f} threads a core are no whole number for each of "
-            f"its {unit.warps_per_core.value:,.0f} warps",
-        )
-
-
-def _last(bits: int) -> str:
-    return "the last one holds" if bits == 1 else f"the last {bits} hold"
-
-
-def _fragment_bytes(subject: Subject, tile: MmaShape) -> int:
-    operands = tile.m * tile.k + tile.k * tile.n
-    return operands * format_of(subject.ab).itemsize + (
-        tile.m * tile.n * format_of(subject.acc).itemsize
+    operands = (tile.m * tile.k + tile.k * tile.n) * format_of(subject.ab).itemsize
+    needed = (operands + _result_bytes(subject, tile)) // 4
+    if registers is None or needed <= registers.value:
+        return ""
+    return (
+        f"a, b and c of one {tile.name} mma take {needed:,} registers, and a core has "
+        f"{registers.value:,.0f}"
     )
 
 
-def _interval(subject: Subject, tile: MmaShape) -> float | None:
-    time = subject.instruction(tile)
-    return None if time is None or time.interval is None else time.interval.value
+def _no_room_for_tile(subject: Subject, tile: MmaShape) -> str:
+    """Find tiles whose results have no room in the shared memory of a block."""
+    shared, needed = subject.unit.shared_bytes_per_block, _result_bytes(subject, tile)
+    if shared is None or needed <= shared.value:
+        return ""
+    return (
+        f"the result of one {tile.name} mma is {needed:,} bytes, and a block has "
+        f"{shared.value:,.0f} of shared memory: no sum or scan can hand it on there"
+    )
 
 
-CHECKS: Final[dict[str, _Check]] = {
-    "no_room_for_fragments": _no_room_for_fragments,
-    "floor_above_one": _floor_above_one,
-    "threads_beyond_warps": _threads_beyond_warps,
-    "slower_than_without": _slower_than_without,
-    "latency_not_hidden": _latency_not_hidden,
-    "no_room_for_tile": _no_room_for_tile,
-    "terms_beyond_tile": _terms_beyond_tile,
-    "bits_never_set": _bits_never_set,
+def _result_bytes(subject: Subject, tile: MmaShape) -> int:
+    return tile.m * tile.n * format_of(subject.acc).itemsize
+
+
+def _slower_than_without(subject: Subject, tile: MmaShape) -> str:
+    """Find matrix units that do no more multiply-adds than the ordinary ones of a core."""
+    unit, time = subject.unit, subject.instruction(tile)
+    if unit.fma_per_core is None or unit.units_per_core is None:
+        return ""
+    if time is None or time.interval is None:
+        return ""
+    rate = tile.m * tile.n * tile.k * unit.units_per_core.value / time.interval.value
+    if rate > unit.fma_per_core.value:
+        return ""
+    return (
+        f"the matrix units of a core do {rate:,.4g} multiply-adds a cycle on {tile.name} tiles, "
+        f"and its ordinary units {unit.fma_per_core.value:,.4g}"
+    )
+
+
+def _latency_not_hidden(subject: Subject, tile: MmaShape) -> str:
+    """Find cores with too few warps to keep their matrix units busy."""
+    unit, time = subject.unit, subject.instruction(tile)
+    if unit.warps_per_core is None or unit.units_per_core is None:
+        return ""
+    if time is None or time.latency is None or time.interval is None:
+        return ""
+    each = unit.warps_per_core.value / unit.units_per_core.value
+    needed = time.latency.value / time.interval.value
+    if needed <= each:
+        return ""
+    return (
+        f"a {tile.name} mma takes {time.latency.value:g} cycles and another may begin every "
+        f"{time.interval.value:g}, so a matrix unit needs {needed:.3g} at a time; a core holds "
+        f"{each:.3g} warps for each"
+    )
+
+
+def _threads_beyond_warps(subject: Subject, tile: MmaShape) -> str:
+    """Find cores whose threads are no whole number for each warp."""
+    threads, warps = subject.unit.threads_per_core, subject.unit.warps_per_core
+    if threads is None or warps is None:
+        return ""
+    lanes = threads.value / warps.value
+    if lanes >= 1 and lanes == int(lanes):
+        return ""
+    return (
+        f"{threads.value:,.0f} threads a core are no whole number for each of its "
+        f"{warps.value:,.0f} warps"
+    )
+
+
+CHECKS: Final[dict[str, tuple[str, _Check]]] = {
+    "no_room_for_fragments": (IMPOSSIBLE, _no_room_for_fragments),
+    "floor_above_one": (USELESS, _floor_above_one),
+    "threads_beyond_warps": (IMPOSSIBLE, _threads_beyond_warps),
+    "slower_than_without": (WASTE, _slower_than_without),
+    "latency_not_hidden": (WASTE, _latency_not_hidden),
+    "no_room_for_tile": (WASTE, _no_room_for_tile),
+    "terms_beyond_tile": (WASTE, _terms_beyond_tile),
+    "bits_never_set": (WASTE, _bits_never_set),
 }
