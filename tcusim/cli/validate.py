@@ -15,7 +15,7 @@ from tcusim.cli.output import duration, examples, print_json, progress, show
 from tcusim.judge.run import MOST_JOBS, processors
 from tcusim.judge.verdict.found import SECTIONS
 from tcusim.judge.verdict.subjects import Named, judged_types, names_tile, subject_of
-from tcusim.judge.verdict.tries import seconds_of
+from tcusim.judge.verdict.tasks import seconds_of
 from tcusim.judge.verdict.validate import validate
 from tcusim.machine import Unit, arches, unit_of, units
 from tcusim.machine.shapes import MmaShape

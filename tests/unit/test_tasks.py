@@ -14,8 +14,8 @@ from tcusim.judge.verdict.tasks import (
     best_of,
     counted,
     program_of,
+    tried,
 )
-from tcusim.judge.verdict.tries import tried
 from tcusim.machine.shapes import shape_of
 from tcusim.simulate.counts import counts_of_text
 

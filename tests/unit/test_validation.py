@@ -33,7 +33,7 @@ from tcusim.judge.correctness.kinds import exact_up_to
 from tcusim.judge.correctness.shape_report import ShapeReport, ShapeRow
 from tcusim.judge.correctness.validation import Trial, validate_shape
 from tcusim.judge.verdict.subjects import subject_of
-from tcusim.judge.verdict.tries import seconds_of
+from tcusim.judge.verdict.tasks import seconds_of
 from tcusim.machine import Arch, Fused, Rule, format_of, register_arch, rule_for
 from tcusim.machine.shapes import shape_of
 from tcusim.program.checks import verifier, writes

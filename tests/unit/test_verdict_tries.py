@@ -12,7 +12,7 @@ from tcusim.judge import run
 from tcusim.judge.correctness.validation import validate_shape
 from tcusim.judge.run import WHOLE, executor_of
 from tcusim.judge.verdict.subjects import subject_of
-from tcusim.judge.verdict.tries import seconds_of, tried
+from tcusim.judge.verdict.tasks import seconds_of, tried
 from tcusim.machine import register_unit
 from tcusim.machine.shapes import shape_of
 

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 
 from tcusim.algorithms import algorithm_of, build
 from tcusim.errors import Unsupported
-from tcusim.judge.correctness.shape_report import ShapeRow, Variant, variants_of
+from tcusim.judge.correctness.shape_report import ShapeReport, ShapeRow, Variant, variants_of
+from tcusim.judge.correctness.validation import Trial, report_of, trials_of
 from tcusim.judge.cost.predicted import Cost
 from tcusim.judge.cost.predicted import cost as cost_of_program
+from tcusim.judge.run import Progress, run_cases
 from tcusim.judge.verdict.subjects import Subject
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import Program
@@ -32,10 +36,11 @@ __all__ = [
     "Candidate",
     "Task",
     "best_of",
-    "candidates_of",
     "cost_of",
     "counted",
     "program_of",
+    "seconds_of",
+    "tried",
 ]
 
 _SHORT: Final = 16
@@ -137,13 +142,102 @@ class Candidate(Variant):
         return self.mma > 0
 
 
+# --- The candidates of a unit, tried or only counted ------------------------------------------
+
+
+def tried(
+    subject: Subject,
+    algorithms: Sequence[str] | None = None,
+    *,
+    full: bool = False,
+    machine: Subject | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> tuple[tuple[ShapeReport, ...], tuple[Candidate, ...]]:
+    """Try algorithms on every tile of a subject.
+
+    A third of the cases of its other tiles is tried, unless it is `full`.
+
+    Parameters
+    ----------
+    subject : Subject
+        The tiles.
+    algorithms : sequence of str, optional
+        Names; by default all of the registry.
+    full : bool
+        As for `validate_shape`.
+    machine : Subject, optional
+        The figures that times are predicted with; None for no times.
+    executor, progress
+        As for `run_cases`.
+
+    Returns
+    -------
+    reports : tuple of ShapeReport
+        One for each tile.
+    candidates : tuple of Candidate
+        The right algorithms, for each of their tasks.
+    """
+    trials = _trials(subject, algorithms, full)
+    found: list[tuple[ShapeRow, tuple[Candidate, ...]]] = run_cases(
+        partial(_outcome, subject, machine),
+        trials,
+        executor,
+        seconds=attrgetter("seconds"),
+        progress=progress,
+    )
+    size = len(trials) // len(subject.tiles)
+    reports = tuple(
+        report_of(trials[first], [row for row, _ in found[first : first + size]])
+        for first in range(0, len(trials), size)
+    )
+    return reports, tuple(one for _, candidates in found for one in candidates)
+
+
+def seconds_of(
+    subject: Subject, algorithms: Sequence[str] | None = None, *, full: bool = False
+) -> float:
+    """Return the seconds that `tried` takes in one process, to within a factor of a few."""
+    return sum(trial.seconds for trial in _trials(subject, algorithms, full))
+
+
+def _trials(subject: Subject, algorithms: Sequence[str] | None, full: bool) -> list[Trial]:
+    """Return as many trials of each tile, by tiles."""
+    return [
+        trial
+        for tile in subject.tiles
+        for trial in trials_of(
+            tile,
+            algorithms,
+            ab=subject.ab,
+            acc=subject.acc,
+            arch=subject.arch,
+            full=full,
+            # Whether an algorithm is right depends on the sizes of the tile only.
+            brief=not full and tile != subject.tiles[0],
+        )
+    ]
+
+
+def _outcome(
+    subject: Subject, machine: Subject | None, trial: Trial
+) -> tuple[ShapeRow, tuple[Candidate, ...]]:
+    """Return the row of a trial, and the candidates of a right algorithm."""
+    row = trial.run()
+    if not (row.possible and row.ok):
+        return row, ()
+    shared = subject.unit.shared_bytes_per_block
+    most = math.inf if shared is None else shared.value
+    return row, tuple(_candidates_of(subject, row, trial.shape, machine=machine, most=most))
+
+
 def program_of(one: Candidate, task: Task, subject: Subject) -> tuple[Program, dict[str, int]]:
     """Return the program of a candidate, and its scalars for the task's amount of data."""
     program = _build(task, one, subject, subject.unit.tile(one.tile), one.combine)
     return program, _scalars(task, program)
 
 
-def candidates_of(
+def _candidates_of(
     subject: Subject,
     row: ShapeRow,
     tile: MmaShape,
@@ -215,7 +309,7 @@ def counted(
     return tuple(
         found
         for variant in variants_of(algorithms)
-        for found in candidates_of(
+        for found in _candidates_of(
             subject, variant.untried(), subject.tiles[0], tasks, machine=machine
         )
     )

@@ -30,8 +30,7 @@ from tcusim.judge.verdict.subjects import (
     placed_in,
     subject_of,
 )
-from tcusim.judge.verdict.tasks import TASKS, Candidate, best_of, cost_of, counted
-from tcusim.judge.verdict.tries import tried
+from tcusim.judge.verdict.tasks import TASKS, Candidate, best_of, cost_of, counted, tried
 from tcusim.machine.likeness import borrowed
 from tcusim.machine.shapes import MmaShape
 from tcusim.table import Table, Tabular
