@@ -23,12 +23,14 @@ from tcusim.errors import Unsupported
 from tcusim.machine import canonical_nan, format_of
 from tcusim.program.grammar import (
     Add,
+    Assign,
     Buffer,
     Const,
-    Copy,
+    Formula,
     Load,
     Loop,
     Mma,
+    Operation,
     PatternKind,
     Program,
     Scope,
@@ -36,6 +38,7 @@ from tcusim.program.grammar import (
     Step,
     Store,
     Sync,
+    Value,
     View,
     When,
     numbered,
@@ -76,7 +79,7 @@ _ = tcusim.run(tcusim.build("reduction_16"), {"in": x}, backend="talker")
 #
 # <!-- figure: pipeline -->
 #
-# A program is a tuple of steps, and there are fifteen kinds. We translate eight of them, each to
+# A program is a tuple of steps, and there are thirteen kinds. We translate eight of them, each to
 # one line of Python, and refuse the others by name. That is better than a wrong result.
 #
 # A view is a rectangle of a buffer: element (row, col) is at an address that is a sum of multiples
@@ -92,6 +95,16 @@ def view_text(view: View) -> str:
     inside = " & ".join(f"({bound})" for bound in view.bounds) or "True"
     name, rows, cols = view.buffer.name, view.rows, view.cols
     return f"memory[{name!r}], {rows}, {cols}, lambda row, col: ({view.address}, {inside})"
+
+
+def value_text(value: Value) -> str:
+    """Return a view, or a sum, as Python; "" for other formulas."""
+    match value:
+        case View():
+            return f"gather({view_text(value)})"
+        case Formula(Operation.PLUS, (View() as one, View() as two)):
+            return f"add({value_text(one)}, {value_text(two)})"
+    return ""
 
 
 program = tcusim.build("reduction_16", masked=True)
@@ -119,11 +132,8 @@ def step_lines(path: str, step: Step) -> list[str]:
             return [f"{d.name} = mma({a.name}, {b.name}, {c.name})"]
         case Store(dst, src):
             return [f"scatter({src.name}, {view_text(dst)})"]
-        case Copy(dst, src, plus, only=None, odd=False):
-            values = f"gather({view_text(src)})"
-            if plus is not None:
-                values = f"add({values}, gather({view_text(plus)}))"
-            return [f"scatter({values}, {view_text(dst)})"]
+        case Assign(dst, value) if value_text(value):
+            return [f"scatter({value_text(value)}, {view_text(dst)})"]
         case Sync(scope):
             return ["yield"] if scope is Scope.BLOCK else ["pass  # a barrier of the warp"]
         case Loop(var, count, body):
@@ -531,7 +541,7 @@ tcusim.lessons.check(
 # %%
 kept = [name for name, verdict in agreed.items() if verdict == "all bits agree"]
 assert kept == list(cases)[:6]
-assert len(get_args(Step)) == 15
+assert len(get_args(Step)) == 13
 assert "refused" in agreed["scan_single_pass"]
 assert difference_of(python) == "nothing"
 assert "step 4" in difference

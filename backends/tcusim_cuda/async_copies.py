@@ -1,6 +1,6 @@
 """Async-copy pipelining: the copies that a warp only starts, and the barriers where it waits.
 
-Every step sees what a Copy wrote to shared memory only after a Sync: that is the grammar, and
+Every step sees the writes of an Assign to shared memory only after a Sync: that is the grammar, and
 `verify` refuses a read, or another write, of the same elements before one (`synced_shared`). So a
 lane may wait for its copies as late as at the last Sync before a step that touches their buffer; no
 step between can tell. That is a software pipeline, as deep as there are buffers.
@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from tcusim.machine import format_of
 from tcusim.program.grammar import (
+    Assign,
     BufferRole,
-    Copy,
     Loop,
     Mma,
     Numbered,
@@ -57,7 +57,7 @@ class AsyncCopies:
         able = {
             path: step
             for path, step in walk(program.steps)
-            if isinstance(step, Copy) and _copies_later(program, step)
+            if isinstance(step, Assign) and _copies_later(program, step)
         }
         self._able = able
         if not able:
@@ -77,7 +77,7 @@ class AsyncCopies:
         def choose(path: str, step: Step, pending: dict[str, bool]) -> dict[str, bool]:
             """Follow pending copies, each with whether an Mma came since it was started."""
             match step:
-                case Copy() if path in buffers:
+                case Assign() if path in buffers:
                     return {**pending, path: False}
                 case Mma():
                     return dict.fromkeys(pending, True)
@@ -91,7 +91,7 @@ class AsyncCopies:
         def count(path: str, step: Step, pending: dict[str, int]) -> dict[str, int]:
             """Follow pending copies, each with how many were started after it, at least."""
             match step:
-                case Copy() if path in self.copies:
+                case Assign() if path in self.copies:
                     return {**{copy: after + 1 for copy, after in pending.items()}, path: 0}
                 case Sync() if done := finishing(path, pending):
                     latest = min(pending[copy] for copy in done)
@@ -105,7 +105,11 @@ class AsyncCopies:
     @property
     def sources(self) -> frozenset[str]:
         """Inputs whose vectors are copied without a test of their alignment."""
-        return frozenset(self._able[path].src.buffer.name for path in self.copies)
+        return frozenset(
+            view.buffer.name
+            for path in self.copies
+            for view in accesses(self._able[path]).views_read
+        )
 
     @property
     def is_counted(self) -> bool:
@@ -113,13 +117,13 @@ class AsyncCopies:
         return any(self.waits.values())
 
 
-def _copies_later(program: Program, step: Copy) -> bool:
-    """Return whether a Copy can be started and finished later: an input to shared memory, as is.
+def _copies_later(program: Program, step: Assign) -> bool:
+    """Return whether an Assign can be started and finished later: an input to shared memory, as is.
 
     An output may be written meanwhile, so it is copied at once.
     """
     dst, src = step.dst, step.src
-    if step.plus is not None or step.only is not None or src.ranges:
+    if src is None or src.ranges:
         return False
     if dst.bounds or dst.buffer.space is Space.GLOBAL:
         return False

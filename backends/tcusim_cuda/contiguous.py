@@ -14,19 +14,23 @@ from dataclasses import dataclass, replace
 from tcusim.machine import format_of
 from tcusim.machine.shapes import TILE_BYTES
 from tcusim.program.grammar import (
-    Copy,
+    Assign,
+    Formula,
     Gathered,
     Index,
     Mma,
+    Operation,
     Program,
     Ranges,
     Space,
     View,
+    type_of,
+    views_of,
     walk,
 )
 from tcusim.program.lanes import Transfer, Where, end_with_array, transfer_of
 from tcusim.program.resources import STAGED, is_staged, stage_of
-from tcusim_cuda.moves import copied
+from tcusim_cuda.moves import assigned
 from tcusim_cuda.text import C_TYPES, c_pointer
 
 __all__ = ["ContiguousCopy", "contiguous_copy"]
@@ -60,25 +64,25 @@ class _Lines:
 
 @dataclass(frozen=True, slots=True)
 class ContiguousCopy:
-    """A Copy from ranges to rows in shared memory, or from there to ranges.
+    """An Assign from ranges to rows in shared memory, or from there to ranges.
 
     ranges: their bounds. lines_of: as lines of neighbours, on the side that is no range. how: of
     what is written, how many elements are found at once.
     """
 
-    step: Copy
+    step: Assign
     ranges: Ranges
     lines_of: _Lines
     how: Transfer | None = None
 
     @property
     def _is_read(self) -> bool:
-        return self.step.src.ranges is not None
+        return self.step.src is not None and self.step.src.ranges is not None
 
     @property
     def _direct(self) -> bool:
         """Whether elements are read where they are."""
-        return format_of(self.step.src.buffer.dtype).itemsize >= WORD_BYTES
+        return format_of(type_of(self.step.value)).itemsize >= WORD_BYTES
 
     @property
     def _staged(self) -> bool:
@@ -101,13 +105,14 @@ class ContiguousCopy:
         if self._is_read:
             kind = "gather_elements" if self._direct else "gather_rows"
             to = c_pointer(step.dst.buffer, step.dst.offset)
+            assert step.src is not None
             source = f"{step.src.buffer.name} + {name}_begin[0]"
             return [f"tcu::{kind}<{sizes}, {lines.apart}>({to}, {source}, {found});"]
         place = ("col", "row") if lines.down else ("row", "col")
         how, dtype = self.how, step.dst.buffer.dtype
         assert how is not None
-        value = copied(replace(step, dst=step.src), replace(how, guard=())).get(True)
-        if step.src.buffer.dtype != dtype:
+        value = assigned(step, replace(how, guard=())).get(True)
+        if type_of(step.value) != dtype:
             value = f"tcu::convert<{C_TYPES[dtype]}>({value})"
         to = f"{step.dst.buffer.name} + {name}_begin[0]"
         kind = "scatter_rows" if self._staged else "scatter_elements"
@@ -119,17 +124,17 @@ class ContiguousCopy:
         ]
 
 
-def contiguous_copy(program: Program, step: Copy) -> ContiguousCopy | None:
-    """Return a Copy from or to ranges as a move of one piece of memory, None for any other."""
-    if step.src.ranges is not None:
-        return _read(program, step)
+def contiguous_copy(program: Program, step: Assign) -> ContiguousCopy | None:
+    """Return an Assign from or to ranges as a move of one piece of memory, None for any other."""
+    if step.src is not None and step.src.ranges is not None:
+        return _read(program, step, step.src)
     return _written(program, step)
 
 
-def _read(program: Program, step: Copy) -> ContiguousCopy | None:
+def _read(program: Program, step: Assign, src: View) -> ContiguousCopy | None:
     """Return a copy of ranges, from their beginning on and as they are, to rows of a warp."""
-    dst, src = step.dst, step.src
-    if step.plus is not None or step.only is not None or src.buffer.dtype != dst.buffer.dtype:
+    dst = step.dst
+    if src.buffer.dtype != dst.buffer.dtype:
         return None
     down = isinstance(src.col_axis, Gathered)
     ranges, rows = src.ranges, _Lines.of(dst, down=down)
@@ -146,17 +151,20 @@ def _read(program: Program, step: Copy) -> ContiguousCopy | None:
     return ContiguousCopy(step, ranges, rows)
 
 
-def _written(program: Program, step: Copy) -> ContiguousCopy | None:
+def _written(program: Program, step: Assign) -> ContiguousCopy | None:
     """Return a copy of rows to ranges, from their beginning on.
 
     Words that products give are written one by one instead: so short segments took two thirds of
     the time on an H200. In programs without products that takes registers, and so warps.
     """
-    dst, views = step.dst, [view for view in (step.src, step.plus) if view is not None]
+    dst, value, views = step.dst, step.value, views_of(step.value)
     ranges = dst.ranges
-    if ranges is None or step.odd or step.only or any(view.ranges for view in views):
+    if ranges is None or any(view.ranges for view in views):
         return None
-    if step.value_type != step.src.buffer.dtype:
+    plain = isinstance(value, View) or (
+        isinstance(value, Formula) and value.operations == (Operation.PLUS,)
+    )
+    if not plain or type_of(value) != type_of(views[0]):
         return None
     down = isinstance(dst.col_axis, Gathered)
     if not _from_beginning(dst, down=down):

@@ -23,17 +23,16 @@ from tcusim.machine.shapes import TILE_BYTES, MmaShape, Operands, shapes
 from tcusim.program.checks.verifier import tile_is_aligned, verify
 from tcusim.program.grammar import (
     Add,
+    Assign,
     Await,
     BufferRole,
     Const,
-    Copy,
     Extent,
     Frag,
     Index,
     Load,
     Locate,
     Loop,
-    Map,
     Mma,
     Numbered,
     Pattern,
@@ -44,7 +43,6 @@ from tcusim.program.grammar import (
     Role,
     Scope,
     Space,
-    Split,
     Step,
     Store,
     Sync,
@@ -53,6 +51,7 @@ from tcusim.program.grammar import (
     accesses,
     branch_of,
     numbered,
+    views_of,
     walk,
 )
 from tcusim.program.lanes import (
@@ -61,11 +60,12 @@ from tcusim.program.lanes import (
     UNROLL,
     Transfer,
     Where,
+    is_in_type_of_memory,
     known_steps,
+    moved_of,
     narrow_rows,
     rows_of,
     transfer_of,
-    varying,
 )
 from tcusim.program.printer import line
 from tcusim.program.resources import SharedMemory, Table
@@ -75,14 +75,11 @@ from tcusim_cuda.fusion import MOST_STEPS, Run, runs_of
 from tcusim_cuda.kernel import SHARED_POOL, TICKET_WORDS, WORKSPACE, Kernel, words_of
 from tcusim_cuda.moves import (
     Move,
+    assigned,
     async_lines,
     c_test,
-    copied,
     each_vector,
-    mapped,
-    moved,
     read,
-    split,
     taking,
     write,
 )
@@ -611,9 +608,9 @@ class Emitter:
         for values in [one for one in self.votes if one.buffer in written]:
             del self.votes[values]
 
-    def _may_run(self, path: str, step: Copy | Split) -> Transfer | None:
+    def _may_run(self, path: str, step: Assign) -> Transfer | None:
         """Return a step's move; None for an asynchronous copy or a step with lines of its own."""
-        if isinstance(step, Copy) and (narrow_rows(step) or self._shifted_run(step)):
+        if narrow_rows(step) or self._shifted_run(step) or not is_in_type_of_memory(step.value):
             return None
         return None if path in self.async_copies.copies else self._transfer_of(step)
 
@@ -704,12 +701,8 @@ class Emitter:
                     self._line(
                         f"{store}({pointer}, {src.name}{f}, {dst.ldm}, wmma::mem_{dst.layout});"
                     )
-            case Copy():
-                self._copy(step)
-            case Split():
-                self._move(split(step, self._transfer_of(step)))
-            case Map():
-                self._move(mapped(step, self._transfer_of_map(step)))
+            case Assign():
+                self._assign(step)
             case Prefix():
                 rows = rows_of(self.program, step, self.tiled, self.known)
                 self._line(*prefix_lines(step, rows))
@@ -802,21 +795,21 @@ class Emitter:
     def _transfer(self, written: Sequence[View], read: Sequence[View]) -> Transfer:
         return transfer_of(self.program, written, read, self.tiled, self.known)
 
-    def _copy(self, step: Copy) -> None:
-        """Read, add where there is something to add, and write; or start to copy."""
+    def _assign(self, step: Assign) -> None:
+        """Read, compute and write; or start to copy."""
         how = self._transfer_of(step)
         if self.path in self.async_copies.copies:
-            self._line(*async_lines(how, step.dst, step.src))
+            self._line(*async_lines(how, step.dst, *views_of(step.value)))
             if self.async_copies.is_counted:
                 self._line("tcu::commit_copies();")
             return
         rows = narrow_rows(step)
         if rows is not None:
             sizes = f"{rows.inside}, {rows.width}, {rows.apart}, {rows.count}"
-            places = (c_pointer(view.buffer, Index()) for view in (step.dst, step.src))
+            places = (c_pointer(view.buffer, Index()) for view in accesses(step).views)
             self._line(f"tcu::spread_rows<{sizes}>({', '.join(places)}, lane);")
             return
-        move = copied(step, how)
+        move = assigned(step, how)
         run = self._shifted_run(step)
         if run is not None:
             with self._block(f"if ({run.test})" if run.test else ""):
@@ -834,18 +827,15 @@ class Emitter:
         with self._block("else"):
             self._line(*move.tested())
 
-    def _shifted_run(self, step: Copy) -> ShiftedRun | None:
+    def _shifted_run(self, step: Assign) -> ShiftedRun | None:
         """Return a copy as one run of an output; where each vector is tested, there is none."""
         return None if self.tested else shifted_run(self.program, step, self.known)
 
-    def _transfer_of(self, step: Copy | Split) -> Transfer:
-        touched = accesses(step)
-        return self._transfer(touched.views_written, touched.views_read)
-
-    def _transfer_of_map(self, step: Map) -> Transfer:
-        """Return the moves of a formula's rectangles; the computed values are wider."""
-        views = step.formula.views
-        how = self._transfer((step.dst,), varying(views) or views)
+    def _transfer_of(self, step: Assign) -> Transfer:
+        how = self._transfer(step.dsts, moved_of(step.value))
+        if is_in_type_of_memory(step.value):
+            return how
+        # The computed values are wider.
         return replace(how, held=max(1, min(how.held, HELD_BYTES // (4 * how.vector))))
 
     def _move(self, move: Move) -> None:
@@ -854,7 +844,7 @@ class Emitter:
     def _run(self, run: Run) -> None:
         """Read all rectangles, then write all, if every element is in bounds; else step by step."""
         guard = " && ".join(map(c_test, run.guard))
-        moves = [(member, moved(member.step, member.how)) for member in run.members]
+        moves = [(member, assigned(member.step, member.how)) for member in run.members]
         with self._block(f"if ({guard})" if guard else ""):
             for number, (member, move) in enumerate(moves):
                 counts = (loop.count.constant or 1 for loop in member.loops)

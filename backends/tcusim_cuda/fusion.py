@@ -14,16 +14,16 @@ from typing import TypeAlias
 
 from tcusim.machine import format_of
 from tcusim.program.grammar import (
+    Assign,
     Bound,
-    Copy,
     Loop,
     Numbered,
     Space,
-    Split,
     Step,
     View,
     accesses,
     branch_of,
+    views_of,
     walk,
     whole,
 )
@@ -39,7 +39,7 @@ MOST_STEPS = 8
 REGISTER_BYTES = 4
 
 
-Moving: TypeAlias = Callable[[str, Copy | Split], Transfer | None]
+Moving: TypeAlias = Callable[[str, Assign], Transfer | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Member:
     """
 
     path: str
-    step: Copy | Split
+    step: Assign
     loops: tuple[Loop, ...]
     how: Transfer
 
@@ -62,7 +62,7 @@ class Member:
     @property
     def registers(self) -> int:
         """Registers of a lane that hold all that it reads."""
-        nbytes = self.how.vector * format_of(self.step.src.buffer.dtype).itemsize
+        nbytes = self.how.vector * format_of(views_of(self.step.value)[0].buffer.dtype).itemsize
         return self.times * self.how.iterations * max(1, nbytes // REGISTER_BYTES)
 
     @property
@@ -153,7 +153,7 @@ def _members(
 ) -> list[Member] | None:
     """Return the moves that make up a step, or None if it has others, or an unknown number."""
     match step:
-        case Copy() | Split():
+        case Assign():
             how = transfer(path, step)
             member = None if how is None else _untested(Member(path, step, loops, how))
             return None if member is None else [member]
@@ -187,6 +187,6 @@ def _untested(member: Member) -> Member | None:
     return member
 
 
-def _views(step: Copy | Split) -> tuple[View, ...]:
+def _views(step: Assign) -> tuple[View, ...]:
     touched = accesses(step)
     return (*touched.views_written, *touched.views_read)

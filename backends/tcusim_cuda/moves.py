@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from tcusim.program.grammar import (
+    PARTS,
+    Assign,
     Bound,
-    Copy,
     Formula,
     Index,
-    Map,
-    Only,
     Operation,
     Ranges,
-    Split,
-    Term,
+    Value,
     View,
+    type_of,
+    views_of,
 )
 from tcusim.program.lanes import (
     FEW_GROUPS,
@@ -30,7 +30,7 @@ from tcusim.program.lanes import (
     Transfer,
     Where,
     is_all_or_none,
-    varying,
+    moved_of,
 )
 from tcusim_cuda.text import (
     C_TYPES,
@@ -49,14 +49,11 @@ from tcusim_cuda.text import (
 
 __all__ = [
     "Move",
+    "assigned",
     "async_lines",
     "c_test",
-    "copied",
     "each_vector",
-    "mapped",
-    "moved",
     "read",
-    "split",
     "taking",
     "write",
 ]
@@ -72,7 +69,7 @@ def _block(head: str, lines: Iterable[str]) -> list[str]:
     return [f"{head} {{".strip(), *(f"    {line}" for line in lines), "}"]
 
 
-def type_of(transfer: Transfer, dtype: str) -> str:
+def type_of_vector(transfer: Transfer, dtype: str) -> str:
     """Print the type of a vector in registers; of one element, that of the element."""
     kind = C_TYPES[dtype]
     return kind if transfer.vector == 1 else f"tcu::Vector<{kind}, {transfer.vector}>"
@@ -337,41 +334,55 @@ def _whole_async_lines(transfer: Transfer, dst: View, src: View) -> list[str]:
 # --- Steps --------------------------------------------------------------------------------------
 
 
-def moved(step: Copy | Split, how: Transfer) -> Move:
-    """Return the text of a step that moves rectangles."""
-    return copied(step, how) if isinstance(step, Copy) else split(step, how)
+_FUNCTIONS: Final = {
+    Operation.PLUS: "tcu::add",
+    Operation.PLUS_TO_ODD: "tcu::add_to_odd",
+    Operation.TIMES: "tcu::times",
+    Operation.OVER: "tcu::over",
+    Operation.ROOT: "tcu::root",
+    **{part: f"tcu::only_{part.name.lower()}" for part in PARTS},
+}
 
 
-def copied(step: Copy, how: Transfer) -> Move:
-    """Return the reads and additions of a Copy, and its writes."""
-    dst, src, plus = step.dst, step.src, step.plus
+def assigned(step: Assign, how: Transfer) -> Move:
+    """Return the reads and the value of a step, and its writes.
+
+    how: of the rectangles that are written, and of `moved_of` its value.
+    """
+    value = step.value
+    if isinstance(value, Formula) and value.operation is Operation.SPLIT:
+        return _split(step, how)
     to, *places = how.where
+    where = dict(zip(moved_of(value), places, strict=False))
+    dtype = type_of(value)
 
-    def get(fast: bool) -> str:
-        views = (src,) if plus is None else (src, plus)
-        values = [
-            read(how, view, where, fast=fast) for view, where in zip(views, places, strict=True)
-        ]
-        if step.only is not None:
-            values[0] = f"{taking(step.only)}({values[0]})"
-        if step.value_type != src.buffer.dtype:
-            values[0] = f"tcu::convert<{C_TYPES[step.value_type]}>({values[0]})"
-        add = "tcu::add_to_odd" if step.odd else "tcu::add"
-        return values[0] if plus is None else f"{add}({', '.join(values)})"
+    def text(value: Value, dtype: str, fast: bool) -> str:
+        match value:
+            case Formula(operation, terms):
+                inner = ", ".join(text(one, value.dtype, fast) for one in terms)
+                found = f"{_FUNCTIONS[operation]}({inner})"
+            case View():
+                found = read(how, value, where.get(value, Where.REPEATED), fast=fast)
+            case _:
+                found = f"{float(value).hex()}f"
+                found = found if how.vector == 1 else f"tcu::repeat<{how.vector}>({found})"
+        same = type_of(value) == dtype
+        return found if same else f"tcu::convert<{C_TYPES[dtype]}>({found})"
 
-    def put(value: str, fast: bool) -> list[str]:
-        return [write(how, dst, to, (value, step.value_type), fast=fast)]
+    def put(held: str, fast: bool) -> list[str]:
+        return [write(how, step.dst, to, (held, dtype), fast=fast)]
 
-    if plus is None and step.only is None and places[0] in (Where.GATHERED, Where.SHIFTED):
+    if step.src is not None and places[0] in (Where.GATHERED, Where.SHIFTED):
         # The loads come first; pieces are put together as they are written.
-        return Move(how, *held_piece(how, src, places[0], put), named=False)
-    return Move(how, f"{type_of(how, step.value_type)} held", get, put, named=how.vector > 1)
+        return Move(how, *held_piece(how, step.src, places[0], put), named=False)
+    kind = f"{type_of_vector(how, dtype)} held"
+    return Move(how, kind, lambda fast: text(value, dtype, fast), put, named=how.vector > 1)
 
 
-def split(step: Split, how: Transfer) -> Move:
-    """Return the reads of a Split, and its writes part by part, each of the remainder."""
-    dsts, src = step.dsts, step.src
-    kind = type_of(how, src.buffer.dtype)
+def _split(step: Assign, how: Transfer) -> Move:
+    """Return the reads of a step with parts, and its writes part by part, each of the remainder."""
+    dsts, (src,) = step.dsts, views_of(step.value)
+    kind = type_of_vector(how, src.buffer.dtype)
 
     def get(fast: bool) -> str:
         return read(how, src, how.where[-1], fast=fast)
@@ -395,39 +406,6 @@ def split(step: Split, how: Transfer) -> Move:
     return Move(how, f"{kind} rest", get, put)
 
 
-_FUNCTIONS: Final = {
-    Operation.PLUS: "tcu::add",
-    Operation.TIMES: "tcu::times",
-    Operation.OVER: "tcu::over",
-    Operation.ROOT: "tcu::root",
-}
-
-
-def mapped(step: Map, how: Transfer) -> Move:
-    """Return the reads and values of a Map, and its writes.
-
-    how: of the rectangles that are more than one value; their order is that of the formula.
-    """
-    to, *places = how.where
-    where = dict(zip(varying(step.formula.views), places, strict=False))
-
-    def text(term: Term, fast: bool) -> str:
-        if isinstance(term, Formula):
-            terms = ", ".join(text(one, fast) for one in term.terms)
-            return f"{_FUNCTIONS[term.operation]}({terms})"
-        if not isinstance(term, View):
-            value = f"{float(term).hex()}f"
-            return value if how.vector == 1 else f"tcu::repeat<{how.vector}>({value})"
-        value = read(how, term, where.get(term, Where.REPEATED), fast=fast)
-        return value if term.buffer.dtype == "f32" else f"tcu::convert<float>({value})"
-
-    def put(value: str, fast: bool) -> list[str]:
-        return [write(how, step.dst, to, (value, "f32"), fast=fast)]
-
-    kind = f"{type_of(how, 'f32')} held"
-    return Move(how, kind, lambda fast: text(step.formula, fast), put, named=how.vector > 1)
-
-
-def taking(only: Only) -> str:
-    """Return the function that selects the part of an element that is taken."""
-    return f"tcu::only_{only.name.lower()}"
+def taking(only: Operation) -> str:
+    """Return the function that takes a part of an element."""
+    return _FUNCTIONS[only]

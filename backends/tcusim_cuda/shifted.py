@@ -10,15 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tcusim.machine import format_of
-from tcusim.program.grammar import BufferRole, Copy, Program, View, accesses, whole
+from tcusim.program.grammar import Assign, BufferRole, Program, View, type_of, whole
 from tcusim.program.lanes import (
     LEAST_GATHERED,
     Transfer,
     aligned_like,
     begins_at_elements,
+    moved_of,
     transfer_of,
 )
-from tcusim_cuda.moves import c_test, copied
+from tcusim_cuda.moves import assigned, c_test
 from tcusim_cuda.text import C_TYPES, c_pointer
 
 __all__ = ["ShiftedRun", "shifted_run"]
@@ -29,9 +30,9 @@ LEAST_WRITTEN = 512
 
 @dataclass(frozen=True, slots=True)
 class ShiftedRun:
-    """A Copy to a run of an output; how: its vectors, as if the run were aligned."""
+    """An Assign to a run of an output; how: its vectors, as if the run were aligned."""
 
-    step: Copy
+    step: Assign
     how: Transfer
 
     @property
@@ -44,8 +45,8 @@ class ShiftedRun:
         """Print the step where all is in bounds."""
         step, how, dst = self.step, self.how, self.step.dst
         there = replace(step, dst=aligned_like(dst))
-        value, dtype = copied(there, how).get(True), dst.buffer.dtype
-        if step.src.buffer.dtype != dtype:
+        value, dtype = assigned(there, how).get(True), dst.buffer.dtype
+        if type_of(step.value) != dtype:
             value = f"tcu::convert<{C_TYPES[dtype]}>({value})"
         inner = how.cols // how.vector
         return [
@@ -58,8 +59,8 @@ class ShiftedRun:
         ]
 
 
-def shifted_run(program: Program, step: Copy, known: frozenset[str]) -> ShiftedRun | None:
-    """Return a Copy to an output as one run of it that is not aligned, None for any other."""
+def shifted_run(program: Program, step: Assign, known: frozenset[str]) -> ShiftedRun | None:
+    """Return an Assign to an output as one run of it that is not aligned, None for any other."""
     dst = step.dst
     itemsize = format_of(dst.buffer.dtype).itemsize
     if dst.buffer.role is not BufferRole.OUTPUT or itemsize >= LEAST_GATHERED:
@@ -68,7 +69,7 @@ def shifted_run(program: Program, step: Copy, known: frozenset[str]) -> ShiftedR
         return None
     if dst.rows * dst.cols < LEAST_WRITTEN:
         return None
-    how = transfer_of(program, (aligned_like(dst),), accesses(step).views_read, known=known)
+    how = transfer_of(program, (aligned_like(dst),), moved_of(step.value), known=known)
     narrow = how.vector * itemsize < LEAST_GATHERED
     return None if narrow or how.down else ShiftedRun(step, how)
 

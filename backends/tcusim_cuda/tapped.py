@@ -21,18 +21,17 @@ from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
     WARP,
     Add,
+    Assign,
     Await,
     Buffer,
     BufferRole,
     Const,
-    Copy,
     Extent,
     Frag,
     Index,
     Load,
     Locate,
     Loop,
-    Map,
     Mma,
     Prefix,
     Program,
@@ -41,17 +40,15 @@ from tcusim.program.grammar import (
     Role,
     Scope,
     Space,
-    Split,
     Step,
     Store,
     Sync,
     View,
     When,
-    accesses,
     branch_of,
     walk,
 )
-from tcusim.program.lanes import LANES, narrow_rows, varying
+from tcusim.program.lanes import LANES, moved_of, narrow_rows
 from tcusim_cuda.emit import (
     OWN_NAMES,
     Emitter,
@@ -251,7 +248,7 @@ class _TappedEmitter(Emitter):
         var, count = step.var, c_extent(step.count)
         return [f"for (int {var} = 0; {var} < {count}; ++{var}) {{ {lines} }}"]
 
-    def _taps(self, step: Step) -> list[str]:  # noqa: C901 - one case for each step
+    def _taps(self, step: Step) -> list[str]:
         """Return the lines that record the results of a leaf step."""
         match step:
             case Const(frag) | Load(frag) | Mma(frag) | Add(frag):
@@ -259,16 +256,12 @@ class _TappedEmitter(Emitter):
             case Store(dst):
                 # The lane that stored an element is not known.
                 return [f"{TAP}.settle();", *self._views([dst])]
-            case Copy() if narrow_rows(step) is not None:
+            case Assign(dst) if narrow_rows(step) is not None:
                 # Here, too, a lane's elements are not those of any rectangle.
-                return [f"{TAP}.settle();", *self._views([step.dst])]
-            case Copy():
+                return [f"{TAP}.settle();", *self._views([dst])]
+            case Assign():
                 arrives = [f"{TAP}.arrive();"] if self.path in self.async_copies.copies else []
-                return [*arrives, *self._views([step.dst], accesses(step).views_read)]
-            case Split(dsts, src):
-                return self._views(dsts, (src,))
-            case Map(dst, formula):
-                return self._views([dst], varying(formula.views) or formula.views)
+                return [*arrives, *self._views(step.dsts, moved_of(step.value))]
             case Prefix(dst, _, totals):
                 # One lane has the sums of a row that others have part of.
                 views = [dst] if totals is None else [dst, totals]

@@ -110,7 +110,7 @@ _KINDS: Final = {
     "Load": ("load", 0),
     "Mma": ("mma", 3),
     "Store": ("store", 1),
-    "Copy": ("copy", 2),
+    "Assign": ("copy", 2),
     "Sync": ("warp barrier", 4),
 }
 _WARPS: Final = 4

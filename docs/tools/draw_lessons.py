@@ -13,7 +13,7 @@ from drawing import WIDEST, Drawing, figure, hue
 from numpy.typing import NDArray
 
 import tcusim
-from tcusim.program.grammar import Add, Const, Copy, Index, Load, Mma, Store, Sync, View, numbered
+from tcusim.program.grammar import Add, Assign, Const, Index, Load, Mma, Store, Sync, View, numbered
 from tcusim.simulate.counts import Counts
 from tcusim_cuda import emit
 
@@ -372,7 +372,7 @@ _DONE_BY: Final = {
     Add: ("registers", 0),
     Store: ("registers to memory", 1),
     Sync: ("barrier", 4),
-    Copy: ("lane by lane", 2),
+    Assign: ("lane by lane", 2),
 }
 # Parts that a short line omits: addresses, layouts and sizes.
 _DETAILS: Final = re.compile(r"\[[^\]]*\]|, \w+major, stride=\d+|  \d+x\d+$")

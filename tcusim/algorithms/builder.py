@@ -33,24 +33,22 @@ from tcusim.program.grammar import (
     ROW,
     WARP,
     Add,
+    Assign,
     Await,
     Axis,
     Bound,
     Buffer,
     BufferRole,
     Const,
-    Copy,
     Extent,
-    Formula,
     Frag,
     Gathered,
     Index,
     Load,
     Locate,
     Loop,
-    Map,
     Mma,
-    Only,
+    Operation,
     Pattern,
     PatternKind,
     Prefix,
@@ -62,12 +60,15 @@ from tcusim.program.grammar import (
     Scope,
     Segments,
     Space,
-    Split,
     Store,
     Strided,
     Sync,
+    Value,
     View,
     When,
+    part_of,
+    split,
+    sum_of,
     whole,
 )
 
@@ -118,7 +119,7 @@ class Options:
     masked: bool = False
     combine: str = "mma"
     accumulation_length: int | None = None
-    part: Only | None = None
+    part: Operation | None = None
     adds_rows: bool = False
 
     @property
@@ -358,25 +359,27 @@ class Builder:
         return d
 
     def copy(self, dst: View, src: View, plus: View | None = None, line: str = "") -> None:
-        """Copy a rectangle, converting its type; see `Copy`."""
-        self._steps.add(Copy(dst, src, plus, self._origin(line), self._taken(src)))
+        """Copy a rectangle, plus another one if given, converting its type; see `Assign`."""
+        taken = self._taken(src)
+        value: Value = src if taken is None else part_of(taken, src)
+        self.assign(dst, value if plus is None else sum_of(value, plus), line)
 
-    def _taken(self, src: View) -> Only | None:
+    def assign(self, dst: View, value: Value, line: str = "") -> None:
+        """Set a rectangle to a value; see `Assign`."""
+        self._steps.add(Assign(dst, value, self._origin(line)))
+
+    def _taken(self, src: View) -> Operation | None:
         """Return the part to take of a rectangle's elements, if they are the data."""
         is_data = src.buffer.role is BufferRole.INPUT and src.buffer.dtype == self.options.source
         return self.options.part if is_data else None
 
     def join(self, dst: View, one: View, two: View) -> None:
         """Add f64 rectangles, each sum rounded once, to the type of `dst`."""
-        self._steps.add(Copy(dst, one, two, odd=dst.buffer.dtype != "f64"))
+        self.assign(dst, sum_of(one, two, to_odd=dst.buffer.dtype != "f64"))
 
-    def copy_only(self, only: Only, dst: View, src: View) -> None:
+    def copy_only(self, only: Operation, dst: View, src: View) -> None:
         """Copy the finite or the non-finite elements of a rectangle, with zeros elsewhere."""
-        self._steps.add(Copy(dst, src, only=only))
-
-    def map(self, dst: View, formula: Formula) -> None:
-        """Compute a rectangle by a formula; see `Map`."""
-        self._steps.add(Map(dst, formula))
+        self.assign(dst, part_of(only, src))
 
     def prefix(
         self,
@@ -428,10 +431,10 @@ class Builder:
                 "f32 and f64; take ",
                 Given("acc", "f32"),
             )
-            self._steps.add(Split(tuple(dsts), src, self._origin(line)))
+            self._steps.add(split(dsts, src, self._origin(line)))
 
     def load(
-        self, frag: Frag, view: View, line: str = "", stage: str = "", only: Only | None = None
+        self, frag: Frag, view: View, line: str = "", stage: str = "", only: Operation | None = None
     ) -> Frag:
         """Load a tile from wherever it lies; stage it where WMMA could not load it directly.
 
@@ -471,7 +474,7 @@ class Builder:
         *,
         right: bool = False,
         stage: str = "",
-        only: Only | None = None,
+        only: Operation | None = None,
     ) -> list[Frag]:
         """Load a data tile as left operands: one, or the exact narrow parts of a wide type.
 

@@ -125,7 +125,7 @@ def rms_norm(
     scale = b.rect(b.scratch("scale", "f32", 1), 0, 1, 1, 1)
     mean = Formula(Operation.OVER, (total, float(columns)))
     root = Formula(Operation.ROOT, (Formula(Operation.PLUS, (mean, eps)),))
-    b.map(scale, Formula(Operation.OVER, (1.0, root)))
+    b.assign(scale, Formula(Operation.OVER, (1.0, root)))
     if scales:
         b.copy(rows.one(b.output("out", "f32", Extent(ROWS))), scale)
         return rows.program(scales)
@@ -134,7 +134,7 @@ def rms_norm(
     if weight is not None:
         factors = b.input("weight", weight, Extent.of(columns))
         result = Formula(Operation.TIMES, (result, rows.alike(factors)))
-    b.map(rows.lying(b.output("out", dtype, rows.size)), result)
+    b.assign(rows.lying(b.output("out", dtype, rows.size)), result)
     return rows.program(scales)
 
 

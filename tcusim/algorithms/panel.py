@@ -54,7 +54,7 @@ from tcusim.program.grammar import (
     Buffer,
     Frag,
     Index,
-    Only,
+    Operation,
     PatternKind,
     View,
     whole,
@@ -256,7 +256,7 @@ class Panel:
             here = None if scanned is None else scanned(place)
             if here is not None and order.exclusive:
                 b.copy(here, here, sums)
-            b.copy_only(Only.NOT_FINITE, found, given(place))
+            b.copy_only(Operation.NOT_FINITE, found, given(place))
             b.copy(sums, sums, found)
             if here is not None and not order.exclusive:
                 b.copy(here, here, sums)
@@ -270,7 +270,7 @@ class Panel:
     def _tile(self, view: View, g: Index, j: int) -> View:
         return self.b.cut(view, self.b.m, self.b.k, g * self.b.m, j * self.b.k)
 
-    def lying(self, view: View, only: Only | None = None) -> TileParts:
+    def lying(self, view: View, only: Operation | None = None) -> TileParts:
         """Return a loader of tiles in place; partial tiles go through shared memory."""
         return lambda g, j: self.b.load_parts("A", self._tile(view, g, j), only=only)
 
@@ -298,10 +298,10 @@ class Panel:
         rows: as `source` has them.
         """
         if len(rows) == 1:
-            return self.lying(rows[0], Only.FINITE)
-        return self.tiles_of(rows, Only.FINITE)
+            return self.lying(rows[0], Operation.FINITE)
+        return self.tiles_of(rows, Operation.FINITE)
 
-    def tiles_of(self, kept: Sequence[View], only: Only | None = None) -> TileParts:
+    def tiles_of(self, kept: Sequence[View], only: Operation | None = None) -> TileParts:
         """Return a loader of the tiles of rows in shared memory."""
         b = self.b
         return lambda g, j: [
@@ -404,7 +404,7 @@ class ScannedPanel(Panel):
             self.b.copy(self.rows, view)
             self.each_group_of(self._split(self.rows), self.scan_group)
 
-    def _split(self, view: View, only: Only | None = None) -> TileParts:
+    def _split(self, view: View, only: Operation | None = None) -> TileParts:
         """Return a function that gives the tiles of split rows, a group of m rows at a time."""
         b = self.b
         kept = b.room("kept", b.cut(view, b.m, self.row))
@@ -460,7 +460,7 @@ class ScannedPanel(Panel):
         """
         b = self.b
         is_split = len(rows) < b.options.parts
-        finite = self._split(rows[0], Only.FINITE) if is_split else self.finite(rows)
+        finite = self._split(rows[0], Operation.FINITE) if is_split else self.finite(rows)
         if self.slots is not None:
             self.each_group_of(finite, partial(self._scan_slots, self.slots.segment_size, rows[0]))
             return

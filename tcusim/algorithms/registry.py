@@ -24,7 +24,7 @@ from tcusim.machine import FORMATS, format_of
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.plugins import OWN, Registry
 from tcusim.program.checks.verifier import verify
-from tcusim.program.grammar import Extent, Only, Program, Scalar
+from tcusim.program.grammar import Extent, Operation, Program, Scalar
 
 _KINDS = ("reduction", "scan", "irregular_reduction", "irregular_scan", "product")
 
@@ -436,7 +436,7 @@ def _check_choice(name: str, value: object, valid: tuple[str, ...]) -> None:
         raise InputError(Given(name), f" must be one of {words}, got {told(value)}")
 
 
-def _part(part: str | None, row: Algorithm, types: tuple[str, str, str]) -> Only | None:
+def _part(part: str | None, row: Algorithm, types: tuple[str, str, str]) -> Operation | None:
     """Return the part of each element to take, on conversion or on addition without products.
 
     types: of the source, of the operands and of the sums.
@@ -454,7 +454,7 @@ def _part(part: str | None, row: Algorithm, types: tuple[str, str, str]) -> Only
             *(", ", Given("acc", "f64"), f"); {row.name!r} has {source} elements, {ab} operands "),
             f"and {acc} sums",
         )
-    return Only(part)
+    return Operation(part)
 
 
 def _check_types(ab: str, acc: str, source: str, result: str | None) -> None:

@@ -101,6 +101,14 @@ class Format:
         """Whether an element is a floating-point number."""
         return self.kind == "float"
 
+    def holds(self, other: Format) -> bool:
+        """Return whether every finite number of another type is one of this type."""
+        if not other.is_float:
+            most = 2.0 ** (self.fraction_bits + 1) if self.is_float else self.largest
+            return other.largest <= most and (self.is_float or self.smallest <= other.smallest)
+        finest = self.emin - self.fraction_bits <= other.emin - other.fraction_bits
+        return finest and self.fraction_bits >= other.fraction_bits and self.emax >= other.emax
+
     @property
     def in_ml_dtypes(self) -> bool:
         """Whether the array type comes from the package ml_dtypes, since NumPy has none."""

@@ -12,9 +12,7 @@ emitter each match the same closed union `Step`, case by case, in the order of t
             | Mma(d, a, b, c)              D = A.B + C
             | Add(d, a, b)                 accumulator <- accumulator + accumulator, rounded
             | Store(dst, src)              tile of memory <- fragment
-            | Copy(dst, src, plus, only)   rectangle of memory <- rectangle (+ rectangle)
-            | Split(dsts, src)             rectangles <- exact narrow parts of one rectangle
-            | Map(dst, formula)            rectangle of memory <- roots, products, ... of others
+            | Assign(dst, value)           rectangle of memory <- expression of rectangles
             | Prefix(dst, src, totals)     rectangle <- prefix sums of rows, or a column of sums
             | Publish(dst, src)            status words <- rectangle, for later blocks
             | Await(dst, src)              rectangle <- status words, once they are there
@@ -27,7 +25,8 @@ emitter each match the same closed union `Step`, case by case, in the order of t
     Axis    = Strided(count, stride)       each a constant distance after the one before
             | Gathered(ranges)             each in a range that Locate found
     Bound   = Index < Index                an element where it fails is read as 0, never written
-    Formula = Operation, (View | Formula | number)*
+    Value   = View | number | Formula
+    Formula = Operation, Value*, type     each result is rounded once to that type
     Index   = sum of integer * symbol + integer; symbols: block, block_row, block_col, warp,
               warp_row, warp_col, row, col, loops, scalars
 
@@ -36,7 +35,7 @@ A fragment is opaque, as in CUDA: no step can name the lane or the register of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import cached_property
@@ -301,41 +300,38 @@ def whole(view: View) -> tuple[Bound, ...]:
     return tuple(bound.hardest(ends) for bound in view.bounds)
 
 
-class Only(StrEnum):
-    """The elements that a Copy or Load takes, with the others as 0; or a part of each element."""
-
-    FINITE = "finite"
-    NOT_FINITE = "not finite"  # infinities and NaN
-    WHOLE = "whole"  # rounded to an integer
-    FRACTION = "fraction"  # the rest: 0 for infinities and NaN
-
-
 class Operation(StrEnum):
-    """An operation of a Map on float32 numbers; each result is rounded once, to nearest even."""
+    """An operation of a formula, element by element; each result is rounded once to its type."""
 
     PLUS = "+"
+    PLUS_TO_ODD = "+ to odd"  # rounded to odd, so that a narrower type gets a single rounding
     TIMES = "·"
     OVER = "/"
     ROOT = "√"
+    FINITE = "finite"  # 0 for infinities and NaN
+    NOT_FINITE = "not finite"  # 0 for finite elements
+    WHOLE = "whole"  # rounded to an integer
+    FRACTION = "fraction"  # the rest: 0 for infinities and NaN
+    SPLIT = "split"  # the largest of several parts; the others have places of their own
+
+    @property
+    def terms(self) -> int:
+        """The number of its terms."""
+        pairs = (Operation.PLUS, Operation.PLUS_TO_ODD, Operation.TIMES, Operation.OVER)
+        return 2 if self in pairs else 1
+
+
+# Operations that keep a part of each element; a Load and a Prefix have them as well.
+PARTS = (Operation.FINITE, Operation.NOT_FINITE, Operation.WHOLE, Operation.FRACTION)
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """An operation on rectangles, float32 constants and other formulas."""
+    """An operation on values, which become its type exactly; its result is rounded to the type."""
 
     operation: Operation
-    terms: tuple[Term, ...]
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """The rectangles, in the order of their first use."""
-        found: list[View] = []
-        for term in self.terms:
-            if isinstance(term, View):
-                found.append(term)
-            elif isinstance(term, Formula):
-                found.extend(term.views)
-        return tuple(found)
+    terms: tuple[Value, ...]
+    dtype: str = "f32"
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -344,7 +340,30 @@ class Formula:
         return (self.operation, *(one for found in inner for one in found))
 
 
-Term: TypeAlias = View | Formula | float
+# The value of an element: that of a rectangle, a float32 constant, or computed.
+Value: TypeAlias = View | Formula | float
+
+
+def views_of(value: Value) -> tuple[View, ...]:
+    """Return the rectangles of a value, in the order of their first use."""
+    match value:
+        case View():
+            return (value,)
+        case Formula(terms=terms):
+            return tuple(view for term in terms for view in views_of(term))
+        case _:
+            return ()
+
+
+def type_of(value: Value) -> str:
+    """Return the element type of a value."""
+    match value:
+        case View(buffer=buffer):
+            return buffer.dtype
+        case Formula(dtype=dtype):
+            return dtype
+        case _:
+            return "f32"
 
 
 # --- Steps ------------------------------------------------------------------------------------
@@ -372,13 +391,14 @@ class Load:
     ldm of 0 repeats one row (or column) of an operand.
     Cost: rows*cols elements read; from global memory in 32-byte sectors.
 
-    only: the elements to take, as in a Copy; this adds a loop over `x[i]`, as in an Add.
+    only: one of `PARTS`, the part to take of each element; this adds a loop over `x[i]`, as in an
+    Add.
     """
 
     dst: Frag
     src: View
     origin: str = ""
-    only: Only | None = None
+    only: Operation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,60 +444,56 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """Copy a rectangle, lane by lane: dst <- src, or dst <- src + plus.
+class Assign:
+    """Set a rectangle to a value, lane by lane: dst <- value.
 
-    The sum is rounded once (nearest even) in the type of `plus`, then converted once (nearest even)
-    to the type of `dst`. The type of `plus` equals that of `src`, or is s64 for s32. Source
-    elements out of bounds count as 0; destination elements out of bounds are not written. Copy
-    pads, masks, converts and broadcasts tiles.
-    CUDA: the warp's lanes share out the rectangle, in chunks of up to 16 bytes; `cp.async` where an
-    Mma comes before the next Sync. Cost: reads and writes of rows*cols.
+    The value is another rectangle, which copies, masks, converts and broadcasts tiles, or a formula
+    of rectangles and float32 constants. Each operation is rounded once in its own type, and the
+    result is converted once (nearest even) to the type of `dst`. Source elements out of bounds
+    count as 0; destination elements out of bounds are not written.
+    CUDA: the warp's lanes share out the rectangle, in chunks of up to 16 bytes, with `__fmul_rn`,
+    `__fdiv_rn` and `__fsqrt_rn`, never contracted; `cp.async` where a copy as it is comes before an
+    Mma before the next Sync. Cost: reads and writes of rows*cols; a division or a root takes some
+    ten instructions.
 
-    only: take the finite elements of `src`, or the non-finite ones, with the rest as 0; or a part
-    of each. odd: round the sum to odd instead, so that the result equals a single rounding.
+    parts: of a SPLIT, the places of the parts after the first. dst <- x0 = round(x), parts[0] <-
+    round(x - x0), ... in the type of `dst`, nearest even. Three bf16 parts represent every float32
+    with a last bit of at least 2**-133, the smallest bf16.
     """
 
     dst: View
-    src: View
-    plus: View | None = None
+    value: Value
     origin: str = ""
-    only: Only | None = None
-    odd: bool = False
+    parts: tuple[View, ...] = ()
 
     @property
-    def value_type(self) -> str:
-        """The type of the copied value, or of the sum with `plus`."""
-        return (self.src if self.plus is None else self.plus).buffer.dtype
+    def dsts(self) -> tuple[View, ...]:
+        """All rectangles that are written."""
+        return (self.dst, *self.parts)
+
+    @property
+    def src(self) -> View | None:
+        """The rectangle of a copy as it is, but for its type; None for a formula."""
+        return self.value if isinstance(self.value, View) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Split a wide rectangle exactly into narrow parts, largest first.
-
-    dsts[0] <- x0 = round(x), dsts[1] <- round(x - x0), ... in the type of `dsts`, nearest even.
-    Three bf16 parts represent every float32 with a last bit of at least 2**-133, the smallest bf16.
-    CUDA: in chunks, as a Copy. Cost: one read and len(dsts) writes of rows*cols.
-    """
-
-    dsts: tuple[View, ...]
-    src: View
-    origin: str = ""
+def sum_of(one: Value, two: View, *, to_odd: bool = False) -> Formula:
+    """Return the sum of two values, rounded once in the type of the second, or to odd in it."""
+    operation = Operation.PLUS_TO_ODD if to_odd else Operation.PLUS
+    return Formula(operation, (one, two), two.buffer.dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class Map:
-    """Compute each element of a rectangle from those of others, in float32: dst <- formula.
+def part_of(part: Operation, view: View) -> Formula:
+    """Return one of `PARTS` of each element."""
+    return Formula(part, (view,), view.buffer.dtype)
 
-    Elements become float32 exactly, each operation is rounded once (nearest even), and the result
-    is converted once (nearest even) to the type of `dst`. Source elements out of bounds count as 0.
-    CUDA: in chunks, as a Copy, with `__fmul_rn`, `__fdiv_rn` and `__fsqrt_rn`, never contracted.
-    Cost: reads and writes of rows*cols; a division or a root takes some ten instructions.
-    """
 
-    dst: View
-    formula: Formula
-    origin: str = ""
+def split(dsts: Sequence[View], src: View, origin: str = "") -> Assign:
+    """Return the step that splits a wide rectangle exactly into narrow parts, largest first."""
+    first, *others = dsts
+    return Assign(
+        first, Formula(Operation.SPLIT, (src,), first.buffer.dtype), origin, tuple(others)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,8 +521,8 @@ class Prefix:
     reverse: bool = False
     exclusive: bool = False
     squares: bool = False
-    # The part of each element to take, as in a Copy; None takes all of it.
-    only: Only | None = None
+    # The part of each element to take, one of `PARTS`; None takes all of it.
+    only: Operation | None = None
 
     @property
     def sums_alone(self) -> bool:
@@ -657,9 +673,7 @@ Step: TypeAlias = (
     | Mma
     | Add
     | Store
-    | Copy
-    | Split
-    | Map
+    | Assign
     | Prefix
     | Publish
     | Await
@@ -855,7 +869,7 @@ class Accesses:
         return (*named, *self.ranges_asked)
 
 
-def accesses(step: Step) -> Accesses:  # noqa: C901 - one case for each step
+def accesses(step: Step) -> Accesses:
     """Return the accesses of `step` itself, not of the steps inside it."""
     match step:
         case Const(dst):
@@ -868,13 +882,8 @@ def accesses(step: Step) -> Accesses:  # noqa: C901 - one case for each step
             return Accesses(frags_read=(a, b), frags_written=(d,))
         case Store(target, frag):
             return Accesses(frags_read=(frag,), views_written=(target,))
-        case Copy(target, source, plus):
-            sources = (source,) if plus is None else (source, plus)
-            return Accesses(views_read=sources, views_written=(target,))
-        case Split(targets, source):
-            return Accesses(views_read=(source,), views_written=targets)
-        case Map(target, formula):
-            return Accesses(views_read=formula.views, views_written=(target,))
+        case Assign(_, value):
+            return Accesses(views_read=views_of(value), views_written=step.dsts)
         case Prefix(target, source, totals):
             written = (target,) if totals is None else (target, totals)
             return Accesses(views_read=(source,), views_written=written)

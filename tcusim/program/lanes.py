@@ -15,20 +15,25 @@ from enum import StrEnum
 from tcusim.machine import format_of
 from tcusim.program.grammar import (
     COL,
+    PARTS,
     ROW,
+    Assign,
     Bound,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
+    Formula,
     Index,
     Locate,
     Loop,
+    Operation,
     Prefix,
     Program,
     Ranges,
     Space,
+    Value,
     View,
+    views_of,
     walk,
     whole,
 )
@@ -156,6 +161,22 @@ def transfer_of(
     held = max(1, min(plain.iterations, MOST_HELD, HELD_BYTES // (plain.vector * itemsize)))
     where = tuple(_where(known, view, plain, tiled) for view in views)
     return replace(plain, held=held, where=where, guard=_guard(plain, where, views))
+
+
+# Values of other operations are float32, whatever the rectangles' types.
+_IN_TYPE_OF_MEMORY = (Operation.PLUS, Operation.PLUS_TO_ODD, Operation.SPLIT, *PARTS)
+
+
+def is_in_type_of_memory(value: Value) -> bool:
+    """Return whether a value is a copy, a sum or a part, with vectors of the rectangles' types."""
+    operations = value.operations if isinstance(value, Formula) else ()
+    return all(one in _IN_TYPE_OF_MEMORY for one in operations)
+
+
+def moved_of(value: Value) -> tuple[View, ...]:
+    """Return the rectangles of a value that lanes read in vectors; others each lane has whole."""
+    views = views_of(value)
+    return views if is_in_type_of_memory(value) else varying(views) or views
 
 
 def varying(views: Sequence[View]) -> tuple[View, ...]:
@@ -503,20 +524,21 @@ class _Lines:
         return _Lines(count, width, apart, min(inside, width))
 
 
-def narrow_rows(step: Copy) -> NarrowRows | None:
+def narrow_rows(step: Assign) -> NarrowRows | None:
     """Return the rows of a copy of narrow rows that get zeros behind them, None for any other.
 
     The other way, where rows lose their ends, this is no faster: a lane would read several
     neighbours of four bytes, with bank conflicts between the lanes.
     """
-    if step.plus is not None or step.only is not None or step.odd:
+    copied = step.src
+    if copied is None:
         return None
     down = step.dst.row_stride == 1 and step.dst.col_stride != 1
-    dst, src = (_Lines.of(view, down=down) for view in (step.dst, step.src))
+    dst, src = (_Lines.of(view, down=down) for view in (step.dst, copied))
     if dst is None or src is None or dst.inside < dst.width or src.inside > WIDEST_NARROW:
         return None
     dtype = step.dst.buffer.dtype
-    pairs = dtype == step.src.buffer.dtype and 2 * format_of(dtype).itemsize == WORD_BYTES
+    pairs = dtype == copied.buffer.dtype and 2 * format_of(dtype).itemsize == WORD_BYTES
     follow = src.inside < src.width and src.apart == src.inside and dst.count % 2 == 0
     if not (pairs and follow and dst.width % LEAST_SPREAD == dst.apart % LEAST_SPREAD == 0):
         return None

@@ -14,16 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
+from tcusim.machine.formats import FORMATS
 from tcusim.program.grammar import (
     COL,
     ROW,
     Add,
+    Assign,
     Await,
     Bound,
     Buffer,
     BufferRole,
     Const,
-    Copy,
     Formula,
     Frag,
     Gathered,
@@ -31,10 +32,9 @@ from tcusim.program.grammar import (
     Load,
     Locate,
     Loop,
-    Map,
     Mma,
     Numbered,
-    Only,
+    Operation,
     Pattern,
     PatternKind,
     Prefix,
@@ -42,17 +42,18 @@ from tcusim.program.grammar import (
     Publish,
     Role,
     Space,
-    Split,
     Step,
     Store,
     Sync,
-    Term,
+    Value,
     View,
     When,
     accesses,
     branch_of,
     numbered,
     require_program,
+    type_of,
+    views_of,
     walk,
 )
 
@@ -86,7 +87,7 @@ def listing(program: Program) -> str:
     return "\n".join(lines) + "\n"
 
 
-def line(step: Step) -> str:  # noqa: C901 - one case for each step
+def line(step: Step) -> str:
     """Return the one-line text of a step; of a Loop or a When, its head without the body.
 
     Such as ``V ← P·A + V``.
@@ -102,18 +103,15 @@ def line(step: Step) -> str:  # noqa: C901 - one case for each step
             return f"{d.name} ← {a.name} + {b.name}  (rounded)"
         case Store(target, frag):
             return f"StoreTile({_tile(target, frag)}) ← {frag.name}"
-        case Copy(target, source, plus, only=only, odd=odd):
-            note = f"{_taken(only)}  (to odd)" if odd else _taken(only)
-            return _copy(target, source, plus, note)
-        case Split(targets, source):
-            parts = ", ".join(_element(target) for target in targets)
-            return f"{parts} ← Split({_element(source)})  {_sizes(*targets, source)}"
-        case Map(target, formula):
-            return f"{_element(target)} ← {_formula(formula)}  {_sizes(target, *formula.views)}"
+        case Assign(target, value):
+            targets = ", ".join(map(_element, step.dsts))
+            text = _rounded(value, target.buffer.dtype)
+            return f"{targets} ← {text}  {_sizes(*step.dsts, *views_of(value))}"
         case Prefix():
             return _prefix(step)
         case Publish(target, source) | Await(target, source):
-            return f"{type(step).__name__.lower()} {_copy(target, source, None)}"
+            copied = f"{_element(target)} ← {_element(source)}  {_sizes(target, source)}"
+            return f"{type(step).__name__.lower()} {copied}"
         case Locate():
             return _locate(step)
         case Sync() | Loop() | When():
@@ -122,19 +120,35 @@ def line(step: Step) -> str:  # noqa: C901 - one case for each step
             assert_never(step)
 
 
-def _formula(term: Term, *, whole: bool = True) -> str:
-    """Print a formula; inside another one, in parentheses."""
-    match term:
+def _rounded(value: Value, dtype: str) -> str:
+    """Print a value that is stored as another type, with that type where it rounds."""
+    wide, narrow = FORMATS.get(type_of(value)), FORMATS.get(dtype)
+    # Programs of unknown types are printed as well, by what refuses them.
+    exact = wide is None or narrow is None or narrow.holds(wide)
+    return _value(value, dtype) if exact else f"{dtype}({_value(value, type_of(value))})"
+
+
+def _value(value: Value, dtype: str, *, inner: bool = False) -> str:
+    """Print a value that is used as a type. inner: put a sum or a product in parentheses."""
+    match value:
         case View():
-            return _element(term)
+            return _element(value)
         case Formula(operation, terms):
-            one, *others = (_formula(inner, whole=False) for inner in terms)
-            if not others:
-                return f"{operation}{one}"
-            text = f"{one} {operation} {others[0]}"
-            return text if whole else f"({text})"
+            alone = len(terms) == 1
+            one, *others = (_value(term, value.dtype, inner=not alone) for term in terms)
+            if operation is Operation.ROOT:
+                text = f"√({one})" if isinstance(terms[0], Formula) else f"√{one}"
+            elif alone:
+                text = f"{operation.replace(' ', '_')}({one})"
+            elif operation is Operation.PLUS_TO_ODD:
+                text = f"odd({one} + {others[0]})"
+            else:
+                text = f"{one} {operation} {others[0]}"
+                inner = inner and value.dtype == dtype
+                text = f"({text})" if inner else text
+            return text if value.dtype == dtype else f"{value.dtype}({text})"
         case _:
-            return f"{term:.9g}"
+            return f"{value:.9g}"
 
 
 def _control(step: Sync | Loop | When) -> str:
@@ -218,15 +232,9 @@ def _body(steps: Iterator[Numbered], indent: str, width: int) -> Iterator[str]:
             yield from _body(branch_of(path, step, taken=False), f"{indent}  ", width)
 
 
-def _copy(target: View, source: View, plus: View | None, only: str = "") -> str:
-    sources = (source,) if plus is None else (source, plus)
-    total = " + ".join(_element(view) for view in sources)
-    return f"{_element(target)} ← {total}  {_sizes(target, *sources)}{only}"
-
-
-def _taken(only: Only | None) -> str:
+def _taken(only: Operation | None) -> str:
     """Return the suffix that shows the selection of elements, or of a part of each."""
-    parts = {None: "", Only.WHOLE: "  whole part", Only.FRACTION: "  fraction"}
+    parts = {None: "", Operation.WHOLE: "  whole part", Operation.FRACTION: "  fraction"}
     return parts.get(only, f"  where {only}")
 
 

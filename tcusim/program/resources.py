@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from tcusim.machine import format_of
 from tcusim.machine.shapes import TILE_BYTES
 from tcusim.program.grammar import (
+    Assign,
     Buffer,
     BufferRole,
     Const,
-    Copy,
     Extent,
     Frag,
     Index,
@@ -198,7 +198,7 @@ def _range_buffers(program: Program) -> list[Buffer]:
         for ranges in site.touched.ranges_written
     }
     steps = [site.step for site in sites(program)]
-    copies = [step for step in steps if isinstance(step, Copy) and is_staged(step)]
+    copies = [step for step in steps if isinstance(step, Assign) and is_staged(step)]
     stages = {
         step.dst.ranges.name: stage_of(step.dst.ranges, step.dst.buffer.dtype, step.dst)
         for step in copies
@@ -219,8 +219,8 @@ STAGED = 4
 _STAGED_BYTES = 2
 
 
-def is_staged(step: Copy) -> bool:
-    """Return whether a Copy to ranges stages its output in shared memory."""
+def is_staged(step: Assign) -> bool:
+    """Return whether an Assign to ranges stages its output in shared memory."""
     dst = step.dst
     if dst.ranges is None or format_of(dst.buffer.dtype).itemsize != _STAGED_BYTES:
         return False

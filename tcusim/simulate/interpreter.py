@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from html import escape
 from typing import Any, NamedTuple, NoReturn, assert_never
 
@@ -40,19 +40,17 @@ from tcusim.program.bind import require_inputs, rule_of
 from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
     Add,
+    Assign,
     Await,
     Buffer,
     BufferRole,
     Const,
-    Copy,
     Formula,
     Frag,
     Load,
     Locate,
     Loop,
-    Map,
     Mma,
-    Only,
     Operation,
     Pattern,
     PatternKind,
@@ -62,14 +60,14 @@ from tcusim.program.grammar import (
     Ranges,
     Scope,
     Space,
-    Split,
     Step,
     Store,
     Sync,
-    Term,
+    Value,
     View,
     When,
     accesses,
+    type_of,
     walk,
 )
 from tcusim.program.printer import line
@@ -504,7 +502,7 @@ class State:
             case Load(dst, src, only=only):
                 values = self._gather(src)
                 if only is not None:
-                    values = _taken(values, only)
+                    values = operated(only, [values], src.buffer.dtype)
                 self._put(dst, as_values(values, "tf32") if dst.dtype == "tf32" else values)
             case Mma(d, a, b, c):
                 left, right, addend = self._tiles(a), self._tiles(b), self._tiles(c)
@@ -515,29 +513,15 @@ class State:
                 self._put(d, add_values(one, two, d.dtype))
             case Store(dst, src):
                 self._scatter(dst, self._tiles(src))
-            case Copy(dst, src, plus, only=only, odd=odd):
-                values = self._gather(src)
-                if only is not None:
-                    values = _taken(values, only)
-                if plus is not None:
-                    add = add_to_odd if odd else partial(add_values, dtype=step.value_type)
-                    values = add(values, self._gather(plus))
-                values = convert_values(values, step.value_type, dst.buffer.dtype)
-                self._scatter(dst, values)
-            case Split(dsts, src):
-                parts = split_values(self._gather(src), dsts[0].buffer.dtype, len(dsts))
-                for view, part in zip(dsts, parts, strict=True):
-                    self._scatter(view, part)
-            case Map(dst, formula):
-                values = convert_values(self._value(formula), "f32", dst.buffer.dtype)
-                self._scatter(dst, values)
+            case Assign(value=value):
+                self._assign(step.dsts, value)
             case Prefix(dst, src, totals, only=only):
                 values = self._gather(src)
                 if only is not None:
-                    values = _taken(values, only)
+                    values = operated(only, [values], src.buffer.dtype)
                 values = convert_values(values, src.buffer.dtype, dst.buffer.dtype)
                 if step.squares:
-                    values = operated(Operation.TIMES, [values, values])
+                    values = operated(Operation.TIMES, [values, values], dst.buffer.dtype)
                 sums, whole = prefix_sums(values, reverse=step.reverse, exclusive=step.exclusive)
                 self._scatter(dst, whole if step.sums_alone else sums)
                 if totals is not None:
@@ -556,15 +540,25 @@ class State:
             case _:
                 assert_never(step)
 
-    def _value(self, term: Term) -> Values:
-        """Return the value of a formula or term in the warps of the step: float32."""
-        match term:
+    def _assign(self, dsts: Sequence[View], value: Value) -> None:
+        dtype = dsts[0].buffer.dtype
+        if isinstance(value, Formula) and value.operation is Operation.SPLIT:
+            parts = split_values(self._value(value.terms[0]), dtype, len(dsts))
+        else:
+            parts = (convert_values(self._value(value), type_of(value), dtype),)
+        for view, part in zip(dsts, parts, strict=True):
+            self._scatter(view, part)
+
+    def _value(self, value: Value) -> Values:
+        """Return a value in the warps of the step, in its own type."""
+        match value:
             case View():
-                return convert_values(self._gather(term), term.buffer.dtype, "f32")
-            case Formula(operation, terms):
-                return operated(operation, [self._value(one) for one in terms])
+                return self._gather(value)
+            case Formula(operation, terms, dtype):
+                found = [convert_values(self._value(one), type_of(one), dtype) for one in terms]
+                return operated(operation, found, dtype)
             case _:
-                return np.float32(term).reshape(1, 1, 1)
+                return np.float32(value).reshape(1, 1, 1)
 
     def _refuse(self, check: str, message: str) -> NoReturn:
         """Raise the error of the current step."""
@@ -935,42 +929,33 @@ def prefix_sums(values: Values, *, reverse: bool, exclusive: bool) -> tuple[Valu
     return sums[..., :cols], whole
 
 
-def operated(operation: Operation, terms: Sequence[Values]) -> Values:
-    """Return the result of an operation on float32 values, rounded; NaN as a GPU writes it."""
+def operated(operation: Operation, terms: Sequence[Values], dtype: str) -> Values:
+    """Return the result of an operation on values of a type, rounded; NaN as a GPU writes it."""
+    one, zero = terms[0], terms[0].dtype.type(0)
     match operation:
         case Operation.PLUS:
-            values = terms[0] + terms[1]
+            return add_values(one, terms[1], dtype)
+        case Operation.PLUS_TO_ODD:
+            return canonical_nan(round_to_odd(*two_sum(one, terms[1])), dtype)
         case Operation.TIMES:
-            values = terms[0] * terms[1]
+            return canonical_nan(one * terms[1], dtype)
         case Operation.OVER:
-            values = terms[0] / terms[1]
+            return canonical_nan(one / terms[1], dtype)
         case Operation.ROOT:
-            values = np.sqrt(terms[0])
+            return canonical_nan(np.sqrt(one), dtype)
+        case Operation.FINITE:
+            return np.where(np.isfinite(one), one, zero)
+        case Operation.NOT_FINITE:
+            return np.where(np.isfinite(one), zero, one)
+        case Operation.WHOLE:
+            whole: Values = np.rint(one) + zero
+            return whole
+        case Operation.FRACTION:
+            return np.where(np.isfinite(one), one - np.rint(one), zero)
+        case Operation.SPLIT:
+            return split_values(one, dtype, 1)[0]
         case _:
             assert_never(operation)
-    return canonical_nan(values, "f32")
-
-
-def add_to_odd(one: Values, two: Values) -> Values:
-    """Add float64 values, each sum rounded to odd; NaN as a GPU writes it."""
-    return canonical_nan(round_to_odd(*two_sum(one, two)), "f64")
-
-
-def _taken(values: Values, only: Only) -> Values:
-    """Return the part of values that a Copy or a Load takes."""
-    finite, zero = np.isfinite(values), values.dtype.type(0)
-    match only:
-        case Only.FINITE:
-            return np.where(finite, values, zero)
-        case Only.NOT_FINITE:
-            return np.where(finite, zero, values)
-        case Only.WHOLE:
-            whole: Values = np.rint(values) + zero
-            return whole
-        case Only.FRACTION:
-            return np.where(finite, values - np.rint(values), zero)
-        case _:
-            assert_never(only)
 
 
 def convert_values(values: Values, source: str, target: str) -> Values:

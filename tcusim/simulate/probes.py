@@ -14,9 +14,9 @@ from typing import TypeAlias
 
 from tcusim.program.grammar import (
     WARP,
+    Assign,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
     Frag,
     Index,
@@ -105,7 +105,7 @@ class _Writer:
             # A warp sees its own writes after its own barrier.
             yield Sync(Scope.WARP)
         for view in shared:
-            yield Copy(self._place(path, step, view, loops), view)
+            yield Assign(self._place(path, step, view, loops), view)
 
     def _place(self, path: str, step: Step, made: Frag | View, loops: _Loops) -> View:
         """Add a probe for all warps and iterations; return the part of it for one warp."""

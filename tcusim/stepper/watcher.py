@@ -14,19 +14,17 @@ from tcusim.machine.formats import unwritten_values
 from tcusim.program.grammar import (
     Accesses,
     Add,
+    Assign,
     Await,
     Buffer,
-    Copy,
     Frag,
     Index,
     Locate,
-    Map,
     Mma,
     Prefix,
     Ranges,
     Scope,
     Space,
-    Split,
     Step,
     Store,
     Sync,
@@ -48,10 +46,22 @@ _Where: TypeAlias = tuple[Ints, Mask]
 _PARTS: Final[dict[type, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     Mma: (("a", "b", "c"), ("d",)),
     Add: (("a", "b"), ("d",)),
-    Copy: (("src", "plus"), ("dst",)),
     Prefix: (("src",), ("dst", "totals")),
 }
 _OTHERS: Final = ("src",), ("dst",)
+
+
+def _numbered(name: str, count: int) -> tuple[str, ...]:
+    return (name, *(f"{name} {number}" for number in range(2, count + 1)))
+
+
+def _parts_of(step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the operands that a step reads and writes."""
+    if isinstance(step, Assign):
+        touched = accesses(step)
+        reads, writes = len(touched.views_read), len(touched.views_written)
+        return _numbered("src", reads), _numbered("dst", writes)
+    return _PARTS.get(type(step), _OTHERS)
 
 
 class WarpWatcher:
@@ -92,7 +102,7 @@ class WarpWatcher:
         self.number += 1
         if isinstance(event.step, Sync):
             self.in_flight = []
-        elif isinstance(event.step, Store | Copy | Split | Map | Prefix | Await):
+        elif isinstance(event.step, Store | Assign | Prefix | Await):
             views = self.known(event).touched.views_written
             shared = [view for view in views if view.buffer.space is not Space.GLOBAL]
             self.in_flight += [(view, self.state.where(view, self.own), None) for view in shared]
@@ -126,7 +136,7 @@ class WarpWatcher:
         found = self._steps.get(event.path)
         if found is None:
             step = event.step
-            parts = _PARTS.get(type(step), _OTHERS)
+            parts = _parts_of(step)
             kind = type(step).__name__.lower()
             found = _Known(line(step), kind, accesses(step), *parts)
             self._steps[event.path] = found

@@ -1,4 +1,4 @@
-"""Single Copy and Split steps, of any types, strides, bounds and places, against the simulator."""
+"""Single copies, sums and splits of any types, strides and places, against the simulator."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tcusim.machine.shapes import shape_of
 from tcusim.program.grammar import (
     COL,
     ROW,
+    Assign,
     Bound,
     Buffer,
     BufferRole,
     Const,
-    Copy,
     Extent,
     Frag,
     Index,
     Load,
     Loop,
     Mma,
-    Only,
+    Operation,
     Pattern,
     PatternKind,
     Program,
@@ -32,13 +32,16 @@ from tcusim.program.grammar import (
     Scalar,
     Scope,
     Space,
-    Split,
     Step,
     Store,
     Strided,
     Sync,
     View,
     When,
+    part_of,
+    split,
+    sum_of,
+    views_of,
 )
 from tcusim.program.lanes import Where, transfer_of
 from tcusim.simulate.interpreter import run_numpy
@@ -152,11 +155,11 @@ def rectangles(source: str, target: str, seed: int) -> tuple[Program, dict[str, 
     )
     out = replace(out, bounds=draw.bounds(out, LENGTH))
     steps = (
-        Copy(stage, first),
+        Assign(stage, first),
         WARP_SYNC,
-        Copy(stage, stage, other),
+        Assign(stage, sum_of(stage, other)),
         WARP_SYNC,
-        Copy(out, stage),
+        Assign(out, stage),
     )
     program = program_of(steps, source, target, (shared,), blocks)
     # In the middle of the last blocks, so that bounds cut rectangles and chunks.
@@ -190,9 +193,8 @@ def test_rectangles_of_any_kind(source: str, target: str) -> None:
         wanted = run_numpy(program, inputs)
         assert differing(run_kernel(emit(program), inputs, seed=seed), wanted) == 0, (seed, program)
         for step in program.steps:
-            if isinstance(step, Copy):
-                views = (step.src,) if step.plus is None else (step.src, step.plus)
-                sizes.add(transfer_of(program, (step.dst,), views).vector)
+            if isinstance(step, Assign):
+                sizes.add(transfer_of(program, (step.dst,), views_of(step.value)).vector)
     assert {1}.union(sizes) != {1}
 
 
@@ -222,7 +224,7 @@ def test_sizes_of_chunks(source: str, target: str, row_stride: int, shift: int, 
         row_stride,
         1,
     )
-    copy = Copy(View.strided(shared, Index(), 16, 16, 16, 1), tile)
+    copy = Assign(View.strided(shared, Index(), 16, 16, 16, 1), tile)
     steps = (Loop("i", Extent.of(2), (copy,)),)
     program = program_of(steps, source, target, (shared,), 1)
 
@@ -250,7 +252,7 @@ def test_large_rectangles_at_single_elements_are_read_in_vectors(rows: int, foun
         shared = Buffer("t", dtype, Extent.of(32 * rows), BufferRole.SCRATCH, Space.WARP)
         array = Buffer("in", dtype, Extent(LENGTH), BufferRole.INPUT)
         view = View.strided(array, BLOCK * 999, rows, 32, 32, 1)
-        copy = Copy(View.strided(shared, Index(), rows, 32, 32, 1), view)
+        copy = Assign(View.strided(shared, Index(), rows, 32, 32, 1), view)
         program = program_of((copy,), dtype, dtype, (shared,), 1)
         how = transfer_of(program, (copy.dst,), (view,))
         assert how.vector == vector
@@ -272,8 +274,13 @@ def test_split_into_parts(shift: int, host: Backend) -> None:
     out = replace(
         tile, buffer=Buffer("out", "bf16", Extent(LENGTH), BufferRole.OUTPUT, partial=True)
     )
-    steps: list[Step] = [Split(views, tile), WARP_SYNC, Copy(whole, views[2], views[1]), WARP_SYNC]
-    steps += [Copy(whole, whole, views[0]), WARP_SYNC, Copy(out, whole)]
+    steps: list[Step] = [
+        split(views, tile),
+        WARP_SYNC,
+        Assign(whole, sum_of(views[2], views[1])),
+        WARP_SYNC,
+    ]
+    steps += [Assign(whole, sum_of(whole, views[0])), WARP_SYNC, Assign(out, whole)]
     program = program_of(tuple(steps), "f32", "bf16", (*parts, total), 2)
     rng = np.random.default_rng(shift)
     inputs = {"in": rng.standard_normal(700).astype(np.float32)}
@@ -296,10 +303,10 @@ def pipeline(tiles: int = 4) -> Program:
     a = Frag("A", Role.A, SHAPE, "f16")
     b, v = Frag("B", Role.B, SHAPE, "f16"), Frag("V", Role.ACC, SHAPE, "f32")
 
-    def fetch(number: Index) -> Copy:
+    def fetch(number: Index) -> Assign:
         tile = View.strided(source, (BLOCK * tiles + number) * 256, 16, 16, 16, 1)
         tile = replace(tile, bounds=(Bound(tile.address, LENGTH),))
-        return Copy(View.strided(half[number.const % 2], Index(), 16, 16, 16, 1), tile)
+        return Assign(View.strided(half[number.const % 2], Index(), 16, 16, 16, 1), tile)
 
     def multiply(which: int) -> tuple[Step, ...]:
         return (Load(a, View.strided(half[which], Index(), 16, 16, 16, 1)), Mma(v, a, b, v))
@@ -326,7 +333,7 @@ def pipeline(tiles: int = 4) -> Program:
         Loop("i", Extent.of(tiles // 2), body),
         Store(result, v),
         WARP_SYNC,
-        Copy(replace(out, bounds=(Bound(out.address, LENGTH),)), result),
+        Assign(replace(out, bounds=(Bound(out.address, LENGTH),)), result),
     )
     return program_of(steps, "f16", "f32", (*half, spill), 3)
 
@@ -377,22 +384,22 @@ def test_where_copies_must_have_finished() -> None:
 def test_what_is_not_copied_later() -> None:
     program = pipeline()
     fetch, multiply = program.steps[2], program.steps[4].body[1:3]  # type: ignore[union-attr]
-    assert isinstance(fetch, Copy)
-    tile = fetch.src
+    assert isinstance(fetch, Assign)
+    (tile,) = views_of(fetch.value)
 
-    def later(copy: Copy) -> bool:
+    def later(copy: Assign) -> bool:
         steps = (copy, *multiply, WARP_SYNC, *multiply)
         return bool(AsyncCopies(replace(program, steps=steps)).copies)
 
     assert later(fetch)
-    assert not later(replace(fetch, plus=tile))
-    assert not later(replace(fetch, only=Only.FINITE))
+    assert not later(replace(fetch, value=sum_of(tile, tile)))
+    assert not later(replace(fetch, value=part_of(Operation.FINITE, tile)))
     assert not later(replace(fetch, dst=replace(fetch.dst, bounds=tile.bounds)))
-    assert not later(replace(fetch, src=replace(tile, buffer=program.buffer("out"))))
-    assert not later(replace(fetch, src=replace(tile, offset=tile.offset + 1)))
-    assert not later(replace(fetch, src=replace(tile, col_axis=Strided(tile.cols, 0), bounds=())))
+    assert not later(replace(fetch, value=replace(tile, buffer=program.buffer("out"))))
+    assert not later(replace(fetch, value=replace(tile, offset=tile.offset + 1)))
+    assert not later(replace(fetch, value=replace(tile, col_axis=Strided(tile.cols, 0), bounds=())))
     # Rows of whole chunks of 8 bytes, but not of 16, will do.
-    assert later(replace(fetch, src=replace(tile, row_axis=Strided(tile.rows, 20))))
+    assert later(replace(fetch, value=replace(tile, row_axis=Strided(tile.rows, 20))))
 
 
 def test_a_chunk_that_is_not_where_the_text_says(host: Backend) -> None:

@@ -20,10 +20,10 @@ from tcusim.machine.shapes import shape_of
 from tcusim.program.checks.verifier import in_place
 from tcusim.program.grammar import (
     BLOCK,
+    Assign,
     Axis,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
     Gathered,
     Index,
@@ -235,10 +235,7 @@ def test_a_single_line_has_no_symbol(host: Backend) -> None:
             warps=1,
             steps=(
                 Locate(ranges, Segments(offsets), BLOCK),
-                Copy(
-                    View.strided(out, BLOCK * 4, *size, 1, 1),
-                    View(data, Index(), *axes),
-                ),
+                Assign(View.strided(out, BLOCK * 4, *size, 1, 1), View(data, Index(), *axes)),
             ),
         )
         assert "one_begin[0]" in emit(program).text

@@ -21,12 +21,12 @@ from tcusim.program.grammar import (
     ROW,
     WARP,
     Add,
+    Assign,
     Await,
     Bound,
     Buffer,
     BufferRole,
     Const,
-    Copy,
     Extent,
     Formula,
     Frag,
@@ -35,9 +35,7 @@ from tcusim.program.grammar import (
     Load,
     Locate,
     Loop,
-    Map,
     Mma,
-    Only,
     Operation,
     Pattern,
     PatternKind,
@@ -49,7 +47,6 @@ from tcusim.program.grammar import (
     Scope,
     Segments,
     Space,
-    Split,
     Step,
     Store,
     Strided,
@@ -57,6 +54,9 @@ from tcusim.program.grammar import (
     View,
     When,
     accesses,
+    part_of,
+    split,
+    sum_of,
     walk,
 )
 from tcusim.simulate.interpreter import run_numpy
@@ -268,25 +268,25 @@ def parts_of(value: float) -> tuple[float, float, float]:
 
 def passed_on(awaited: View) -> Step:
     """Return steps by which block 1 writes the value that block 0 has published."""
-    get = (Await(line(T, 4), awaited), SYNC, Copy(line(OUT, 4, 4 * BLOCK), line(T, 4)))
+    get = (Await(line(T, 4), awaited), SYNC, Assign(line(OUT, 4, 4 * BLOCK), line(T, 4)))
     return When((Bound(BLOCK, Index.of(1)),), (Publish(line(STATUS, 4), line(X, 4)),), get)
 
 
 def on_data(count: int) -> tuple[Step, ...]:
     """Return steps that take the finite elements of 8 if one of the first is not finite."""
-    taken = (SYNC, Copy(line(T, 8), line(T, 8), only=Only.FINITE))
+    taken = (SYNC, Assign(line(T, 8), part_of(Operation.FINITE, line(T, 8))))
     when = When((), taken, not_finite=line(T, count))
-    return Copy(line(T, 8), line(X, 8)), SYNC, when, SYNC, Copy(line(OUT, 8), line(T, 8))
+    return Assign(line(T, 8), line(X, 8)), SYNC, when, SYNC, Assign(line(OUT, 8), line(T, 8))
 
 
 def either(count: int) -> tuple[Step, ...]:
     """Return steps that write finite elements if one of the first is not finite, else doubles."""
     some, doubles = (
-        Copy(line(OUT, 8), line(T, 8), only=Only.FINITE),
-        Copy(line(OUT, 8), line(T, 8), line(T, 8)),
+        Assign(line(OUT, 8), part_of(Operation.FINITE, line(T, 8))),
+        Assign(line(OUT, 8), sum_of(line(T, 8), line(T, 8))),
     )
     when = When((), (some,), (doubles,), not_finite=line(T, count))
-    return Copy(line(T, 8), line(X, 8)), SYNC, when
+    return Assign(line(T, 8), line(X, 8)), SYNC, when
 
 
 def row_of_ones(row: int) -> NDArray[np.float64]:
@@ -307,7 +307,7 @@ SEGMENTS = {"x": COUNT, "offsets": np.array([0, 3, 3, 8])}
 def located(chunk: int | None) -> tuple[Step, ...]:
     return (
         Locate(RANGES, Segments(OFFSETS, chunk, limit=Index.of(8)), Index()),
-        Copy(View.strided(ROWS, Index(), 4, 4, 4, 1), GATHERED),
+        Assign(View.strided(ROWS, Index(), 4, 4, 4, 1), GATHERED),
     )
 
 
@@ -315,7 +315,7 @@ def located(chunk: int | None) -> tuple[Step, ...]:
 TWO = {"x": COUNT, "offsets": np.array([0, 0, 1, 2, 2, 3, 3, 6, 8])}
 
 
-def longer(taken: Copy, other: Copy) -> tuple[Step, ...]:
+def longer(taken: Assign, other: Assign) -> tuple[Step, ...]:
     """Return steps that depend on how long the ranges of a warp are."""
     offsets = replace(OFFSETS, size=Extent.of(9))
     return (
@@ -351,7 +351,7 @@ CASES = [
     ),
     Case(
         "load_only_finite",
-        Load(A, tile(halves("x")), only=Only.FINITE),
+        Load(A, tile(halves("x")), only=Operation.FINITE),
         {"x": SPOILED.ravel()},
         {"A": np.where(np.isfinite(SPOILED), SPOILED, 0)},
     ),
@@ -416,52 +416,54 @@ CASES = [
         {"x": SMALL.ravel()},
         {"out": SMALL.sum(0, np.float32)},
     ),
-    Case("copy", Copy(line(OUT, 8), line(X, 8)), {"x": COUNT}, {"out": COUNT}),
+    Case("copy", Assign(line(OUT, 8), line(X, 8)), {"x": COUNT}, {"out": COUNT}),
     Case(
         "copy_reads_0_out_of_bounds",
-        Copy(line(OUT, 8), line(X, 8, 0, *up_to(3))),
+        Assign(line(OUT, 8), line(X, 8, 0, *up_to(3))),
         {"x": COUNT + 1},
         {"out": array(1, 2, 3, 0, 0, 0, 0, 0)},
     ),
     Case(
         "copy_writes_in_bounds_only",
-        Copy(line(OUT, 8, 0, *up_to(6, 3)), line(X, 8)),
+        Assign(line(OUT, 8, 0, *up_to(6, 3)), line(X, 8)),
         {"x": COUNT},
         {"out": array(0, 1, 2, *[NAN] * 5)},
     ),
     Case(
         "copy_bounds_from_below",
-        Copy(line(OUT, 8), line(X, 8, 0, Bound(Index.of(5), COL))),
+        Assign(line(OUT, 8), line(X, 8, 0, Bound(Index.of(5), COL))),
         {"x": COUNT},
         {"out": array(0, 0, 0, 0, 0, 0, 6, 7)},
     ),
     Case(
         "copy_only_finite",
-        Copy(line(OUT, 8), line(X, 8), line(Y, 8), only=Only.FINITE),
+        Assign(line(OUT, 8), sum_of(part_of(Operation.FINITE, line(X, 8)), line(Y, 8))),
         {"x": MIXED, "y": COUNT},
         {"out": array(1, 1, 2, 3, 4, 7, 6, 7)},
     ),
     Case(
         "copy_only_what_is_not_finite",
-        Copy(line(OUT, 8), line(X, 8), only=Only.NOT_FINITE),
+        Assign(line(OUT, 8), part_of(Operation.NOT_FINITE, line(X, 8))),
         {"x": MIXED},
         {"out": array(0, np.inf, 0, NAN, 0, 0, -np.inf, 0)},
     ),
     Case(
         "copy_whole_parts",
-        Copy(line(output("out", 8, "f16"), 8), line(halves("x", 8), 8), only=Only.WHOLE),
+        Assign(line(output("out", 8, "f16"), 8), part_of(Operation.WHOLE, line(halves("x", 8), 8))),
         {"x": PARTED},
         {"out": np.array([0, 2, -2, 0, 2048, -65504, np.inf, NAN], np.float16)},
     ),
     Case(
         "copy_fractions",
-        Copy(line(output("out", 8, "f16"), 8), line(halves("x", 8), 8), only=Only.FRACTION),
+        Assign(
+            line(output("out", 8, "f16"), 8), part_of(Operation.FRACTION, line(halves("x", 8), 8))
+        ),
         {"x": PARTED},
         {"out": np.array([0.5, -0.5, -0.5, -(2.0**-24), 0, 0, 0, 0], np.float16)},
     ),
     Case(
         "copy_adds_to_odd",
-        Copy(line(OUT, 4), line(WIDE["x"], 4), line(WIDE["y"], 4), odd=True),
+        Assign(line(OUT, 4), sum_of(line(WIDE["x"], 4), line(WIDE["y"], 4), to_odd=True)),
         {
             "x": np.array([2.0**53 + 2.0**29] * 2 + [-(2.0**53) - 2.0**29, np.inf]),
             "y": np.array([2.0**-24, -(2.0**-24), -(2.0**-24), 1.0]),
@@ -470,14 +472,14 @@ CASES = [
     ),
     Case(
         "when_some_range_is_longer",
-        longer(Copy(OF_WARP, GATHERED, GATHERED), Copy(OF_ONE, FIRSTS)),
+        longer(Assign(OF_WARP, sum_of(GATHERED, GATHERED)), Assign(OF_ONE, FIRSTS)),
         TWO,
         {"out": array(0, 1, 4, 6, 8, 10, 12, 14)},
         warps=2,
     ),
     Case(
         "when_all_ranges_are_empty",
-        longer(Copy(OF_WARP, GATHERED, GATHERED), Copy(OF_ONE, FIRSTS)),
+        longer(Assign(OF_WARP, sum_of(GATHERED, GATHERED)), Assign(OF_ONE, FIRSTS)),
         {"x": COUNT, "offsets": np.array([0, 0, 0, 0, 0, 4, 8, 8, 8])},
         {"out": array(0, 2, 4, 6, 8, 10, 12, 14)},
         warps=2,
@@ -494,12 +496,12 @@ CASES = [
     Case(
         "when_else_each_warp_has_its_own",
         (
-            Copy(line(T, 4), line(X, 4, 4 * WARP)),
+            Assign(line(T, 4), line(X, 4, 4 * WARP)),
             SYNC,
             When(
                 (),
-                (Copy(line(OUT, 4, 4 * WARP), line(T, 4), only=Only.FINITE),),
-                (Copy(line(OUT, 4, 4 * WARP), line(T, 4), line(T, 4)),),
+                (Assign(line(OUT, 4, 4 * WARP), part_of(Operation.FINITE, line(T, 4))),),
+                (Assign(line(OUT, 4, 4 * WARP), sum_of(line(T, 4), line(T, 4))),),
                 not_finite=line(T, 4),
             ),
         ),
@@ -510,11 +512,15 @@ CASES = [
     Case(
         "when_each_warp_has_its_own",
         (
-            Copy(line(T, 4), line(X, 4, 4 * WARP)),
+            Assign(line(T, 4), line(X, 4, 4 * WARP)),
             SYNC,
-            When((), (SYNC, Copy(line(T, 4), line(T, 4), line(T, 4))), not_finite=line(T, 4)),
+            When(
+                (),
+                (SYNC, Assign(line(T, 4), sum_of(line(T, 4), line(T, 4)))),
+                not_finite=line(T, 4),
+            ),
             SYNC,
-            Copy(line(OUT, 4, 4 * WARP), line(T, 4)),
+            Assign(line(OUT, 4, 4 * WARP), line(T, 4)),
         ),
         {"x": array(0, 1, 2, 3, 4, 5, -np.inf, 7)},
         {"out": array(0, 1, 2, 3, 8, 10, -np.inf, 14)},
@@ -522,49 +528,49 @@ CASES = [
     ),
     Case(
         "copy_shifted",
-        Copy(line(OUT, 4, 3), line(X, 4, 2)),
+        Assign(line(OUT, 4, 3), line(X, 4, 2)),
         {"x": COUNT},
         {"out": array(NAN, NAN, NAN, 2, 3, 4, 5, NAN)},
     ),
     Case(
         "copy_transposed",
-        Copy(View.strided(OUT, Index(), 2, 4, 4, 1), View.strided(X, Index(), 2, 4, 1, 2)),
+        Assign(View.strided(OUT, Index(), 2, 4, 4, 1), View.strided(X, Index(), 2, 4, 1, 2)),
         {"x": COUNT},
         {"out": array(0, 2, 4, 6, 1, 3, 5, 7)},
     ),
     Case(
         "copy_repeats_a_row",
-        Copy(View.strided(OUT, Index(), 2, 4, 4, 1), View.strided(X, Index.of(4), 2, 4, 0, 1)),
+        Assign(View.strided(OUT, Index(), 2, 4, 4, 1), View.strided(X, Index.of(4), 2, 4, 0, 1)),
         {"x": COUNT},
         {"out": array(4, 5, 6, 7, 4, 5, 6, 7)},
     ),
     Case(
         "copy_repeats_a_column",
-        Copy(View.strided(OUT, Index(), 2, 4, 4, 1), View.strided(X, Index.of(4), 2, 4, 1, 0)),
+        Assign(View.strided(OUT, Index(), 2, 4, 4, 1), View.strided(X, Index.of(4), 2, 4, 1, 0)),
         {"x": COUNT},
         {"out": array(4, 4, 4, 4, 5, 5, 5, 5)},
     ),
     Case(
         "copy_plus",
-        Copy(line(OUT, 8), line(X, 8), line(Y, 8, 0, *up_to(2))),
+        Assign(line(OUT, 8), sum_of(line(X, 8), line(Y, 8, 0, *up_to(2)))),
         {"x": COUNT, "y": COUNT + 10},
         {"out": array(10, 12, 2, 3, 4, 5, 6, 7)},
     ),
     Case(
         "copy_rounds_the_sum_once",
-        Copy(line(OUT, 8), line(X, 8), line(Y, 8)),
+        Assign(line(OUT, 8), sum_of(line(X, 8), line(Y, 8))),
         {"x": np.full(8, 2.0**24, np.float32), "y": COUNT},
         {"out": (2.0**24 + COUNT.astype(float)).astype(np.float32)},
     ),
     Case(
         "copy_converts",
-        Copy(line(output("out", 4, "f16"), 4), line(X, 4)),
+        Assign(line(output("out", 4, "f16"), 4), line(X, 4)),
         {"x": array(1 + 2**-11, 1 + 3 * 2**-11, 7e4, -0.0, 0, 0, 0, 0)},
         {"out": np.array([1, 1 + 2**-9, np.inf, -0.0], np.float16)},
     ),
     Case(
         "split",
-        Split(tuple(line(part, 2) for part in SPLIT), line(floats("x", 2), 2)),
+        split(tuple(line(part, 2) for part in SPLIT), line(floats("x", 2), 2)),
         {"x": array(np.pi, -1e-3)},
         {
             f"p{i}": from_values(np.array(part, np.float32), "bf16")
@@ -573,13 +579,13 @@ CASES = [
     ),
     Case(
         "map_product",
-        Map(line(OUT, 8), Formula(Operation.TIMES, (line(X, 8), line(Y, 8, 0, *up_to(6))))),
+        Assign(line(OUT, 8), Formula(Operation.TIMES, (line(X, 8), line(Y, 8, 0, *up_to(6))))),
         {"x": MIXED, "y": COUNT + np.float32(0.1)},
         {"out": array(0.1, np.inf, 0, NAN, 0, float(np.float32(2) * np.float32(5.1)), NAN, 0)},
     ),
     Case(
         "map_reciprocal_root",
-        Map(
+        Assign(
             line(HALVES_OUT, 8),
             Formula(
                 Operation.OVER,
@@ -604,7 +610,7 @@ CASES = [
     Case(
         "map_repeats_a_value",
         (
-            Map(
+            Assign(
                 line(T, 8),
                 Formula(
                     Operation.OVER,
@@ -612,7 +618,7 @@ CASES = [
                 ),
             ),
             SYNC,
-            Copy(line(OUT, 8), line(T, 8)),
+            Assign(line(OUT, 8), line(T, 8)),
         ),
         {"x": COUNT, "y": COUNT},
         {"out": COUNT / np.float32(3)},
@@ -622,8 +628,8 @@ CASES = [
         (
             Prefix(PANEL, rows_of(floats("x", 40), 5, 8), column(SUMS, 5)),
             SYNC,
-            Copy(rows_of(output("out", 40), 5, 8), PANEL),
-            Copy(column(output("sums_out", 5), 5), column(SUMS, 5)),
+            Assign(rows_of(output("out", 40), 5, 8), PANEL),
+            Assign(column(output("sums_out", 5), 5), column(SUMS, 5)),
         ),
         {"x": SPREAD},
         {"out": prefixes(SPREAD, 8), "sums_out": prefixes(SPREAD, 8)[7::8]},
@@ -631,11 +637,11 @@ CASES = [
     Case(
         "prefix_sums_in_place",
         (
-            Copy(PANEL, rows_of(floats("x", 40), 5, 8)),
+            Assign(PANEL, rows_of(floats("x", 40), 5, 8)),
             SYNC,
             Prefix(PANEL, PANEL, reverse=True),
             SYNC,
-            Copy(rows_of(output("out", 40), 5, 8), PANEL),
+            Assign(rows_of(output("out", 40), 5, 8), PANEL),
         ),
         {"x": SPREAD},
         {"out": prefixes(SPREAD[::-1], 8)[::-1]},
@@ -649,7 +655,7 @@ CASES = [
                 exclusive=True,
             ),
             SYNC,
-            Copy(rows_of(output("out", 40), 5, 8), PANEL),
+            Assign(rows_of(output("out", 40), 5, 8), PANEL),
         ),
         {"x": SPREAD},
         {"out": before_each(np.where(np.arange(40) < 37, SPREAD, 0), 8)},
@@ -663,8 +669,8 @@ CASES = [
                 reverse=True,
             ),
             SYNC,
-            Copy(rows_of(output("out", 40), 5, 8), PANEL),
-            Copy(column(output("sums_out", 5), 5), column(SUMS, 5)),
+            Assign(rows_of(output("out", 40), 5, 8), PANEL),
+            Assign(column(output("sums_out", 5), 5), column(SUMS, 5)),
         ),
         {"x": SPREAD},
         {
@@ -718,16 +724,18 @@ CASES = [
     ),
     Case(
         "sync_warp",
-        (Copy(line(T, 8), line(X, 8)), SYNC, Copy(*TURNED)),
+        (Assign(line(T, 8), line(X, 8)), SYNC, Assign(*TURNED)),
         {"x": COUNT},
         {"out": array(0, 2, 4, 6, 1, 3, 5, 7)},
     ),
     Case(
         "sync_block",
         (
-            Copy(line(shared("t", 8, space=Space.SHARED), 4, 4 * WARP), line(X, 4, 4 * WARP)),
+            Assign(line(shared("t", 8, space=Space.SHARED), 4, 4 * WARP), line(X, 4, 4 * WARP)),
             Sync(Scope.BLOCK),
-            Copy(line(OUT, 4, 4 * WARP), line(shared("t", 8, space=Space.SHARED), 4, 4 - 4 * WARP)),
+            Assign(
+                line(OUT, 4, 4 * WARP), line(shared("t", 8, space=Space.SHARED), 4, 4 - 4 * WARP)
+            ),
         ),
         {"x": COUNT},
         {"out": array(4, 5, 6, 7, 0, 1, 2, 3)},
@@ -736,7 +744,7 @@ CASES = [
     ),
     Case(
         "loop",
-        Loop("i", Extent.of(4), (Copy(line(OUT, 2, 2 * I), line(X, 2, 6 - 2 * I)),)),
+        Loop("i", Extent.of(4), (Assign(line(OUT, 2, 2 * I), line(X, 2, 6 - 2 * I)),)),
         {"x": COUNT},
         {"out": array(6, 7, 4, 5, 2, 3, 0, 1)},
     ),
@@ -750,8 +758,8 @@ CASES = [
         "when",
         When(
             (Bound(BLOCK, Index.of(1)),),
-            (Copy(line(OUT, 4), line(X, 4)),),
-            (Copy(line(OUT, 4, 4), line(Y, 4)),),
+            (Assign(line(OUT, 4), line(X, 4)),),
+            (Assign(line(OUT, 4, 4), line(Y, 4)),),
         ),
         {"x": COUNT, "y": -COUNT},
         {"out": array(0, 1, 2, 3, -0.0, -1, -2, -3)},
@@ -761,7 +769,7 @@ CASES = [
         "when_all_bounds_hold",
         When(
             (Bound(BLOCK, Index.of(2)), Bound(Index.of(0), BLOCK)),
-            (Copy(line(OUT, 2, 2 * BLOCK), line(X, 2)),),
+            (Assign(line(OUT, 2, 2 * BLOCK), line(X, 2)),),
         ),
         {"x": COUNT},
         {"out": array(NAN, NAN, 0, 1, *[NAN] * 4)},

@@ -15,11 +15,11 @@ from tcusim.machine.shapes import shape_of
 from tcusim.program.grammar import (
     BLOCK,
     WARP,
+    Assign,
     Bound,
     Buffer,
     BufferRole,
     Const,
-    Copy,
     Extent,
     Frag,
     Index,
@@ -70,14 +70,14 @@ def in_arrays(size: int) -> Program:
         for dtype in IN_MEMORY
     }  # fmt: skip
     place = (BLOCK * WARPS + WARP) * size
-    put = tuple(Copy(line(one, 2, 1), line(given[one.dtype], 2)) for one in pairs)
+    put = tuple(Assign(line(one, 2, 1), line(given[one.dtype], 2)) for one in pairs)
     return Program(
         name=f"in_arrays_{size}", shape=shape_of("16x16x16"), ab="f16", acc="f32", scalars=(),
         buffers=(*given.values(), *pairs, *pairs.values()), blocks=Extent.of(BLOCKS), warps=WARPS,
         steps=(
             When(FIRST_WARP, put),
             Sync(Scope.BLOCK),
-            *(Copy(line(out, size, place), line(one, size)) for one, out in pairs.items()),
+            *(Assign(line(out, size, place), line(one, size)) for one, out in pairs.items()),
         ),
     )  # fmt: skip
 

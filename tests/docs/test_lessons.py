@@ -194,18 +194,18 @@ def test_its_page_and_notebook(path: Path) -> None:
     ("algorithm", "options", "steps"),
     [
         # Claims of the lessons' prose about the listings above it.
-        ("reduction_16", {}, {"3": "Load", "4": "Mma", "5": "Store", "6": "Sync", "7": "Copy"}),
-        ("scan_256", {}, {"6": "Mma", "9": "Mma", "10": "Store", "12": "Copy", "14": "Load"}),
+        ("reduction_16", {}, {"3": "Load", "4": "Mma", "5": "Store", "6": "Sync", "7": "Assign"}),
+        ("scan_256", {}, {"6": "Mma", "9": "Mma", "10": "Store", "12": "Assign", "14": "Load"}),
         ("scan_256", {}, {"15": "Mma"}),
         (
             "reduction_256n_block",
             {"warps": 4, "segment_size": 4096},
-            {"3.1": "Load", "14": "Copy", "15": "Sync", "16": "When"},
+            {"3.1": "Load", "14": "Assign", "15": "Sync", "16": "When"},
         ),
         (
             "scan_256n_block",
             {"warps": 4, "segment_size": 4096},
-            {"6.14": "Copy", "6.15": "Sync", "6.17": "Sync"},
+            {"6.14": "Assign", "6.15": "Sync", "6.17": "Sync"},
         ),
         (
             "scan_single_pass",

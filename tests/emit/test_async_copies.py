@@ -9,7 +9,7 @@ import pytest
 
 from tcusim.algorithms import build
 from tcusim.program.grammar import (
-    Copy,
+    Assign,
     Loop,
     Numbered,
     Program,
@@ -42,7 +42,7 @@ def test_all_stages_but_the_one_that_comes_next_may_be_on_their_way(stages: int)
     ]
     assert {pipeline.waits[path] for path in loops} == {2 * (stages - 2)}
     assert pipeline.is_counted == (stages > 2)
-    copies = {path for path, step in walk(program.steps) if isinstance(step, Copy)}
+    copies = {path for path, step in walk(program.steps) if isinstance(step, Assign)}
     # With two stages there is nothing to do while the first one comes.
     first = {path for path in copies if "." not in path and int(path) < min(map(int, _tops(loops)))}
     assert pipeline.copies & copies >= copies - first - _stores(program)
@@ -59,7 +59,7 @@ def _stores(program: Program) -> set[str]:
     return {
         path
         for path, step in walk(program.steps)
-        if isinstance(step, Copy) and step.dst.buffer.space is Space.GLOBAL
+        if isinstance(step, Assign) and step.dst.buffer.space is Space.GLOBAL
     }
 
 
@@ -76,10 +76,10 @@ def test_every_copy_has_come_when_its_stage_is_read(stages: int) -> None:
             if view.buffer.name in {f"{side}{n}_s" for side in "ab" for n in range(stages)}:
                 reads += 1
                 assert view.buffer.name in arrived
-        if path in pipeline.copies and isinstance(step, Copy):
+        if path in pipeline.copies and isinstance(step, Assign):
             queue.append(step.dst.buffer.name)
             arrived.discard(step.dst.buffer.name)
-        elif isinstance(step, Copy):
+        elif isinstance(step, Assign):
             arrived.add(step.dst.buffer.name)
         if isinstance(step, Sync) and path in pipeline.waits:
             done = len(queue) - pipeline.waits[path]

@@ -21,9 +21,9 @@ from tcusim.judge.correctness.testing import assert_agree, random_inputs
 from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
     BLOCK,
+    Assign,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
     Index,
     Mma,
@@ -221,7 +221,7 @@ def test_a_name_that_the_text_uses_is_refused() -> None:
     )
     steps = tuple(
         replace(step, dst=replace(step.dst, buffer=whole.outputs[0]))
-        if isinstance(step, Copy) and step.dst.buffer == program.outputs[0]
+        if isinstance(step, Assign) and step.dst.buffer == program.outputs[0]
         else step
         for step in program.steps
     )
@@ -340,7 +340,7 @@ def test_types_that_no_kernel_takes_are_refused_by_name() -> None:
         buffers=(given, made),
         blocks=length,
         warps=1,
-        steps=(Copy(views[0], views[1]),),
+        steps=(Assign(views[0], views[1]),),
     )
     verify(program)
     with pytest.raises(Unsupported, match="narrow: no kernel is emitted for buffers of e4m3"):

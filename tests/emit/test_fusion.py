@@ -13,14 +13,13 @@ from tcusim.algorithms.rows import data
 from tcusim.program.grammar import (
     COL,
     ROW,
+    Assign,
     Bound,
-    Copy,
     Extent,
     Index,
     Loop,
     Numbered,
     Program,
-    Split,
     Sync,
     View,
     accesses,
@@ -35,7 +34,7 @@ from tcusim_cuda.fusion import HELD_TOGETHER, MOST_STEPS, Run, runs_of
 def runs(program: Program, steps: tuple[Numbered, ...] | None = None) -> list[Run]:
     """Return the runs of a list of steps, by default the program's outermost."""
 
-    def how(path: str, step: Copy | Split) -> Transfer:
+    def how(path: str, step: Assign) -> Transfer:
         assert dict(walk(program.steps))[path] is step
         touched = accesses(step)
         return transfer_of(program, touched.views_written, touched.views_read)
@@ -95,11 +94,11 @@ def test_a_barrier_ends_a_run() -> None:
     number = int(run.steps[-1][0])
     assert [int(path) for path, _ in run.steps] == list(range(int(run.steps[0][0]), number + 1))
     assert isinstance(program.steps[number], Sync)
-    assert {type(step) for _, step in run.listed} <= {Copy, Loop}
+    assert {type(step) for _, step in run.listed} <= {Assign, Loop}
 
 
 def many_copies(b: Builder, segment_size: int | None) -> int:
-    """Copy 32 rows of 64 elements twelve times."""
+    """Assign 32 rows of 64 elements twelve times."""
     for number in range(12):
         kept = b.rect(b.scratch(f"k{number}", "f16", 2048), 0, 32, 64, 64)
         b.copy(kept, rows(b, number * 2048))

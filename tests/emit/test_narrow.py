@@ -12,15 +12,17 @@ from tcusim.backends import why_unavailable
 from tcusim.judge.correctness.testing import assert_agree
 from tcusim.program.grammar import (
     COL,
+    Assign,
     Bound,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
     Index,
-    Only,
+    Operation,
     Space,
     View,
+    part_of,
+    sum_of,
 )
 from tcusim.program.lanes import NarrowRows, narrow_rows
 from tcusim.program.walk import sites
@@ -34,7 +36,7 @@ def shared(name: str, dtype: str = "f16") -> Buffer:
 INSIDE = (Bound(COL, Index.of(5)),)
 TO = View.strided(shared("to"), Index(), 64, 8, 24, 1)
 FROM = View.strided(shared("from"), Index(), 64, 8, 5, 1, INSIDE)
-ROWS = Copy(TO, FROM)
+ROWS = Assign(TO, FROM)
 
 
 def test_rows_that_follow_each_other_are_spread() -> None:
@@ -42,7 +44,7 @@ def test_rows_that_follow_each_other_are_spread() -> None:
     down = replace(
         ROWS,
         dst=replace(TO, row_axis=TO.col_axis, col_axis=TO.row_axis),
-        src=View.strided(
+        value=View.strided(
             FROM.buffer, Index(), 8, 64, 1, 5, (Bound(Index.symbol("row"), Index.of(5)),)
         ),
     )
@@ -52,24 +54,26 @@ def test_rows_that_follow_each_other_are_spread() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        replace(ROWS, plus=FROM),
-        replace(ROWS, only=Only.FINITE),
+        replace(ROWS, value=sum_of(FROM, FROM)),
+        replace(ROWS, value=part_of(Operation.FINITE, FROM)),
         # Four bytes, another type, rows with gaps, an odd number of them, other vectors, no zeros.
-        Copy(replace(TO, buffer=shared("to", "f32")), replace(FROM, buffer=shared("from", "f32"))),
-        Copy(replace(TO, buffer=shared("to", "f32")), FROM),
-        Copy(TO, View.strided(FROM.buffer, Index(), 64, 8, 6, 1, INSIDE)),
-        Copy(
+        Assign(
+            replace(TO, buffer=shared("to", "f32")), replace(FROM, buffer=shared("from", "f32"))
+        ),
+        Assign(replace(TO, buffer=shared("to", "f32")), FROM),
+        Assign(TO, View.strided(FROM.buffer, Index(), 64, 8, 6, 1, INSIDE)),
+        Assign(
             View.strided(TO.buffer, Index(), 63, 8, 24, 1),
             View.strided(FROM.buffer, Index(), 63, 8, 5, 1, INSIDE),
         ),
-        Copy(View.strided(TO.buffer, Index(), 64, 8, 22, 1), FROM),
-        Copy(TO, View.strided(FROM.buffer, Index(), 64, 8, 8, 1)),
+        Assign(View.strided(TO.buffer, Index(), 64, 8, 22, 1), FROM),
+        Assign(TO, View.strided(FROM.buffer, Index(), 64, 8, 8, 1)),
         # A place that only the warp knows, and the grid's memory.
-        Copy(replace(TO, offset=Index.symbol("warp")), FROM),
-        Copy(TO, replace(FROM, buffer=replace(FROM.buffer, space=Space.GLOBAL))),
+        Assign(replace(TO, offset=Index.symbol("warp")), FROM),
+        Assign(TO, replace(FROM, buffer=replace(FROM.buffer, space=Space.GLOBAL))),
     ],
 )
-def test_others_are_not(other: Copy) -> None:
+def test_others_are_not(other: Assign) -> None:
     assert narrow_rows(other) is None
 
 
@@ -81,7 +85,7 @@ def test_the_emitted_text_spreads_them_right(name: str, size: int) -> None:
     if reason is not None:
         pytest.skip(reason)
     program = build(name, segment_size=size, masked=True, warps=2, items_per_warp=2)
-    copies = [site.step for site in sites(program) if isinstance(site.step, Copy)]
+    copies = [site.step for site in sites(program) if isinstance(site.step, Assign)]
     assert any(narrow_rows(step) for step in copies)
     assert "tcu::spread_rows<" in emit(program).text
     x = np.random.default_rng(size).standard_normal(20_011).astype(np.float16)

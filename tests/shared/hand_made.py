@@ -12,16 +12,15 @@ from tcusim.program.grammar import (
     COL,
     ROW,
     WARP,
+    Assign,
     Await,
     Bound,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
     Formula,
     Index,
     Loop,
-    Map,
     Operation,
     Prefix,
     Program,
@@ -29,11 +28,11 @@ from tcusim.program.grammar import (
     Scalar,
     Scope,
     Space,
-    Split,
     Step,
     Sync,
     View,
     When,
+    split,
 )
 
 LENGTH = Index.symbol("length")
@@ -94,9 +93,9 @@ def through_shared(rng: Rng) -> Program:
     s.buffers.append(tile)
     other = WARP if rng.random() < 0.3 else WARP * -1 + (s.warps - 1)
     body = (
-        Copy(s.row(tile, WARP * s.cols), s.part(s.data, WARP, ITERATION)),
+        Assign(s.row(tile, WARP * s.cols), s.part(s.data, WARP, ITERATION)),
         Sync(Scope.BLOCK),
-        Copy(s.part(s.out, other, ITERATION), s.row(tile, other * s.cols)),
+        Assign(s.part(s.out, other, ITERATION), s.row(tile, other * s.cols)),
         Sync(Scope.BLOCK),
     )
     return s.program("through_shared", *s.looped(body))
@@ -112,9 +111,9 @@ def through_turns(rng: Rng) -> Program:
     own = ITERATION * s.cols + (WARP * (s.turns * s.cols) if space is Space.SHARED else 0)
     return s.program(
         "through_turns",
-        *s.looped((Copy(s.row(tile, own), s.part(s.data, WARP, ITERATION)),)),
+        *s.looped((Assign(s.row(tile, own), s.part(s.data, WARP, ITERATION)),)),
         Sync(Scope.WARP),
-        *s.looped((Copy(s.part(s.out, WARP, ITERATION), s.row(tile, own)),)),
+        *s.looped((Assign(s.part(s.out, WARP, ITERATION), s.row(tile, own)),)),
     )
 
 
@@ -137,8 +136,8 @@ def in_branches(rng: Rng) -> Program:
     given = s.part(s.data, WARP, ITERATION)
     first = View.strided(s.data, given.offset, 1, cut, cut, 1, given.bounds)
     second = View.strided(s.data, given.offset + cut, 1, s.cols - cut, s.cols, 1, bounds)
-    halves = (Copy(left, first), Copy(right, second))
-    body = When((told,), (Copy(whole, given),), halves)
+    halves = (Assign(left, first), Assign(right, second))
+    body = When((told,), (Assign(whole, given),), halves)
     return s.program("in_branches", *s.looped((body,)))
 
 
@@ -151,9 +150,9 @@ def computed(rng: Rng) -> Program:
     s.buffers += [*parts, tile, sums, total]
     at = int(rng.integers(0, s.cols))
     body = (
-        Split(tuple(s.row(p, at) for p in parts), s.part(s.data, WARP, ITERATION)),
+        split(tuple(s.row(p, at) for p in parts), s.part(s.data, WARP, ITERATION)),
         Sync(Scope.WARP),
-        Map(
+        Assign(
             s.row(tile),
             Formula(
                 Operation.PLUS,
@@ -163,7 +162,7 @@ def computed(rng: Rng) -> Program:
         Sync(Scope.WARP),
         Prefix(s.row(sums), s.row(tile), s.row(total, int(rng.integers(2)), 1)),
         Sync(Scope.WARP),
-        Copy(s.part(s.out, WARP, ITERATION), s.row(sums)),
+        Assign(s.part(s.out, WARP, ITERATION), s.row(sums)),
         Sync(Scope.WARP),
     )
     return s.program("computed", *s.looped(body))
@@ -199,7 +198,7 @@ def chained(rng: Rng) -> Program:
     if rng.random() < 0.5:
         waiting = (When((Bound(Index.of(0), BLOCK),), (Await(there, row), Sync(Scope.WARP))),)
     out = s.part(s.out, WARP, ITERATION)
-    fill = (Copy(s.row(tile, 0, words), given), Sync(Scope.WARP))
+    fill = (Assign(s.row(tile, 0, words), given), Sync(Scope.WARP))
     # Where each warp has a tile, one of them publishes its own.
     giving: tuple[Step, ...] = (When((first,), (*fill, publish)),)
     if own:
@@ -207,7 +206,7 @@ def chained(rng: Rng) -> Program:
     steps: tuple[Step, ...] = (
         *giving,
         *waiting,
-        *s.looped((Copy(out, s.part(s.data, WARP, ITERATION)),)),
+        *s.looped((Assign(out, s.part(s.data, WARP, ITERATION)),)),
     )
     return s.program("chained", *steps)
 

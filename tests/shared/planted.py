@@ -16,11 +16,11 @@ from tcusim.program.grammar import (
     COL,
     ROW,
     WARP,
+    Assign,
     Bound,
     Buffer,
     BufferRole,
     Const,
-    Copy,
     Extent,
     Frag,
     Index,
@@ -34,12 +34,13 @@ from tcusim.program.grammar import (
     Scalar,
     Scope,
     Space,
-    Split,
     Step,
     Store,
     Sync,
     View,
     When,
+    split,
+    sum_of,
     walk,
 )
 
@@ -111,13 +112,13 @@ def reduction() -> Program:
         steps=(
             Const(P, FIRST_ROW, "Alg. 1 line 1"),
             Const(V, ZERO),
-            Copy(columns_of(tile), columns_of(values, BLOCK * 256, in_input)),
+            Assign(columns_of(tile), columns_of(values, BLOCK * 256, in_input)),
             SYNC,
             Load(A, columns_of(tile), "Alg. 1 line 3"),
             Mma(V, P, A, V, "Alg. 1 line 4"),
             Store(rows_of(result), V),
             SYNC,
-            Copy(one_row(sums, BLOCK * 16, in_output), one_row(result), None, "Alg. 1 line 5"),
+            Assign(one_row(sums, BLOCK * 16, in_output), one_row(result), "Alg. 1 line 5"),
         ),
         source="DAKKAK19 sec. 4.1",
     )
@@ -158,14 +159,14 @@ def scan() -> Program:
                     Mma(acc, lower, right, zero),
                     Store(rows_of(wide), acc),
                     SYNC,
-                    Copy(rows_of(narrow), rows_of(wide)),
+                    Assign(rows_of(narrow), rows_of(wide)),
                     SYNC,
                     Load(la, rows_of(narrow)),
                     Mma(acc, la, ones, au),
                     Store(rows_of(sums, place), acc),
                     Store(rows_of(wide), acc),
                     SYNC,
-                    Copy(rows_of(carry), View.strided(wide, Index.of(255), 16, 16, 0, 0)),
+                    Assign(rows_of(carry), View.strided(wide, Index.of(255), 16, 16, 0, 0)),
                     SYNC,
                     Load(s, rows_of(carry)),
                 ),
@@ -196,11 +197,15 @@ def block_reduction() -> Program:
             Mma(V, P, A, V),
             Store(rows_of(result), V),
             SYNC,
-            Copy(one_row(partial, WARP * 16), one_row(result)),
+            Assign(one_row(partial, WARP * 16), one_row(result)),
             SYNC_BLOCK,
             When(
                 (Bound(WARP, Index.of(1)),),
-                (Copy(one_row(sums, BLOCK * 16), one_row(partial), one_row(partial, 16)),),
+                (
+                    Assign(
+                        one_row(sums, BLOCK * 16), sum_of(one_row(partial), one_row(partial, 16))
+                    ),
+                ),
             ),
         ),
     )
@@ -233,7 +238,10 @@ def planted(program: Program, path: str, *new: Step) -> Program:
 
 def changed(program: Program, path: str, **fields: Any) -> Program:
     """Return the program with fields of the step at `path` replaced."""
-    return planted(program, path, replace(at(program, path), **fields))
+    step = at(program, path)
+    if isinstance(step, Assign) and "src" in fields:
+        fields["value"] = fields.pop("src")
+    return planted(program, path, replace(step, **fields))
 
 
 def with_input_type(program: Program, dtype: str) -> Program:
@@ -247,8 +255,11 @@ def with_input_type(program: Program, dtype: str) -> Program:
 
 
 def _swap(step: Step, old: Buffer, new: Buffer) -> Step:
-    if isinstance(step, Load | Copy) and step.src.buffer == old:
-        return replace(step, src=replace(step.src, buffer=new))
+    match step:
+        case Load(src=View(buffer=buffer) as view) if buffer == old:
+            return replace(step, src=replace(view, buffer=new))
+        case Assign(value=View(buffer=buffer) as view) if buffer == old:
+            return replace(step, value=replace(view, buffer=new))
     return step
 
 
@@ -269,7 +280,7 @@ def split_program(source: str, *parts: str) -> Program:
     program = reduction()
     wide = Buffer("in", source, Extent(LENGTH), BufferRole.INPUT)
     buffers = tuple(shared(f"x{n}", dtype, 16) for n, dtype in enumerate(parts))
-    split = Split(
+    parted = split(
         tuple(one_row(buffer) for buffer in buffers), one_row(wide, 0, Bound(COL, LENGTH))
     )
-    return replace(program, buffers=(wide, *buffers), steps=(split,))
+    return replace(program, buffers=(wide, *buffers), steps=(parted,))

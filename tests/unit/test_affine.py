@@ -19,10 +19,10 @@ from tcusim.program.grammar import (
     COL,
     ROW,
     WARP,
+    Assign,
     Bound,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
     Index,
     Loop,
@@ -105,20 +105,20 @@ def test_what_is_proved_holds(seed: int) -> None:
 def test_bounds_of_ragged_tiles_are_proved() -> None:
     """256 elements a block, masked; and whole ones, of a length that is a multiple."""
     view = View.strided(IN, BLOCK * 4, 2, 2, 2, 1, (Bound(BLOCK * 4 + ROW * 2 + COL, LENGTH),))
-    (site,) = sites(program(Copy(view, view)))
+    (site,) = sites(program(Assign(view, view)))
     (region,) = Regions(program()).around(site, view)
     assert region.never_exceeds(view.address - LENGTH, -1)
     assert not region.never_exceeds(view.address - LENGTH, -2)
     whole = View.strided(IN, BLOCK * 4, 2, 2, 2, 1)
     for multiple, proved in ((4, True), (8, True), (2, False), (1, False)):
-        made = program(Copy(whole, whole), multiple=multiple)
+        made = program(Assign(whole, whole), multiple=multiple)
         (region,) = Regions(made).around(sites(made)[0], whole)
         assert region.never_exceeds(whole.address - LENGTH, -1) == proved
 
 
 def test_the_other_branch_is_all_that_the_first_leaves() -> None:
     both = (Bound(BLOCK, Index.of(2)), Bound(WARP, Index.of(1)))
-    copy = Copy(View.strided(OUT, Index(), 1, 1, 1, 1), View.strided(IN, Index(), 1, 1, 1, 1))
+    copy = Assign(View.strided(OUT, Index(), 1, 1, 1, 1), View.strided(IN, Index(), 1, 1, 1, 1))
     made = program(When(both, (), (copy,)), warps=2)
     boxes = [region.box for region in Regions(made).around(sites(made)[1])]
     low = [(box["block"][0], box["warp"][0]) for box in boxes]
@@ -130,12 +130,12 @@ def test_rows_of_two_warps_are_not_the_same_rows() -> None:
     place = BLOCK * 4 + ROW
     last = (Bound(place, LENGTH), Bound(LENGTH, place + 2))
     view = View.strided(OUT, Index(), 8, 1, 0, 1, last)
-    made = program(Copy(view, View.strided(IN, Index(), 8, 1, 0, 0)))
+    made = program(Assign(view, View.strided(IN, Index(), 8, 1, 0, 0)))
     assert not has_one_writer(made)
     # Of the block alone, this is the last block, and it is one.
     guard = (Bound(BLOCK * 4, LENGTH), Bound(LENGTH, BLOCK * 4 + 5))
     first = View.strided(OUT, Index(), 1, 1, 1, 1)
-    assert has_one_writer(program(When(guard, (Copy(first, first),))))
+    assert has_one_writer(program(When(guard, (Assign(first, first),))))
 
 
 def test_a_turn_that_is_the_first_in_one_branch_alone() -> None:
@@ -144,8 +144,8 @@ def test_a_turn_that_is_the_first_in_one_branch_alone() -> None:
         View.strided(OUT, place, 1, 1, 1, 1, (Bound(place, LENGTH),))
         for place in (BLOCK * 4 + TURN, BLOCK * 4 + TURN * 4)
     )
-    first = When((Bound(TURN, Index.of(1)),), (Copy(own, own),))
-    other = When((Bound(BLOCK, Index.of(1)),), (Copy(both, both),))
+    first = When((Bound(TURN, Index.of(1)),), (Assign(own, own),))
+    other = When((Bound(BLOCK, Index.of(1)),), (Assign(both, both),))
     made = program(Loop("i", Extent.of(2), (first, other)))
     assert not has_one_writer(made)
     assert len(list(one_writer(made))) == 1
@@ -167,7 +167,7 @@ def random_writes(seed: int) -> Program:
         within = view.address - BLOCK * view.address.coefficient("block")
         bounds.append(Bound(within, Index.of(choose.choice((4, 6, 8)))))
     view = View(OUT, view.offset, view.row_axis, view.col_axis, tuple(bounds))
-    step: Step = Copy(view, View.strided(IN, Index(), rows, cols, 0, 0))
+    step: Step = Assign(view, View.strided(IN, Index(), rows, cols, 0, 0))
     if choose.random() < 0.3:
         step = When((Bound(choose.choice((WARP, BLOCK_COL)), Index.of(1)),), (step,))
     loop = Loop("i", Extent.of(turns), (step,))
@@ -192,7 +192,7 @@ def test_programs_proved_to_have_one_writer_have_one(first: int) -> None:
 def has_two_writers(made: Program, length: int) -> bool:
     """Look at every element that every warp writes."""
     site = sites(made)[-1]
-    assert isinstance(site.step, Copy)
+    assert isinstance(site.step, Assign)
     warps = np.arange(made.grid({"length": length}) * made.warps)
     owner: dict[int, int] = {}
     for turn in range(site.loops[0].count.constant or 0):

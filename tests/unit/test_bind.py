@@ -12,10 +12,10 @@ from tcusim.algorithms import build
 from tcusim.errors import InputError
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import (
+    Assign,
     Bound,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
     Index,
     Program,
@@ -78,7 +78,7 @@ def test_a_scalar_that_no_input_gives() -> None:
     program = Program(
         name="free", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("n"),),
         buffers=(source, out,), blocks=Extent.of(1), warps=1,
-        steps=(Copy(row(out, 4), row(source, 4)),),
+        steps=(Assign(row(out, 4), row(source, 4)),),
     )  # fmt: skip
     with pytest.raises(InputError, match="free: no input's size gives the scalar 'n'"):
         run_numpy(program, {"in": np.ones(4, np.float32)})

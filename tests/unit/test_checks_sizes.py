@@ -13,10 +13,10 @@ from tcusim.program.checks.sizes import named_sizes, numbers_of, sizes_to_try
 from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
     BLOCK,
+    Assign,
     Bound,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
     Index,
     Loop,
@@ -34,7 +34,7 @@ def program(*scalars: Scalar, per: int = 8, last: int = 100) -> Program:
     """Return a program in which something changes at a block's number."""
     one = View.strided(IN, Index.of(0), 1, 1, 1, 1)
     when = When(
-        (Bound(BLOCK, Index.of(last)),), (Copy(View.strided(OUT, Index(), 1, 1, 1, 1), one),)
+        (Bound(BLOCK, Index.of(last)),), (Assign(View.strided(OUT, Index(), 1, 1, 1, 1), one),)
     )
     index = Index.symbol(scalars[0].name)
     return Program(
@@ -78,7 +78,7 @@ def test_the_programs_own_numbers_come_before_remainders(per: int) -> None:
     inside = Bound(at, length), Bound(Index.symbol("i"), Index.of(per))
     to, source = (View.strided(one, at, 1, 1, 1, 1, inside) for one in (out, given))
     for fault in (Bound(length, Index.of(777)), Bound(BLOCK, Index.of(6))):
-        copy = (Copy(to, source),)
+        copy = (Assign(to, source),)
         made = replace(
             program(Scalar("length"), per=per),
             buffers=(given, out),

@@ -10,7 +10,7 @@ import pytest
 
 from tcusim.algorithms import build
 from tcusim.machine.shapes import MmaShape
-from tcusim.program.grammar import Copy, Only, Program, walk
+from tcusim.program.grammar import Assign, Operation, Program, part_of, sum_of, views_of, walk
 from tcusim_cuda.contiguous import ContiguousCopy, contiguous_copy
 from tcusim_cuda.emit import emit
 
@@ -18,7 +18,7 @@ from tcusim_cuda.emit import emit
 def moves(name: str, **options: Any) -> tuple[Program, list[ContiguousCopy]]:
     """Return a program and those of its copies that are such moves."""
     program = build(name, **options)
-    copies = [step for _, step in walk(program.steps) if isinstance(step, Copy)]
+    copies = [step for _, step in walk(program.steps) if isinstance(step, Assign)]
     found = [contiguous_copy(program, copy) for copy in copies]
     return program, [one for one in found if one is not None]
 
@@ -82,11 +82,12 @@ def test_what_is_not_as_it_lies_in_memory_is_no_move() -> None:
     assert not found
     program, (read, _) = moves("scan_ragged", **HALVES)
     step = read.step
+    (src,) = views_of(step.value)
     assert contiguous_copy(program, step) == read
     for other in (
-        replace(step, only=Only.FINITE),
-        replace(step, plus=step.dst),
-        replace(step, src=replace(step.src, offset=step.src.offset + 1)),
+        replace(step, value=part_of(Operation.FINITE, src)),
+        replace(step, value=sum_of(src, step.dst)),
+        replace(step, value=replace(src, offset=src.offset + 1)),
         replace(step, dst=replace(step.dst, offset=step.dst.offset + 1)),
         replace(step, dst=replace(step.dst, buffer=replace(step.dst.buffer, dtype="f32"))),
     ):

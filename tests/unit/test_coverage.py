@@ -17,10 +17,10 @@ from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
     BLOCK,
     COL,
+    Assign,
     Bound,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
     Index,
     Locate,
@@ -31,6 +31,7 @@ from tcusim.program.grammar import (
     Step,
     View,
     When,
+    views_of,
 )
 from tcusim.program.walk import Site, sites
 
@@ -118,7 +119,7 @@ def copying(*steps: Step, size: Extent | None = None, blocks: Extent | None = No
     )
 
 
-def copy(*bounds: Bound, first: Index | int = 0, cols: int = 256) -> Copy:
+def copy(*bounds: Bound, first: Index | int = 0, cols: int = 256) -> Assign:
     """Return a copy of the block's elements, in bounds."""
     place = BLOCK * 256 + first
     inside = Bound(place + COL, LENGTH)
@@ -131,7 +132,7 @@ def copy(*bounds: Bound, first: Index | int = 0, cols: int = 256) -> Copy:
             ("in", BufferRole.INPUT, ()),
         )
     )
-    return Copy(out, given)
+    return Assign(out, given)
 
 
 def written(program: Program) -> bool:
@@ -146,8 +147,9 @@ OTHER = Index.symbol("other")
 def one_element(bound: Bound) -> Program:
     """Return a program with one element of output, which blocks of this condition write."""
     out = Buffer("out", "f32", Extent.of(1), BufferRole.OUTPUT)
-    read, taken = (View.strided(one, Index(), 1, 1, 1, 1) for one in (copy().src.buffer, out))
-    return copying(When((bound,), (Copy(taken, read),)), size=Extent.of(1))
+    (source,) = views_of(copy().value)
+    read, taken = (View.strided(one, Index(), 1, 1, 1, 1) for one in (source.buffer, out))
+    return copying(When((bound,), (Assign(taken, read),)), size=Extent.of(1))
 
 
 @pytest.mark.parametrize(

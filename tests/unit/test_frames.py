@@ -8,6 +8,7 @@ import pytest
 import tcusim
 from stepped import frames, small_program
 from tcusim.algorithms import algorithms
+from tcusim.algorithms.norm import rms_norm
 from tcusim.errors import InputError
 from tcusim.program.grammar import Program
 from tcusim.stepper.frames import IN_FLIGHT, Frame, default_inputs
@@ -129,3 +130,11 @@ def test_a_warp_that_is_not_there() -> None:
         all_frames(program, warp=3)
     with pytest.raises(InputError, match="the grid has no warps: the input is empty"):
         list(frames(program, {"in": np.zeros(0, np.float16)}))
+
+
+def test_every_operand_of_a_formula_has_a_name() -> None:
+    """The last step of RMS norm multiplies three rectangles."""
+    program = rms_norm(64, weight="f16")
+    last = tcusim.trace(program, default_inputs(program))[-1]
+    assert [tile.part for tile in last.reads] == ["src", "src 2", "src 3"]
+    assert [tile.part for tile in last.writes] == ["dst"]

@@ -25,12 +25,13 @@ from tcusim.program.grammar import (
     BLOCK_ROW,
     COL,
     WARP,
+    Assign,
     Await,
     Bound,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
+    Formula,
     Index,
     Program,
     Publish,
@@ -41,6 +42,7 @@ from tcusim.program.grammar import (
     Sync,
     View,
     When,
+    sum_of,
 )
 from tcusim.simulate.interpreter import interpret, run_numpy
 
@@ -256,11 +258,11 @@ def one(buffer: Buffer, offset: Index, *bounds: Bound) -> View:
     return View.strided(buffer, offset, 1, 1, 1, 1, bounds)
 
 
-TAKE = Copy(KEPT, one(IN, BLOCK))
+TAKE = Assign(KEPT, one(IN, BLOCK))
 SYNC = Sync(Scope.WARP)
 GIVE = Publish(one(STATUS, BLOCK), KEPT)
 WAIT = Await(KEPT, one(STATUS, BLOCK - 1, *FIRST))
-PUT = Copy(one(OUT, BLOCK), KEPT)
+PUT = Assign(one(OUT, BLOCK), KEPT)
 
 
 def chained(*steps: Step, **more: Any) -> Program:
@@ -297,10 +299,14 @@ def in_columns(*steps: Step, columns: int) -> Program:
 
     made: list[Step] = []
     for step in steps:
-        if isinstance(step, Copy | Publish | Await):
-            step = replace(step, dst=moved(step.dst), src=moved(step.src))
-        if isinstance(step, Copy) and step.plus is not None:
-            step = replace(step, plus=moved(step.plus))
+        match step:
+            case Publish(dst, src) | Await(dst, src):
+                step = replace(step, dst=moved(dst), src=moved(src))
+            case Assign(dst, View() as src):
+                step = replace(step, dst=moved(dst), value=moved(src))
+            case Assign(dst, Formula(terms=terms) as total):
+                terms = tuple(moved(one) for one in terms if isinstance(one, View))
+                step = replace(step, dst=moved(dst), value=replace(total, terms=terms))
         made.append(step)
     length = Scalar("length", columns)
     return replace(
@@ -323,7 +329,7 @@ def test_blocks_stand_in_rows_of_columns(rows: int, columns: int) -> None:
     """Each block writes its number, in a grid with an order of its blocks, and in one without."""
     place = BLOCK * (rows * columns)
     place += (BLOCK_ROW * columns if rows > 1 else 0) + (BLOCK_COL if columns > 1 else 0)
-    take, put = Copy(KEPT, one(IN, place)), Copy(one(OUT, place), KEPT)
+    take, put = Assign(KEPT, one(IN, place)), Assign(one(OUT, place), KEPT)
     free = replace(
         chained(take, SYNC, put),
         scalars=(Scalar("length", rows * columns),),
@@ -342,7 +348,7 @@ def test_blocks_stand_in_rows_of_columns(rows: int, columns: int) -> None:
 
 def test_blocks_that_wait_before_they_publish_run_one_by_one() -> None:
     # A running sum waits before it publishes: its blocks cannot be interpreted together.
-    add = Copy(KEPT, KEPT, one(IN, BLOCK))
+    add = Assign(KEPT, sum_of(KEPT, one(IN, BLOCK)))
     steps = (WAIT, SYNC, add, SYNC, GIVE, PUT)
     x = np.arange(1, 8, dtype=np.float32)
     result = run(chained(*steps), {"in": x})["out"]
@@ -386,11 +392,11 @@ def test_status_is_published_once() -> None:
     ("steps", "message"),
     [
         (
-            (TAKE, SYNC, Copy(one(STATUS, BLOCK), KEPT)),
+            (TAKE, SYNC, Assign(one(STATUS, BLOCK), KEPT)),
             "writes 'status'. Status words are written by Publish",
         ),
         (
-            (Copy(KEPT, one(STATUS, BLOCK)), SYNC, PUT),
+            (Assign(KEPT, one(STATUS, BLOCK)), SYNC, PUT),
             "reads 'status'. Status words are read by Await",
         ),
         ((TAKE, SYNC, Publish(one(OUT, BLOCK), KEPT)), "publishes to 'out'"),
@@ -411,7 +417,7 @@ def test_misuse_of_status_is_refused(steps: tuple[Step, ...], message: str) -> N
 def test_status_is_not_converted() -> None:
     half = Buffer("half", "f16", Extent.of(8), BufferRole.SCRATCH, Space.WARP)
     place = View.strided(half, Index(), 1, 1, 1, 1)
-    steps = (Copy(place, one(IN, BLOCK)), SYNC, Publish(one(STATUS, BLOCK), place))
+    steps = (Assign(place, one(IN, BLOCK)), SYNC, Publish(one(STATUS, BLOCK), place))
     program = replace(chained(*steps), buffers=(IN, OUT, half, STATUS))
     with pytest.raises(VerifyError, match="makes f32 of f16; status words are not converted"):
         tcusim.verify(program)

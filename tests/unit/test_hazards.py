@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from planted import SHAPE, columns_of, shared
 from tcusim.algorithms.hazards import StepList
-from tcusim.program.grammar import Buffer, BufferRole, Copy, Extent, Frag, Index, Load, Role, Sync
+from tcusim.program.grammar import Assign, Buffer, BufferRole, Extent, Frag, Index, Load, Role, Sync
 
 FAR = Buffer("in", "f16", Extent(Index.symbol("length")), BufferRole.INPUT)
 NEAR, OTHER = shared("near", "f16", 256), shared("other", "f16", 256)
-WRITE = Copy(columns_of(NEAR), columns_of(FAR))
+WRITE = Assign(columns_of(NEAR), columns_of(FAR))
 READ = Load(Frag("A", Role.B, SHAPE, "f16"), columns_of(NEAR))
 
 
-def kinds(*steps: Copy | Load) -> list[type]:
+def kinds(*steps: Assign | Load) -> list[type]:
     listed = StepList()
     for step in steps:
         listed.add(step)
@@ -20,16 +20,16 @@ def kinds(*steps: Copy | Load) -> list[type]:
 
 
 def test_a_read_waits_for_the_write() -> None:
-    assert kinds(WRITE, READ) == [Copy, Sync, Load]
+    assert kinds(WRITE, READ) == [Assign, Sync, Load]
 
 
 def test_a_write_waits_for_the_read_before() -> None:
-    assert kinds(READ, WRITE) == [Load, Sync, Copy]
+    assert kinds(READ, WRITE) == [Load, Sync, Assign]
 
 
 def test_what_does_not_meet_waits_for_nothing() -> None:
     assert kinds(READ, READ) == [Load, Load]
-    assert kinds(WRITE, Copy(columns_of(OTHER), columns_of(FAR))) == [Copy, Copy]
+    assert kinds(WRITE, Assign(columns_of(OTHER), columns_of(FAR))) == [Assign, Assign]
 
 
 def test_a_barrier_settles_what_is_pending_and_is_not_repeated() -> None:
@@ -39,7 +39,7 @@ def test_a_barrier_settles_what_is_pending_and_is_not_repeated() -> None:
     listed.add(WRITE)
     listed.settle()
     listed.settle()
-    assert [type(step) for step in listed.steps] == [Copy, Sync]
+    assert [type(step) for step in listed.steps] == [Assign, Sync]
 
 
 def test_a_loop_that_ends_as_it_begins_has_a_barrier_at_its_end() -> None:
@@ -47,4 +47,4 @@ def test_a_loop_that_ends_as_it_begins_has_a_barrier_at_its_end() -> None:
     body.add(WRITE)
     body.add(READ)
     body.close()
-    assert [type(step) for step in body.steps] == [Copy, Sync, Load, Sync]
+    assert [type(step) for step in body.steps] == [Assign, Sync, Load, Sync]

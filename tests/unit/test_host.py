@@ -16,11 +16,11 @@ from tcusim.machine import Fused, Rule, Values, as_values, format_of, mma_values
 from tcusim.machine.shapes import shape_of
 from tcusim.program.grammar import (
     BLOCK,
+    Assign,
     Bound,
     Buffer,
     BufferRole,
     Const,
-    Copy,
     Extent,
     Frag,
     Index,
@@ -181,8 +181,8 @@ def with_faults() -> Kernel:
     def stored(block: Index) -> Store:
         return Store(View.strided(sums, block * 256, 16, 16, 16, 1), ones)
 
-    def copied(to: Index) -> Copy:
-        return Copy(elements(out, to), elements(source, BLOCK))
+    def copied(to: Index) -> Assign:
+        return Assign(elements(out, to), elements(source, BLOCK))
 
     def up_to(block: int) -> tuple[Bound, ...]:
         return (Bound(BLOCK, Index.of(block)),)

@@ -23,10 +23,10 @@ from tcusim.program.grammar import (
     COL,
     ROW,
     WARP,
+    Assign,
     Bound,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
     Gathered,
     Index,
@@ -226,14 +226,14 @@ def line_of(buffer: Buffer, offset: Index | int = 0, *bounds: Bound) -> View:
 
 
 def test_one_copy_with_the_same_place_for_both() -> None:
-    assert in_place(program(Copy(line_of(OUT, HERE), line_of(IN, HERE)))) is None
+    assert in_place(program(Assign(line_of(OUT, HERE), line_of(IN, HERE)))) is None
 
 
 def test_a_copy_that_reverses_its_rectangle() -> None:
     # A 4x8 rectangle is written as the transpose of an 8x4 one.
     read = View.strided(IN, HERE, 4, 8, 8, 1)
     written = View.strided(OUT, HERE, 4, 8, 1, 4)
-    assert in_place(program(Copy(written, read))) == (
+    assert in_place(program(Assign(written, read))) == (
         "step 1 reads in[1] for one element and writes out[1] for another, and the lanes run in "
         "no order (length = 32)"
     )
@@ -241,17 +241,17 @@ def test_a_copy_that_reverses_its_rectangle() -> None:
 
 def test_lanes_that_meet_between() -> None:
     # The lane that writes an element is not the one that has read it.
-    read = Copy(line_of(MINE), line_of(IN, HERE))
-    write = Copy(View.strided(OUT, HERE, 4, 8, 8, 1), View.strided(MINE, Index(), 4, 8, 1, 4))
+    read = Assign(line_of(MINE), line_of(IN, HERE))
+    write = Assign(View.strided(OUT, HERE, 4, 8, 8, 1), View.strided(MINE, Index(), 4, 8, 1, 4))
     assert in_place(program(read, SYNC, write)) is None
 
 
 def test_lanes_that_do_not_meet() -> None:
     # The written elements come from another array, so that nothing else needs a barrier.
     other = Buffer("other", "f32", Extent(LENGTH), BufferRole.INPUT)
-    read = Copy(line_of(MINE), line_of(IN, HERE))
-    write = Copy(line_of(OUT, HERE), line_of(other, HERE))
-    both = program(read, Copy(line_of(OUT, HERE), line_of(IN, HERE)))
+    read = Assign(line_of(MINE), line_of(IN, HERE))
+    write = Assign(line_of(OUT, HERE), line_of(other, HERE))
+    both = program(read, Assign(line_of(OUT, HERE), line_of(IN, HERE)))
     made = replace(both, buffers=(IN, OUT, MINE, other), steps=(read, write))
     verify(made)
     assert in_place(made) == (
@@ -264,13 +264,13 @@ def test_lanes_that_meet_only_if_the_data_say_so() -> None:
     other = Buffer("other", "f32", Extent(LENGTH), BufferRole.INPUT)
     own = replace(MINE, name="own")
     steps = (
-        Copy(line_of(own), line_of(other, HERE)),
+        Assign(line_of(own), line_of(other, HERE)),
         SYNC,
-        Copy(line_of(MINE), line_of(IN, HERE)),
+        Assign(line_of(MINE), line_of(IN, HERE)),
         When((), (SYNC,), not_finite=line_of(own)),
-        Copy(line_of(OUT, HERE), line_of(other, HERE)),
+        Assign(line_of(OUT, HERE), line_of(other, HERE)),
     )
-    both = program(Copy(line_of(OUT, HERE), line_of(IN, HERE)))
+    both = program(Assign(line_of(OUT, HERE), line_of(IN, HERE)))
     made = replace(both, buffers=(IN, OUT, MINE, other, own), steps=steps)
     verify(made)
     assert in_place(made) == (
@@ -281,12 +281,12 @@ def test_lanes_that_meet_only_if_the_data_say_so() -> None:
 def either(body: Sequence[Step], otherwise: Sequence[Step]) -> Program:
     """Return a program that reads its data and, as they decide, does one thing or another."""
     when = When((), tuple(body), tuple(otherwise), not_finite=line_of(MINE))
-    return program(Copy(line_of(MINE), line_of(IN, HERE)), SYNC, when)
+    return program(Assign(line_of(MINE), line_of(IN, HERE)), SYNC, when)
 
 
 # The lane that writes an element is not the one that reads it.
-TURNED = Copy(View.strided(OUT, HERE, 4, 8, 8, 1), View.strided(MINE, Index(), 4, 8, 1, 4))
-AGAIN = Copy(line_of(MINE), line_of(IN, HERE))
+TURNED = Assign(View.strided(OUT, HERE, 4, 8, 8, 1), View.strided(MINE, Index(), 4, 8, 1, 4))
+AGAIN = Assign(line_of(MINE), line_of(IN, HERE))
 
 
 def test_lanes_that_meet_in_one_run_of_a_branch() -> None:
@@ -294,7 +294,7 @@ def test_lanes_that_meet_in_one_run_of_a_branch() -> None:
     assert in_place(either(read_again, [TURNED])) is None
     assert in_place(either([TURNED], read_again)) is None
     other = Buffer("other", "f32", Extent(LENGTH), BufferRole.INPUT)
-    write = Copy(line_of(OUT, HERE), line_of(other, HERE))
+    write = Assign(line_of(OUT, HERE), line_of(other, HERE))
     for late in (False, True):
         made = either([TURNED], [TURNED])
         one, other_one = (SYNC, AGAIN, write), (SYNC, TURNED)
@@ -311,9 +311,9 @@ def test_lanes_that_meet_in_one_run_of_a_branch() -> None:
 
 def test_a_branch_that_reads_what_an_earlier_run_has_written() -> None:
     when = either([SYNC, AGAIN, SYNC, TURNED], [TURNED]).steps[-1]
-    both = program(Copy(line_of(OUT, HERE), line_of(IN, HERE)))
+    both = program(Assign(line_of(OUT, HERE), line_of(IN, HERE)))
     twice = Loop("i", Extent.of(2), (SYNC, when, SYNC))
-    made = replace(both, steps=(Copy(line_of(MINE), line_of(IN, HERE)), twice))
+    made = replace(both, steps=(Assign(line_of(MINE), line_of(IN, HERE)), twice))
     verify(made)
     assert in_place(made) == (
         "step 2.2.2 reads in[0] after step 2.2.4 has written out[0] (length = 32)"
@@ -329,12 +329,12 @@ def test_a_branch_that_reads_what_an_earlier_run_has_written() -> None:
 
 
 def test_an_element_that_is_read_later() -> None:
-    first = Copy(line_of(OUT, HERE), line_of(IN, HERE))
-    again = Copy(line_of(MINE), line_of(IN, HERE))
+    first = Assign(line_of(OUT, HERE), line_of(IN, HERE))
+    again = Assign(line_of(MINE), line_of(IN, HERE))
     made = program(first, SYNC, again)
     assert in_place(made) == "step 3 reads in[0] after step 1 has written out[0] (length = 32)"
     # In a loop the first iteration writes elements that the second one reads.
-    write = Copy(line_of(OUT, HERE), line_of(MINE))
+    write = Assign(line_of(OUT, HERE), line_of(MINE))
     whole = Loop("i", Extent.of(2), (again, SYNC, write, SYNC))
     assert in_place(program(whole)) == (
         "step 1.1 reads in[0] after step 1.3 has written out[0] (length = 32)"
@@ -344,7 +344,7 @@ def test_an_element_that_is_read_later() -> None:
 def test_an_element_that_another_warp_reads() -> None:
     mine = line_of(OUT, BLOCK * 64 + WARP * 32)
     neighbour = line_of(IN, BLOCK * 64 - WARP * 32 + 32)
-    made = program(Copy(mine, neighbour), warps=2)
+    made = program(Assign(mine, neighbour), warps=2)
     assert in_place(made) == "warp 1 reads in[0], but warp 0 writes out[0] (length = 64)"
 
 
@@ -352,8 +352,8 @@ def test_an_element_of_the_next_block() -> None:
     # With one block nothing is wrong.
     inside = Bound(HERE + COL + 32, LENGTH)
     made = program(
-        Copy(line_of(MINE), line_of(IN, HERE + 32, inside)), SYNC,
-        Copy(line_of(OUT, HERE), line_of(MINE)),
+        Assign(line_of(MINE), line_of(IN, HERE + 32, inside)), SYNC,
+        Assign(line_of(OUT, HERE), line_of(MINE)),
     )  # fmt: skip
     assert in_place(made) == "warp 0 reads in[32], but warp 1 writes out[32] (length = 96)"
 
@@ -361,19 +361,19 @@ def test_an_element_of_the_next_block() -> None:
 @pytest.mark.parametrize("border", [5, 40, 1000])
 def test_an_element_that_another_warp_reads_from_some_block_on(border: int) -> None:
     """No size that is tried has so many blocks; that no warp does it would have to be proved."""
-    own = Copy(line_of(MINE), line_of(IN, HERE))
-    last = Copy(line_of(MINE), line_of(IN, HERE - 32))
+    own = Assign(line_of(MINE), line_of(IN, HERE))
+    last = Assign(line_of(MINE), line_of(IN, HERE - 32))
     late = (Bound(Index.of(border), BLOCK),)
-    made = program(When(late, (last,), (own,)), SYNC, Copy(line_of(OUT, HERE), line_of(MINE)))
+    made = program(When(late, (last,), (own,)), SYNC, Assign(line_of(OUT, HERE), line_of(MINE)))
     reason = in_place(made)
     assert reason is not None
     assert "warp" in reason
-    assert in_place(program(own, SYNC, Copy(line_of(OUT, HERE), line_of(MINE)))) is None
+    assert in_place(program(own, SYNC, Assign(line_of(OUT, HERE), line_of(MINE)))) is None
 
 
 def test_an_element_that_is_read_later_from_some_block_on() -> None:
     """The order of a warp is tried around the numbers of the program, too."""
-    own, out = Copy(line_of(MINE), line_of(IN, HERE)), Copy(line_of(OUT, HERE), line_of(MINE))
+    own, out = Assign(line_of(MINE), line_of(IN, HERE)), Assign(line_of(OUT, HERE), line_of(MINE))
     for bound in (Bound(Index.of(4), BLOCK), Bound(Index.of(400), LENGTH)):
         made = program(own, SYNC, out, SYNC, When((bound,), (own,)))
         assert "after step 3 has written" in str(in_place(made))
@@ -381,10 +381,10 @@ def test_an_element_that_is_read_later_from_some_block_on() -> None:
 
 def test_only_the_warps_of_a_branch_count() -> None:
     here = BLOCK * 64 + WARP * 32
-    own = Copy(line_of(OUT, here), line_of(IN, here))
-    the_first = Copy(line_of(MINE), line_of(IN, BLOCK * 64))
+    own = Assign(line_of(OUT, here), line_of(IN, here))
+    the_first = Assign(line_of(MINE), line_of(IN, BLOCK * 64))
     first = (Bound(WARP, Index.of(1)),)
-    the_second = Copy(line_of(MINE), line_of(IN, BLOCK * 64 + 32))
+    the_second = Assign(line_of(MINE), line_of(IN, BLOCK * 64 + 32))
     good = program(When(first, (the_first, SYNC), (the_second, SYNC)), own, warps=2)
     assert in_place(good) is None
     bad = program(When(first, (SYNC,), (the_first, SYNC)), own, warps=2)
@@ -393,11 +393,11 @@ def test_only_the_warps_of_a_branch_count() -> None:
 
 def test_rows_and_columns_of_a_view_count() -> None:
     masked = View.strided(IN, HERE, 2, 16, 16, 1, (Bound(ROW * 16 + COL, Index.of(20)),))
-    late = Copy(View.strided(MINE, Index(), 2, 16, 16, 1), masked)
-    write = Copy(line_of(OUT, HERE + 0), line_of(IN, HERE))
+    late = Assign(View.strided(MINE, Index(), 2, 16, 16, 1), masked)
+    write = Assign(line_of(OUT, HERE + 0), line_of(IN, HERE))
     assert in_place(program(write, SYNC, late)) is not None
     some = replace(OUT, partial=True)
-    beyond = Copy(line_of(some, HERE, Bound(Index.of(19), COL)), line_of(IN, HERE))
+    beyond = Assign(line_of(some, HERE, Bound(Index.of(19), COL)), line_of(IN, HERE))
     assert in_place(program(beyond, SYNC, late, out=some)) is None
 
 
@@ -438,25 +438,25 @@ def turns(*steps: Step) -> Loop:
 
 
 HELD = View.strided(WIDE, Index(), 4, 8, 8, 1)
-READ = Copy(HELD, in_lines(IN, TURN))
-WRITE = Copy(in_lines(OUT, TURN), HELD)
+READ = Assign(HELD, in_lines(IN, TURN))
+WRITE = Assign(in_lines(OUT, TURN), HELD)
 
 
 def test_a_piece_is_read_before_it_is_written() -> None:
     assert in_place(by_offsets(turns(READ, SYNC, WRITE, SYNC))) is None
     assert in_place(by_offsets(turns(READ, SYNC, WRITE, SYNC), warps=3)) is None
     # One beyond: what the next turn writes, or beyond the piece.
-    ahead = Copy(HELD, in_lines(IN, TURN + 1))
+    ahead = Assign(HELD, in_lines(IN, TURN + 1))
     assert in_place(by_offsets(turns(ahead, SYNC, WRITE, SYNC))) is None
     # Columns may be the lines.
-    read = Copy(
+    read = Assign(
         View.strided(WIDE, Index(), 8, 4, 1, 8), View(IN, TURN, Strided(8, 1), Gathered(PIECE))
     )
     assert in_place(by_offsets(turns(read, SYNC, WRITE, SYNC))) is None
 
 
 def test_a_piece_that_is_read_too_late() -> None:
-    behind = Copy(HELD, in_lines(IN, TURN - 1, Bound(Index.of(0), TURN + COL)))
+    behind = Assign(HELD, in_lines(IN, TURN - 1, Bound(Index.of(0), TURN + COL)))
     assert in_place(by_offsets(turns(behind, SYNC, WRITE, SYNC))) == (
         "step 2.1 reads in[7 of chunk 0] after step 2.3 has written out[7 of chunk 0] "
         "(length = 63, segments = 3)"
@@ -469,7 +469,7 @@ def test_a_piece_that_is_read_too_late() -> None:
 
 def test_a_piece_that_another_warp_writes() -> None:
     other = Ranges("other", 4)
-    late = Copy(in_lines(OUT, TURN, ranges=other), HELD)
+    late = Assign(in_lines(OUT, TURN, ranges=other), HELD)
     find = Locate(other, Segments(OFFSETS, 16), (BLOCK * 2 + WARP) * 4 - 1)
     reason = in_place(by_offsets(turns(READ, SYNC, late, SYNC), lines=[find], warps=2))
     assert reason is not None
@@ -480,20 +480,20 @@ def test_lines_that_are_written_one_late() -> None:
     # The line before, which this warp has read before as well, but for its first line.
     late = Ranges("late", 4)
     find = Locate(late, Segments(OFFSETS, 16), BLOCK * 4 - 1)
-    steps = (READ, SYNC, Copy(in_lines(OUT, TURN, ranges=late), HELD), SYNC)
+    steps = (READ, SYNC, Assign(in_lines(OUT, TURN, ranges=late), HELD), SYNC)
     reason = in_place(by_offsets(turns(*steps), lines=[find]))
     assert reason is not None
     assert reason.startswith("warp 0 reads in[0 of chunk 3], but warp 1 writes out[0 of chunk 3]")
 
 
 def test_lanes_of_a_piece_that_do_not_meet() -> None:
-    shifted = Copy(in_lines(OUT, TURN), in_lines(IN, TURN + 1))
+    shifted = Assign(in_lines(OUT, TURN), in_lines(IN, TURN + 1))
     assert in_place(by_offsets(turns(shifted))) == (
         "step 2.1 reads in[1 of chunk 0] for one element and writes out[1 of chunk 0] for another, "
         "and the lanes run in no order (length = 63, segments = 3)"
     )
     other = Buffer("other", "f32", Extent(LENGTH), BufferRole.INPUT)
-    write = Copy(in_lines(OUT, TURN), in_lines(other, TURN))
+    write = Assign(in_lines(OUT, TURN), in_lines(other, TURN))
     good = by_offsets(turns(READ, SYNC, WRITE, SYNC))
     bad = replace(
         good, buffers=(*good.buffers, other), steps=(good.steps[0], turns(READ, write, SYNC))
@@ -511,11 +511,11 @@ def test_elements_that_are_not_all_in_pieces_of_one_cut() -> None:
         "told which are the same"
     )
     plain = View.strided(IN, BLOCK * 32, 4, 8, 8, 1, (Bound(BLOCK * 32 + ROW * 8 + COL, LENGTH),))
-    mixed = in_place(by_offsets(turns(Copy(HELD, plain), SYNC, WRITE, SYNC)))
+    mixed = in_place(by_offsets(turns(Assign(HELD, plain), SYNC, WRITE, SYNC)))
     assert mixed == f"{text} (length = 63, segments = 3)"
     short = Ranges("short", 4)
     find = Locate(short, Segments(OFFSETS, 8), BLOCK * 4)
-    read = Copy(HELD, in_lines(IN, TURN, ranges=short))
+    read = Assign(HELD, in_lines(IN, TURN, ranges=short))
     made = by_offsets(turns(read, SYNC, WRITE, SYNC), lines=[find])
     assert in_place(made) == f"{text} (length = 63, segments = 7)"
     # Nor is it proved, though chunks have the same numbers.
@@ -523,6 +523,6 @@ def test_elements_that_are_not_all_in_pieces_of_one_cut() -> None:
 
 
 def test_what_lies_before_a_piece() -> None:
-    behind = Copy(HELD, in_lines(IN, TURN - 1))
+    behind = Assign(HELD, in_lines(IN, TURN - 1))
     with pytest.raises(VerifyError, match="touches 'in' before a range begins: the offset"):
         by_offsets(turns(behind, SYNC, WRITE, SYNC))

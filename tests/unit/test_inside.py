@@ -22,12 +22,13 @@ from tcusim.program.grammar import (
     BLOCK,
     COL,
     ROW,
+    Assign,
     Bound,
-    Copy,
     Index,
     Load,
     Scalar,
     When,
+    views_of,
 )
 
 
@@ -86,8 +87,9 @@ def test_inside_buffer_knows_nothing_of_the_other_branch_on_data() -> None:
     """That the data are finite, and not the bound, may be why it is taken."""
     program = reduction()
     load, shared = program.steps[2], one_row(program.scratch[0])
-    assert isinstance(load, Copy)
-    bounded, unbounded = load, replace(load, src=replace(load.src, bounds=()))
+    assert isinstance(load, Assign)
+    (src,) = views_of(load.value)
+    bounded, unbounded = load, replace(load, value=replace(src, bounds=()))
     never = (Bound(Index.of(0), Index.of(0)),)
     for bounds in ((), never):
         for body, refuse in ((bounded, False), (unbounded, True)):

@@ -19,11 +19,11 @@ from tcusim.program.grammar import (
     BLOCK,
     COL,
     WARP,
+    Assign,
     Bound,
     Buffer,
     BufferRole,
     Const,
-    Copy,
     Extent,
     Frag,
     Index,
@@ -113,8 +113,8 @@ def test_a_missing_barrier_in_a_loop_shows_the_value_of_the_round_before() -> No
     box = Buffer("box", "f32", Extent.of(8), BufferRole.SCRATCH, Space.WARP)
     i = Index.symbol("i")
     body = (
-        Copy(one(box), one(source, i)),
-        Copy(one(out, i), one(box)),
+        Assign(one(box), one(source, i)),
+        Assign(one(out, i), one(box)),
         SYNC,
     )
     program = Program(
@@ -152,9 +152,9 @@ def two_warps(scope: Scope) -> Program:
         blocks=Extent(LENGTH, 2),
         warps=2,
         steps=(
-            Copy(one(shared, WARP), one(source, BLOCK * 2 + WARP)),
+            Assign(one(shared, WARP), one(source, BLOCK * 2 + WARP)),
             Sync(scope),
-            Copy(row(out, 2, (BLOCK * 2 + WARP) * 2), row(shared, 2)),
+            Assign(row(out, 2, (BLOCK * 2 + WARP) * 2), row(shared, 2)),
         ),
     )
 
@@ -205,7 +205,7 @@ def writes_first_element(given: str, dtype: str) -> Program:
     return Program(
         name="first", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("length"),),
         buffers=(source, out,), blocks=Extent.of(1), warps=1,
-        steps=(Copy(one(out, 0, first), one(source, 0, first)),),
+        steps=(Assign(one(out, 0, first), one(source, 0, first)),),
     )  # fmt: skip
 
 
@@ -218,9 +218,7 @@ def test_elements_out_of_bounds_are_read_as_zero_and_not_written() -> None:
         name="edges", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("length"),),
         buffers=(source, out,), blocks=Extent.of(1), warps=1,
         steps=(
-            Copy(
-                row(out, 6, 0, Bound(COL, LENGTH + 2)), row(source, 6, 0, Bound(COL, LENGTH)),
-            ),
+            Assign(row(out, 6, 0, Bound(COL, LENGTH + 2)), row(source, 6, 0, Bound(COL, LENGTH))),
         ),
     )  # fmt: skip
     verify(program)
@@ -263,7 +261,7 @@ def nested(first: int = 1) -> Program:
         Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT),
         Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT),
     )
-    copy = Copy(one(out, BLOCK), one(source, BLOCK))
+    copy = Assign(one(out, BLOCK), one(source, BLOCK))
     inner = Loop("j", Extent.of(2), (copy,))
     branch = When((Bound(BLOCK, Index.of(first)),), (copy,), (inner,))
     return Program(
@@ -298,8 +296,9 @@ def test_a_watcher_sees_fragments_and_memory_after_each_step() -> None:
 def test_a_watcher_can_ask_where_bounds_hold() -> None:
     program = build("reduction_k", side="a", masked=True)
     for event in interpret(program, {"in": integers(256 + 100)}):
-        if isinstance(event.step, Copy) and event.step.src.buffer.name == "in":
-            valid = event.state.valid(event.step.src, event.warps)
+        source = event.step.src if isinstance(event.step, Assign) else None
+        if source is not None and source.buffer.name == "in":
+            valid = event.state.valid(source, event.warps)
             assert valid.shape == (1, 16, 16)
             assert valid.sum() == 100
             return
@@ -432,7 +431,7 @@ def test_the_interpreter_itself_quotes_the_step_that_goes_astray(
     program = Program(
         name="astray", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("length"),),
         buffers=(source, out,), blocks=Extent(LENGTH), warps=1,
-        steps=(Loop("i", Extent.of(1), (Copy(one(out, BLOCK), one(source, offset)),)),),
+        steps=(Loop("i", Extent.of(1), (Assign(one(out, BLOCK), one(source, offset)),)),),
     )  # fmt: skip
     text = (
         rf"astray, step 1\.1: `out\[block\] ← in\[.*` touches elements {touched} of 'in', which "

@@ -24,9 +24,9 @@ from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.checks.verifier import problems, verify
 from tcusim.program.grammar import (
     ROW,
+    Assign,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
     Frag,
     Gathered,
@@ -39,6 +39,8 @@ from tcusim.program.grammar import (
     Role,
     Step,
     Strided,
+    View,
+    views_of,
     walk,
 )
 from tcusim.program.launches import Launch, LaunchPlan
@@ -450,16 +452,23 @@ def segmented(**changes: Any) -> Program:
     return changed(other)
 
 
-def reading(change: Callable[[Copy], Step]) -> Program:
+def reading(change: Callable[[Assign], Step]) -> Program:
     """Return the program with the copy from ranges changed."""
     return changed(
-        lambda step: change(step) if isinstance(step, Copy) and step.src.ranges else step
+        lambda step: (
+            change(step) if isinstance(step, Assign) and step.src and step.src.ranges else step
+        )
     )
 
 
 def gathered(**axes: Any) -> Program:
     """Return the program with other axes of its copy from ranges."""
-    return reading(lambda step: replace(step, src=replace(step.src, **axes)))
+    return reading(lambda step: replace(step, value=replace(only_view(step), **axes)))
+
+
+def only_view(step: Assign) -> View:
+    (view,) = views_of(step.value)
+    return view
 
 
 def offsets_are(other: Buffer) -> Program:
@@ -543,7 +552,7 @@ REFUSED: tuple[tuple[Program, str, str], ...] = (
         f"'piece' are ranges of global memory, '{PROGRAM.scratch[0].name}' is not",
     ),
     (
-        reading(lambda step: Load(FRAG, step.src)),
+        reading(lambda step: Load(FRAG, only_view(step))),
         "tile_layout",
         "the tile of 'in' is gathered, and a tile is loaded or stored whole. Copy it to or",
     ),

@@ -13,16 +13,16 @@ from tcusim.program.grammar import (
     BLOCK,
     COL,
     WARP,
+    Assign,
     Bound,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
     Gathered,
     Index,
     Locate,
     Loop,
-    Only,
+    Operation,
     Program,
     Ranges,
     Scalar,
@@ -32,6 +32,8 @@ from tcusim.program.grammar import (
     Strided,
     View,
     When,
+    part_of,
+    sum_of,
 )
 
 
@@ -43,7 +45,7 @@ def on_data(*body: Step, **fields: Any) -> Program:
 
 def test_private_branch_accepts_what_a_warp_does_for_itself() -> None:
     result = one_row(at(reduction(), "7").dst.buffer)
-    verify(on_data(SYNC, Copy(result, result, only=Only.FINITE)))
+    verify(on_data(SYNC, Assign(result, part_of(Operation.FINITE, result))))
 
 
 def test_private_branch_refuses_what_concerns_other_warps() -> None:
@@ -65,7 +67,7 @@ def both_ways(body: Step, otherwise: Step, *behind: Step) -> Program:
     """Return a program that writes its output in one of two branches, as the data decide."""
     source = Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT)
     steps = (
-        Copy(MINE, replace(MINE, buffer=source, offset=HERE)),
+        Assign(MINE, replace(MINE, buffer=source, offset=HERE)),
         SYNC,
         When((), (body,), (otherwise,), not_finite=MINE),
         *behind,
@@ -85,13 +87,13 @@ MINE = View.strided(
     Buffer("mine", "f32", Extent.of(32), BufferRole.SCRATCH, Space.WARP), Index(), 1, 32, 32, 1
 )
 OUT = replace(MINE, buffer=Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT), offset=HERE)
-ALL = Copy(OUT, MINE)
+ALL = Assign(OUT, MINE)
 # Two halves, one after the other.
 HALVES = Loop(
     "i",
     Extent.of(2),
     (
-        Copy(
+        Assign(
             View.strided(OUT.buffer, HERE + ITERATION * 16, 4, 4, 4, 1),
             View.strided(MINE.buffer, ITERATION * 16, 4, 4, 4, 1),
         ),
@@ -111,7 +113,7 @@ def test_private_branch_accepts_outputs_that_both_branches_write() -> None:
 
 def bounded(loop: Loop) -> Loop:
     (copy,) = loop.body
-    assert isinstance(copy, Copy)
+    assert isinstance(copy, Assign)
     bound = Bound(copy.dst.address, LENGTH)
     return replace(loop, body=(replace(copy, dst=replace(copy.dst, bounds=(bound,))),))
 
@@ -157,9 +159,9 @@ def some(cols: int) -> View:
 
 
 def test_private_branch_accepts_ranges_of_one_element_and_of_several() -> None:
-    verify(by_length((Copy(gathered(8), some(8)),), (Copy(gathered(1), some(1)),)))
+    verify(by_length((Assign(gathered(8), some(8)),), (Assign(gathered(1), some(1)),)))
     program = both_ways(ALL, ALL)
-    own = by_length((SYNC, Copy(some(8), some(8)), SYNC), ())
+    own = by_length((SYNC, Assign(some(8), some(8)), SYNC), ())
     verify(replace(own, steps=(*own.steps, SYNC, program.steps[-1])))
 
 
@@ -167,15 +169,15 @@ def test_private_branch_accepts_ranges_of_one_element_and_of_several() -> None:
     ("bodies", "text"),
     [
         (
-            ((Copy(gathered(8), some(8)),), ()),
+            ((Assign(gathered(8), some(8)),), ()),
             "writes 'out' only in warps whose data are in long ranges",
         ),
         (
-            ((), (Copy(gathered(1), some(1)),)),
+            ((), (Assign(gathered(1), some(1)),)),
             "writes 'out' only in warps whose data are in ranges of one element",
         ),
         (
-            ((Copy(gathered(8), some(8)),), (Copy(gathered(1, 1), some(1)),)),
+            ((Assign(gathered(8), some(8)),), (Assign(gathered(1, 1), some(1)),)),
             "writes elements of 'out' of which it cannot be told whether the other branch",
         ),
     ],
@@ -193,7 +195,7 @@ def test_private_branch_refuses_first_elements_where_more_than_lengths_decides(
     also: dict[str, Any],
 ) -> None:
     """Ranges of several elements come into the other branch, too."""
-    program = by_length((Copy(gathered(8), some(8)),), (Copy(gathered(1), some(1)),))
+    program = by_length((Assign(gathered(8), some(8)),), (Assign(gathered(1), some(1)),))
     *before, when = program.steps
     assert isinstance(when, When)
     steps = (*before, SYNC, replace(when, **also))
@@ -201,7 +203,7 @@ def test_private_branch_refuses_first_elements_where_more_than_lengths_decides(
 
 
 def test_a_branch_asks_ranges_that_were_found() -> None:
-    program = by_length((SYNC, Copy(some(8), some(8)), SYNC), ())
+    program = by_length((SYNC, Assign(some(8), some(8)), SYNC), ())
     refused(replace(program, steps=program.steps[1:]), "defined_before_use", "piece")
 
 
@@ -214,12 +216,12 @@ def test_private_branch_refuses_what_is_written_behind_it_too() -> None:
 
 def test_branches_on_data_exclude_each_other() -> None:
     """What one writes the other may read, without a barrier; what follows may not."""
-    doubled = Copy(MINE, MINE, MINE)
+    doubled = Assign(MINE, sum_of(MINE, MINE))
     turned = View.strided(MINE.buffer, Index(), 4, 8, 1, 4)
     program = both_ways(ALL, ALL)
     *before, when = program.steps
     assert isinstance(when, When)
-    write = Copy(View.strided(OUT.buffer, HERE, 4, 8, 8, 1), turned)
+    write = Assign(View.strided(OUT.buffer, HERE, 4, 8, 8, 1), turned)
     either = replace(when, body=(SYNC, doubled, SYNC, ALL), otherwise=(write,))
     verify(replace(program, steps=(*before, either)))
     some = When((), (SYNC, doubled), not_finite=MINE)
@@ -240,7 +242,7 @@ def test_private_branch_guards_both_branches(space: Space) -> None:
     *before, when = program.steps
     assert isinstance(when, When)
     made = replace(program, buffers=(*program.buffers, seen.buffer))
-    writing = replace(made, steps=(*before, replace(when, otherwise=(Copy(seen, MINE), ALL))))
+    writing = replace(made, steps=(*before, replace(when, otherwise=(Assign(seen, MINE), ALL))))
     waiting = replace(made, steps=(*before, replace(when, otherwise=(SYNC_BLOCK, ALL))))
     text = "step 3.2: `sync block` only warps whose data are finite reach this barrier"
     refused(waiting, "private_branch", text)
@@ -255,7 +257,7 @@ def test_private_branch_lets_one_branch_write_more_of_a_partial_output() -> None
     part = replace(OUT.buffer, partial=True)
     *before, when = program.steps
     assert isinstance(when, When)
-    when = replace(when, body=(Copy(replace(OUT, buffer=part), MINE),))
+    when = replace(when, body=(Assign(replace(OUT, buffer=part), MINE),))
     source, _, mine = program.buffers
     verify(replace(program, buffers=(source, part, mine), steps=(*before, when)))
 
@@ -263,15 +265,15 @@ def test_private_branch_lets_one_branch_write_more_of_a_partial_output() -> None
 def test_the_other_branch_on_data_is_looked_into() -> None:
     """Nothing is known of when it is taken, and so all that it does may happen."""
     turned = View.strided(MINE.buffer, Index(), 4, 8, 1, 4)
-    doubled = Copy(MINE, MINE, MINE)
+    doubled = Assign(MINE, sum_of(MINE, MINE))
     program = both_ways(ALL, ALL)
     *before, when = program.steps
     assert isinstance(when, When)
-    racing = (SYNC, doubled, Copy(View.strided(OUT.buffer, HERE, 4, 8, 8, 1), turned))
+    racing = (SYNC, doubled, Assign(View.strided(OUT.buffer, HERE, 4, 8, 8, 1), turned))
     made = replace(program, steps=(*before, replace(when, otherwise=racing)))
     refused(made, "synced_shared", "step 3.4: .* reads elements of 'mine' that step 3.3 writes")
     # Both warps of a block.
-    first = Copy(replace(OUT, offset=BLOCK * 64), MINE)
+    first = Assign(replace(OUT, offset=BLOCK * 64), MINE)
     refused(both_ways(first, first), "one_writer", r"step 3.\d: .* writes out\[0\] in warp 1")
     never = replace(when, bounds=(Bound(Index.of(0), Index.of(0)),), body=(first,))
     made = replace(program, steps=(*before, replace(never, otherwise=(first,))))

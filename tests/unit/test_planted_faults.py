@@ -28,25 +28,25 @@ from tcusim.program.grammar import (
     COL,
     ROW,
     WARP,
+    Assign,
     Await,
     Bound,
-    Copy,
     Extent,
+    Formula,
     Index,
     Locate,
     Loop,
-    Map,
     Prefix,
     Program,
     Publish,
     Scope,
-    Split,
     Step,
     Store,
     Strided,
     Sync,
     View,
     When,
+    views_of,
     walk,
 )
 
@@ -137,7 +137,7 @@ def shifted(step: Step, rng: Rng, program: Program) -> tuple[Step, ...]:
     """Move the writes of a step by a few elements, from somewhere on or everywhere."""
     moved = dataclasses.replace(step)
     match step:
-        case Copy(dst=view) | Publish(dst=view) | Store(dst=view):
+        case Assign(dst=view) | Publish(dst=view) | Store(dst=view):
             by = int(rng.integers(-2, 3)) or 1
             more = BLOCK * by if rng.random() < 0.4 else Index.of(by)
             moved = dataclasses.replace(step, dst=moved_view(view, more, rng))
@@ -152,7 +152,7 @@ def shifted(step: Step, rng: Rng, program: Program) -> tuple[Step, ...]:
 
 def narrowed(step: Step, rng: Rng, program: Program) -> tuple[Step, ...]:
     """Bound the writes of a step, or remove a bound."""
-    if isinstance(step, Copy):
+    if isinstance(step, Assign):
         if step.dst.bounds and rng.random() < 0.3:
             loose = dataclasses.replace(step.dst, bounds=step.dst.bounds[1:])
             return (dataclasses.replace(step, dst=loose),)
@@ -165,7 +165,7 @@ def twice(step: Step, rng: Rng, program: Program) -> tuple[Step, ...]:
     """Do a step once more, from somewhere on, a block later, or one turn less of a loop."""
     if isinstance(step, Loop) and (step.count.constant or 0) > 1:
         return (dataclasses.replace(step, count=Extent.of((step.count.constant or 0) - 1)),)
-    if isinstance(step, Copy):
+    if isinstance(step, Assign):
         most = int(rng.choice((4, 40, 300)))
         late = moved_view(step.dst, int(rng.integers(1, most)), rng)
         again: Step = dataclasses.replace(step, dst=late)
@@ -193,11 +193,22 @@ def mislaid(step: Step, rng: Rng, program: Program) -> tuple[Step, ...]:
         for field in dataclasses.fields(step)
         if isinstance(getattr(step, field.name), View)
     ]
-    if isinstance(step, Split):
-        numbers = list(step.dsts)
-        at = int(rng.integers(len(numbers)))
-        numbers[at] = misread(numbers[at], rng, program)
-        return (dataclasses.replace(step, dsts=tuple(numbers)),)
+    if isinstance(step, Assign) and (step.parts or isinstance(step.value, Formula)):
+        views = (*step.parts, *views_of(step.value), step.dst)
+        old = views[int(rng.integers(len(views)))]
+        new = misread(old, rng, program)
+
+        def changed_in(value: Any) -> Any:
+            match value:
+                case Formula(terms=terms):
+                    return dataclasses.replace(value, terms=tuple(map(changed_in, terms)))
+                case tuple():
+                    return tuple(map(changed_in, value))
+            return new if value == old else value
+
+        fields = ("dst", "parts", "value")
+        replaced: Any = {field: changed_in(getattr(step, field)) for field in fields}
+        return (dataclasses.replace(step, **replaced),)
     if not names:
         return unsynced(step, rng, program)
     name = names[rng.integers(len(names))]
@@ -275,7 +286,7 @@ STEPS: Final[dict[str, tuple[type, ...]]] = {
     "unsynced": (Sync,),
     "unguarded": (When,),
     "unpublished": (Publish, Await),
-    "mislaid": (Copy, Split, Map, Prefix, Store, Await, Publish),
+    "mislaid": (Assign, Prefix, Store, Await, Publish),
 }
 
 
@@ -346,7 +357,7 @@ def planted(rng: Rng, of: Maker = base) -> tuple[str, Program, Program]:
     ):
         return "moved", moved_step(program, rng), program
     name = list(FAULTS)[rng.integers(len(FAULTS))]
-    kinds = (Copy, Store, Sync, Publish, Await, Locate, Loop, Split, Map, Prefix)
+    kinds = (Assign, Store, Sync, Publish, Await, Locate, Loop, Prefix)
     every = list(walk(program.steps))
     paths = [path for path, step in every if isinstance(step, STEPS.get(name, kinds))]
     paths = paths or [path for path, step in every if isinstance(step, kinds)]

@@ -14,20 +14,18 @@ from tcusim.program.grammar import (
     ROW,
     WARP,
     Add,
+    Assign,
     Bound,
     Buffer,
     BufferRole,
     Const,
-    Copy,
     Extent,
     Formula,
     Frag,
     Index,
     Load,
     Loop,
-    Map,
     Mma,
-    Only,
     Operation,
     Pattern,
     PatternKind,
@@ -38,12 +36,14 @@ from tcusim.program.grammar import (
     Scalar,
     Scope,
     Space,
-    Split,
     Store,
     Strided,
     Sync,
     View,
     When,
+    part_of,
+    split,
+    sum_of,
     walk,
 )
 from tcusim.program.printer import line, listing
@@ -92,7 +92,7 @@ def program() -> Program:
                         (Bound(place + 255, LENGTH),),
                         (Load(A, tile(IN, place), "Alg. 1 line 3"),),
                         (
-                            Copy(tile(TILE), tile(IN, place, inside)),
+                            Assign(tile(TILE), tile(IN, place, inside)),
                             Sync(Scope.WARP),
                             Load(A, tile(TILE)),
                         ),
@@ -100,12 +100,11 @@ def program() -> Program:
                     Mma(V, P, A, V, "Alg. 1 line 4"),
                     Store(View.strided(RESULT, Index(), 16, 16, 16, 1), V),
                     Sync(Scope.BLOCK),
-                    Copy(
+                    Assign(
                         View.strided(
                             OUT, BLOCK * 32 + i * 16, 1, 16, 0, 1, (Bound(COL * 16, LENGTH),)
                         ),
                         row,
-                        None,
                         "Alg. 1 line 5",
                     ),
                     Sync(Scope.BLOCK),
@@ -216,23 +215,25 @@ COLUMN = View.strided(RESULT, Index(), 2, 1, 1, 1)
         ),
         (Add(V, V, replace(V, name="T")), "V ← V + T  (rounded)"),
         (
-            Copy(VIEW, VIEW, VIEW),
+            Assign(VIEW, sum_of(VIEW, VIEW)),
             "v[16 + 16*row + col] ← v[16 + 16*row + col] + v[16 + 16*row + col]  2x16",
         ),
         (
-            Copy(View.strided(OUT, BLOCK, 1, 1, 1, 1), View.strided(RESULT, Index(), 1, 1, 16, 1)),
+            Assign(
+                View.strided(OUT, BLOCK, 1, 1, 1, 1), View.strided(RESULT, Index(), 1, 1, 16, 1)
+            ),
             "out[block] ← v[0]  1x1",
         ),
         (
-            Copy(VIEW, replace(VIEW, row_axis=Strided(1, VIEW.row_axis.stride))),
+            Assign(VIEW, replace(VIEW, row_axis=Strided(1, VIEW.row_axis.stride))),
             "v[16 + 16*row + col] ← v[16 + col]  2x16, 1x16",
         ),
         (
-            Split((VIEW, replace(VIEW, offset=Index.of(64))), replace(VIEW, buffer=IN)),
-            "v[16 + 16*row + col], v[64 + 16*row + col] ← Split(in[16 + 16*row + col])  2x16",
+            split((VIEW, replace(VIEW, offset=Index.of(64))), replace(VIEW, buffer=IN)),
+            "v[16 + 16*row + col], v[64 + 16*row + col] ← split(in[16 + 16*row + col])  2x16",
         ),
         (
-            Map(
+            Assign(
                 VIEW,
                 Formula(
                     Operation.TIMES,
@@ -259,7 +260,7 @@ COLUMN = View.strided(RESULT, Index(), 2, 1, 1, 1)
             "v[row] ← sums of rows of in[16 + 16*row + col]  2x1, 2x16",
         ),
         (
-            Copy(
+            Assign(
                 VIEW,
                 replace(
                     VIEW,
@@ -291,13 +292,13 @@ COLUMN = View.strided(RESULT, Index(), 2, 1, 1, 1)
             "if warp < 1 and any of r has more than 1 element",
         ),
         (
-            Copy(VIEW, VIEW, only=Only.NOT_FINITE),
-            "v[16 + 16*row + col] ← v[16 + 16*row + col]  2x16  where not finite",
+            Assign(VIEW, part_of(Operation.NOT_FINITE, VIEW)),
+            "v[16 + 16*row + col] ← not_finite(v[16 + 16*row + col])  2x16",
         ),
         (
-            Copy(VIEW, VIEW, VIEW, only=Only.FRACTION, odd=True),
-            "v[16 + 16*row + col] ← v[16 + 16*row + col] + v[16 + 16*row + col]  2x16  fraction  "
-            "(to odd)",
+            Assign(VIEW, sum_of(part_of(Operation.FRACTION, VIEW), VIEW, to_odd=True)),
+            "v[16 + 16*row + col] ← "
+            "odd(fraction(v[16 + 16*row + col]) + v[16 + 16*row + col])  2x16",
         ),
     ],
 )

@@ -290,8 +290,8 @@ def test_the_next_copy_comes_before_the_products() -> None:
     program = build("gemm", warps=4, cols=64, inner=320, down=1, across=1, depth=1)
     loop = next(step for step in program.steps if isinstance(step, Loop))
     kinds = [type(step).__name__ for step in loop.body]
-    assert [kind for kind in kinds if kind in ("Copy", "Mma", "Sync")] == [
-        "Copy", "Copy", "Mma", "Sync", "Copy", "Copy", "Mma", "Sync",
+    assert [kind for kind in kinds if kind in ("Assign", "Mma", "Sync")] == [
+        "Assign", "Assign", "Mma", "Sync", "Assign", "Assign", "Mma", "Sync",
     ]  # fmt: skip
 
 

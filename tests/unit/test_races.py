@@ -30,10 +30,10 @@ from tcusim.program.checks.verifier import CHECKS, problems, verify
 from tcusim.program.grammar import (
     BLOCK,
     WARP,
+    Assign,
     Bound,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
     Index,
     Loop,
@@ -45,6 +45,8 @@ from tcusim.program.grammar import (
     Sync,
     View,
     When,
+    sum_of,
+    views_of,
     walk,
 )
 from tcusim.program.printer import listing
@@ -67,7 +69,7 @@ def test_uniform_barrier_accepts_a_branch_on_the_block() -> None:
 
 def test_copy_overlap_refuses_shifted_copy() -> None:
     tile = reduction().scratch[0]
-    shift = Copy(one_row(tile, 1), one_row(tile))
+    shift = Assign(one_row(tile, 1), one_row(tile))
     program = planted(reduction(), "4", SYNC, shift, SYNC)
     refused(
         program,
@@ -78,8 +80,8 @@ def test_copy_overlap_refuses_shifted_copy() -> None:
 
 def test_copy_overlap_accepts_in_place_and_disjoint() -> None:
     tile = reduction().scratch[0]
-    in_place = Copy(one_row(tile), one_row(tile), one_row(tile, 16))
-    interleaved = Copy(
+    in_place = Assign(one_row(tile), sum_of(one_row(tile), one_row(tile, 16)))
+    interleaved = Assign(
         replace(one_row(tile), col_axis=Strided(16, 2)),
         replace(one_row(tile, 1), col_axis=Strided(16, 2)),
     )
@@ -97,19 +99,19 @@ def test_copy_overlap_refuses_repeated_destination() -> None:
 def test_copy_overlap_refuses_overlapping_parts() -> None:
     program = split_program("f32", "bf16")
     split = at(program, "1")
-    program = changed(program, "1", dsts=(*split.dsts, *split.dsts))
+    program = changed(program, "1", parts=(split.dst, *split.dsts))
     refused(program, "copy_overlap", "two parts overlap in 'x0'. Give each part its own place")
 
 
 def test_copy_overlap_compares_the_same_warp() -> None:
     partial = block_reduction().scratch[1]
-    apart = Copy(
+    apart = Assign(
         View.strided(partial, WARP * 16, 1, 8, 0, 1),
         View.strided(partial, WARP * -16 + 24, 1, 8, 0, 1),
     )
     program = planted(block_reduction(), "8", SYNC_BLOCK, apart, SYNC_BLOCK)
     assert not [e for e in problems(program) if e.check == "copy_overlap"]
-    close = replace(apart, src=View.strided(partial, WARP * 4 + 4, 1, 8, 0, 1))
+    close = replace(apart, value=View.strided(partial, WARP * 4 + 4, 1, 8, 0, 1))
     program = planted(block_reduction(), "8", SYNC_BLOCK, close, SYNC_BLOCK)
     refused(program, "copy_overlap", "overlapping parts of 'partial'")
 
@@ -146,7 +148,7 @@ def test_synced_shared_says_which_steps_and_which_barrier() -> None:
 
 
 def test_synced_shared_sees_writes_after_reads_and_writes() -> None:
-    clear = Copy(one_row(reduction().scratch[1]), one_row(reduction().scratch[1], 16))
+    clear = Assign(one_row(reduction().scratch[1]), one_row(reduction().scratch[1], 16))
     program = replace(reduction(), steps=(*reduction().steps, clear))
     refused(program, "synced_shared", "step 10: .* writes elements of 'v' that step 9 reads, with")
     store = at(reduction(), "7")
@@ -173,11 +175,11 @@ def test_synced_shared_sees_the_next_iteration() -> None:
 
 def test_synced_shared_needs_no_barrier_for_disjoint_parts() -> None:
     result = reduction().scratch[1]
-    rows = [Copy(one_row(result, 32 + 16 * n), one_row(result)) for n in range(4)]
+    rows = [Assign(one_row(result, 32 + 16 * n), one_row(result)) for n in range(4)]
     verify(planted(reduction(), "8", SYNC, *rows, SYNC))
-    loop = Loop("i", Extent.of(8), (Copy(one_row(result, ITERATION * 16 + 16), one_row(result)),))
+    loop = Loop("i", Extent.of(8), (Assign(one_row(result, ITERATION * 16 + 16), one_row(result)),))
     verify(planted(reduction(), "8", SYNC, loop, SYNC))
-    close = Loop("i", Extent.of(8), (Copy(one_row(result, ITERATION * 8 + 16), one_row(result)),))
+    close = Loop("i", Extent.of(8), (Assign(one_row(result, ITERATION * 8 + 16), one_row(result)),))
     refused(planted(reduction(), "8", SYNC, close, SYNC), "synced_shared", "in an earlier iterat")
 
 
@@ -194,11 +196,12 @@ def test_synced_shared_refuses_all_warps_writing_one_place() -> None:
 def test_synced_shared_lets_a_warp_keep_its_part() -> None:
     program = block_reduction()
     partial = program.scratch[1]
-    double = Copy(
-        one_row(partial, WARP * 16), one_row(partial, WARP * 16), one_row(partial, WARP * 16)
+    double = Assign(
+        one_row(partial, WARP * 16),
+        sum_of(one_row(partial, WARP * 16), one_row(partial, WARP * 16)),
     )
     verify(planted(program, "8", SYNC, double, SYNC_BLOCK))
-    other = replace(double, src=one_row(partial, WARP * -16 + 16))
+    other = replace(double, value=one_row(partial, WARP * -16 + 16))
     refused(planted(program, "8", SYNC, other, SYNC_BLOCK), "synced_shared", "in another warp")
 
 
@@ -206,9 +209,9 @@ def test_synced_shared_knows_that_branches_of_one_when_are_other_warps() -> None
     program = block_reduction()
     result, partial = program.scratch
     when = at(program, "9")
-    clear = Copy(one_row(result), one_row(result, 16))
+    clear = Assign(one_row(result), one_row(result, 16))
     verify(changed(program, "9", otherwise=(clear,)))
-    shared_clear = Copy(one_row(partial), one_row(result, 16))
+    shared_clear = Assign(one_row(partial), one_row(result, 16))
     refused(
         changed(program, "9", otherwise=(shared_clear,)),
         "synced_shared",
@@ -265,8 +268,9 @@ def touches(program: Program, warp: int) -> list[Touch]:
             elif isinstance(step, When):
                 holds = all(b.lhs.evaluate(env) < b.rhs.evaluate(env) for b in step.bounds)
                 run(step.body if holds else step.otherwise, env)
-            elif isinstance(step, Copy):
-                touch(step.src, env, writes=False)
+            elif isinstance(step, Assign):
+                for view in views_of(step.value):
+                    touch(view, env, writes=False)
                 touch(step.dst, env, writes=True)
 
     run(program.steps, {"warp": warp, "block": 0})
@@ -318,7 +322,7 @@ class RandomSteps:
             return When((Bound(Index.symbol(symbol), Index.of(1)),), body, otherwise)
         far = View.strided(self.far, Index(), 1, 4, 0, 1)
         target = far if kind == "read" else self.view(loops)
-        return Copy(target, far if kind == "write" else self.view(loops))
+        return Assign(target, far if kind == "write" else self.view(loops))
 
     def view(self, loops: tuple[str, ...]) -> View:
         offset = Index.of(self.choose.choice((0, 4, 8)))

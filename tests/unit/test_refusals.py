@@ -42,6 +42,7 @@ from tcusim.program.grammar import (
     WARP_COL,
     WARP_ROW,
     Add,
+    Assign,
     Bound,
     Buffer,
     BufferRole,
@@ -51,7 +52,6 @@ from tcusim.program.grammar import (
     Frag,
     Index,
     Loop,
-    Map,
     Operation,
     Pattern,
     PatternKind,
@@ -59,7 +59,6 @@ from tcusim.program.grammar import (
     Program,
     Role,
     Scalar,
-    Split,
     Strided,
 )
 
@@ -77,7 +76,7 @@ def read_otherwise(
 def mapped(formula: Any) -> Program:
     """Return the program with a Map for its last copy; formula: of the view that is read."""
     copy = at(reduction(), "9")
-    return planted(reduction(), "9", Map(copy.dst, formula(copy.src)))
+    return planted(reduction(), "9", Assign(copy.dst, formula(copy.src)))
 
 
 def with_declared(*buffers: Buffer) -> Program:
@@ -118,8 +117,8 @@ REFUSED: dict[str, tuple[tuple[str, Program], ...]] = {
             changed(scan(), "6", count=Extent.of(-1)),
         ),
         (
-            "Split needs at least one destination",
-            planted(reduction(), "3", Split((), at(reduction(), "3").src)),
+            "only a split has parts. Assign each rectangle in a step of its own",
+            changed(reduction(), "3", parts=(one_row(TILE),)),
         ),
         (
             "√ takes 1 term, got 2",
@@ -257,7 +256,7 @@ REFUSED: dict[str, tuple[tuple[str, Program], ...]] = {
             changed(ROWS, "1", totals=replace(PREFIX.totals, row_axis=Strided(4, 1))),
         ),
         (
-            "adds up rows of f32 in f32, and 'in' is f16. Use Copy to convert it",
+            "adds up rows of f32 in f32, and 'in' is f16. Use Assign to convert it",
             with_buffers(read_otherwise(ROWS, "1", buffer=HALVES), BufferRole.INPUT, HALVES),
         ),
     ),

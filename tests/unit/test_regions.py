@@ -24,10 +24,10 @@ from tcusim.program.grammar import (
     WARP,
     WARP_COL,
     WARP_ROW,
+    Assign,
     Bound,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
     Index,
     Loop,
@@ -50,8 +50,8 @@ def found(
     view: View, *, loop: int | Index | None = None, when: Bound | None = None, columns: int = 1
 ) -> Footprint:
     """Return the footprint of a copy to a view, in a loop or a branch; `columns` of warps."""
-    step: Copy | Loop | When
-    step = Copy(view, View.strided(IN, Index(), view.rows, view.cols, 0, 0))
+    step: Assign | Loop | When
+    step = Assign(view, View.strided(IN, Index(), view.rows, view.cols, 0, 0))
     if when is not None:
         step = When((when,), (step,))
     if loop is not None:
@@ -68,7 +68,7 @@ def found(
         warp_columns=columns,
         steps=(step,),
     )
-    site = next(site for site in sites(program) if isinstance(site.step, Copy))
+    site = next(site for site in sites(program) if isinstance(site.step, Assign))
     return footprint(program, site, view)
 
 

@@ -23,13 +23,15 @@ from planted import (
 )
 from tcusim.program.checks.verifier import problems, verify
 from tcusim.program.grammar import (
+    Assign,
     BufferRole,
-    Copy,
     Frag,
-    Only,
+    Operation,
     Program,
     Role,
     When,
+    part_of,
+    sum_of,
 )
 
 
@@ -74,14 +76,16 @@ def test_element_types_refuses_float_to_integer() -> None:
 
 
 def test_element_types_refuses_sums_of_two_types() -> None:
-    program = changed(reduction(), "9", plus=one_row(reduction().scratch[0]))
-    refused(program, "element_types", "adds f16 to f32. Copy one of them to the other type first")
+    program = changed(
+        reduction(), "9", src=sum_of(at(reduction(), "9").src, one_row(reduction().scratch[0]))
+    )
+    refused(program, "element_types", "is computed in f16, which does not take f32. Assign it")
 
 
 def test_element_types_refuses_to_look_for_infinities_among_integers() -> None:
     counts = one_row(shared("counts", "s32", 16))
     program = with_buffers(reduction(), SCRATCH, *reduction().scratch, counts.buffer)
-    copy = Copy(counts, counts, only=Only.NOT_FINITE)
+    copy = Assign(counts, part_of(Operation.NOT_FINITE, counts))
     text = "takes s32 only where it is not finite; integers are finite. Take all"
     refused(replace(program, steps=(*program.steps, copy)), "element_types", text)
     branch = When((), (), not_finite=counts)
@@ -102,7 +106,7 @@ def test_split_into_three_bf16_passes() -> None:
     ("program", "text"),
     [
         (split_program("f32", "bf16", "f16"), "the parts are bf16 and f16. Use one type"),
-        (split_program("f16", "bf16"), "the source must be f32 or f64, got f16. Use Copy"),
+        (split_program("f16", "bf16"), "the source must be f32 or f64, got f16. Use Assign"),
         (split_program("f32", "f32"), "f32 is not a float narrower than f32. Use f16, bf16 or"),
         (split_program("f32", "s8"), "s8 is not a float narrower than f32"),
     ],

@@ -12,15 +12,16 @@ from tcusim.judge.cost.work import Latencies, Work, work_of
 from tcusim.machine.shapes import shape_of
 from tcusim.program.grammar import (
     BLOCK,
+    Assign,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
     Index,
     Program,
     Scalar,
     Space,
     View,
+    sum_of,
 )
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.counts import counts_of_text
@@ -100,7 +101,7 @@ def test_segments_of_unequal_length_are_refused() -> None:
 
 
 def instructions(*steps: int) -> float:
-    """Return the instructions of a Copy of a sum, whose blocks begin at multiples of a step."""
+    """Return the instructions of an Assign of a sum, whose blocks begin at multiples of a step."""
     inputs = [
         Buffer(f"in_{number}", "f16", Extent(LENGTH), BufferRole.INPUT)
         for number in range(len(steps))
@@ -111,7 +112,6 @@ def instructions(*steps: int) -> float:
         for buffer, step in zip(inputs, steps, strict=True)
     ]
     dst = View.strided(sums, Index.of(0), 32, 32, 32, 1)
-    plus = sources[1] if len(sources) > 1 else None
     made = Program(
         name="sums",
         shape=shape_of("16x16x16"),
@@ -121,7 +121,7 @@ def instructions(*steps: int) -> float:
         buffers=(*inputs, sums),
         blocks=Extent(LENGTH, 1024),
         warps=1,
-        steps=(Copy(dst, sources[0], plus),),
+        steps=(Assign(dst, sum_of(*sources) if len(sources) > 1 else sources[0]),),
     )
     return work_of(made, {"length": 4096}, LATE, 1.0).instructions
 

@@ -20,11 +20,11 @@ from tcusim.program.grammar import (
     BLOCK,
     ROW,
     WARP,
+    Assign,
     Await,
     Bound,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
     Gathered,
     Index,
@@ -94,13 +94,13 @@ def refused(made: Program, check: str, text: str) -> None:
 
 
 def test_two_blocks_write_one_element() -> None:
-    made = program(Copy(at(OUT, 0), at(IN, BLOCK * 256)))
+    made = program(Assign(at(OUT, 0), at(IN, BLOCK * 256)))
     text = r"writes out\[0\] in warp 1 of the grid, and warp 0 writes it too \(length = 513\)"
     refused(made, "one_writer", text)
 
 
 def test_two_warps_write_one_element() -> None:
-    copy = Copy(at(OUT, 0), at(IN, WARP, Bound(WARP, LENGTH)))
+    copy = Assign(at(OUT, 0), at(IN, WARP, Bound(WARP, LENGTH)))
     made = program(copy, warps=4, blocks=Extent.of(1))
     refused(made, "one_writer", "bound the view, or let one warp write it, with When")
     first = When((Bound(WARP, Index.of(1)),), (copy,))
@@ -133,7 +133,7 @@ def without_first_bound(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         elif isinstance(step, When):
             body, otherwise = map(without_first_bound, (step.body, step.otherwise))
             step = dataclasses.replace(step, body=body, otherwise=otherwise)
-        elif isinstance(step, Copy) and step.dst.buffer.name == "out":
+        elif isinstance(step, Assign) and step.dst.buffer.name == "out":
             dst = dataclasses.replace(step.dst, bounds=step.dst.bounds[1:])
             step = dataclasses.replace(step, dst=dst)
         made.append(step)
@@ -144,15 +144,15 @@ def without_first_bound(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 def test_the_last_blocks_write_one_element(last: int) -> None:
     """Of any length one block is the last; and what it writes must not be another's."""
     inside = (Bound(LENGTH - 1, (BLOCK + last) * 256),)
-    made = program(When(inside, (Copy(at(OUT, 0), at(IN, BLOCK * 256)),)))
+    made = program(When(inside, (Assign(at(OUT, 0), at(IN, BLOCK * 256)),)))
     if last > 1:
         refused(made, "one_writer", r"writes out\[0\] in warp \d of the grid, and warp \d")
         return
     assert tcusim.verify(made).proven
     out = Buffer("out", "f32", Extent(LENGTH, 256), BufferRole.OUTPUT)
-    each = Copy(at(out, BLOCK), at(IN, BLOCK * 256))
+    each = Assign(at(out, BLOCK), at(IN, BLOCK * 256))
     for place in (Index.of(0), BLOCK):
-        again = When(inside, (Copy(at(out, place), at(IN, BLOCK * 256)),))
+        again = When(inside, (Assign(at(out, place), at(IN, BLOCK * 256)),))
         twice = program(each, again, out=out)
         if place == BLOCK:
             assert tcusim.verify(twice).proven
@@ -165,7 +165,7 @@ def test_steps_whose_elements_are_apart(apart: int) -> None:
     """One step writes 100 elements, the other those above or below; if fewer, two blocks meet."""
     first, second = max(0, -apart), max(0, apart)
     few = (Bound(BLOCK, Index.of(100)),)
-    copies = (Copy(at(MANY, BLOCK + place), at(IN, BLOCK)) for place in (first, second))
+    copies = (Assign(at(MANY, BLOCK + place), at(IN, BLOCK)) for place in (first, second))
     made = program(When(few, tuple(copies)), out=MANY, blocks=Extent(LENGTH))
     if abs(apart) == 100:
         assert tcusim.verify(made).proven
@@ -181,7 +181,7 @@ def test_gathered_rows_that_every_warp_writes() -> None:
     out = Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT)
     locate = Locate(ranges, Segments(OFFSETS, limit=LENGTH), Index())
     rows = View(IN, Index(), Gathered(ranges), Strided(8, 1))
-    copy = Copy(dataclasses.replace(rows, buffer=out), rows)
+    copy = Assign(dataclasses.replace(rows, buffer=out), rows)
     made = Program(
         name="gathered",
         shape=shape_of("16x16x16"),
@@ -211,7 +211,7 @@ def test_whole_segments_are_written_up_to_a_length(turns: int) -> None:
     ranges = Ranges("rows", 16)
     out = Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT)
     rows = View(IN, TURN * 8, Gathered(ranges), Strided(8, 1))
-    copy = Copy(dataclasses.replace(rows, buffer=out), rows)
+    copy = Assign(dataclasses.replace(rows, buffer=out), rows)
     locate = Locate(ranges, Segments(OFFSETS, limit=LENGTH), BLOCK * 16)
     made = program(locate, Loop("i", Extent.of(turns), (copy,)), out=out)
     made = dataclasses.replace(
@@ -227,9 +227,9 @@ def test_whole_segments_are_written_up_to_a_length(turns: int) -> None:
 def two_writers_from_block(many: int) -> Program:
     """Return a program whose blocks 0 and `many` write one element."""
     out = Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT, partial=True)
-    near = When((Bound(BLOCK, Index.of(many)),), (Copy(at(out, BLOCK), at(IN, BLOCK)),))
+    near = When((Bound(BLOCK, Index.of(many)),), (Assign(at(out, BLOCK), at(IN, BLOCK)),))
     bound = Bound(Index.of(many - 1), BLOCK)
-    far = When((bound,), (Copy(at(out, BLOCK - many), at(IN, BLOCK)),))
+    far = When((bound,), (Assign(at(out, BLOCK - many), at(IN, BLOCK)),))
     return program(near, far, out=out, blocks=Extent(LENGTH))
 
 
@@ -271,16 +271,16 @@ def test_the_simulator_knows_who_wrote_each_element() -> None:
 
 
 def test_an_output_that_nothing_writes() -> None:
-    made = program(Copy(at(MINE, 0), at(IN, 0, FIRST)), scratch=(MINE,))
+    made = program(Assign(at(MINE, 0), at(IN, 0, FIRST)), scratch=(MINE,))
     refused(made, "outputs_written", "nothing writes the output 'out'. Write it, or leave it out")
 
 
 def test_a_part_of_an_output_that_nothing_writes() -> None:
     two = dataclasses.replace(OUT, size=Extent.of(2))
-    made = program(Copy(at(two, 1), at(IN, 0, FIRST)), out=two, blocks=Extent.of(1))
+    made = program(Assign(at(two, 1), at(IN, 0, FIRST)), out=two, blocks=Extent.of(1))
     refused(made, "outputs_written", r"nothing writes out\[0\] \(1 such elements; length = 1\)")
     some = dataclasses.replace(two, partial=True)
-    tcusim.verify(program(Copy(at(some, 1), at(IN, 0, FIRST)), out=some, blocks=Extent.of(1)))
+    tcusim.verify(program(Assign(at(some, 1), at(IN, 0, FIRST)), out=some, blocks=Extent.of(1)))
     assert "output       out: f32[2], in part" in tcusim.listing(program(out=some))
 
 
@@ -288,7 +288,7 @@ def test_the_simulator_finds_what_nothing_writes(monkeypatch: pytest.MonkeyPatch
     """Of any type, at the end of a run: unwritten memory of integers looks like any other."""
     out = Buffer("out", "u8", Extent(LENGTH), BufferRole.OUTPUT)
     given = Buffer("in", "u8", Extent(LENGTH), BufferRole.INPUT)
-    some = When((Bound(BLOCK, Index.of(40)),), (Copy(at(out, BLOCK), at(given, BLOCK)),))
+    some = When((Bound(BLOCK, Index.of(40)),), (Assign(at(out, BLOCK), at(given, BLOCK)),))
     made = program(some, out=out, blocks=Extent(LENGTH))
     made = dataclasses.replace(made, buffers=(given, out))
     refused(made, "outputs_written", r"nothing writes out\[40\] \(1 such elements; length = 41\)")
@@ -304,7 +304,7 @@ def test_the_simulator_finds_what_nothing_writes(monkeypatch: pytest.MonkeyPatch
 # --- Status words ---------------------------------------------------------------------------------
 
 WARP_SYNC = Sync(Scope.WARP)
-TAKE = Copy(at(MINE, 0), at(IN, BLOCK * 256))
+TAKE = Assign(at(MINE, 0), at(IN, BLOCK * 256))
 
 
 def with_words(*steps: Step, warps: int = 1) -> Program:
@@ -349,10 +349,10 @@ def test_status_words_that_are_published_twice() -> None:
 
 def test_out_of_bounds_beyond_some_size() -> None:
     guard = (Bound(Index.of(5000), LENGTH),)
-    made = program(When(guard, (Copy(at(OUT, 0), at(IN, LENGTH + 100)),)), blocks=Extent.of(1))
+    made = program(When(guard, (Assign(at(OUT, 0), at(IN, LENGTH + 100)),)), blocks=Extent.of(1))
     text = r"reads in\[5101\], but 'in' has 5001 elements .*length = 5001\)"
     refused(made, "inside_buffer", text)
-    far = program(When(guard, (Copy(at(OUT, 0), at(IN, LENGTH - 5001)),)), blocks=Extent.of(1))
+    far = program(When(guard, (Assign(at(OUT, 0), at(IN, LENGTH - 5001)),)), blocks=Extent.of(1))
     assert not [error for error in problems(far) if error.check == "inside_buffer"]
 
 
@@ -360,7 +360,7 @@ def test_a_bound_that_is_one_too_large() -> None:
     """Wrong for multiples of the segment alone, and 300 divides no usual size."""
     made = tcusim.build("reduction_tn", masked=True, combine="add", warps=2, segment_size=300)
     last = made.steps[-1]
-    assert isinstance(last, Copy)
+    assert isinstance(last, Assign)
     (bound,) = last.dst.bounds
     dst = dataclasses.replace(last.dst, bounds=(Bound(bound.lhs, bound.rhs + 1),))
     steps = (*made.steps[:-1], dataclasses.replace(last, dst=dst))
@@ -371,21 +371,21 @@ def test_a_bound_that_is_one_too_large() -> None:
 def test_what_is_not_proved_to_be_inside_is_refused() -> None:
     """The rectangle is inside for no size, but for none that an example would show either."""
     odd = Bound(ROW * 2, LENGTH * 2 - 10**9)
-    made = program(Copy(at(OUT, 0), at(IN, LENGTH - 10**9, odd)), blocks=Extent.of(1))
+    made = program(Assign(at(OUT, 0), at(IN, LENGTH - 10**9, odd)), blocks=Extent.of(1))
     refused(made, "inside_buffer", r"may touch elements outside 'in'|reads in\[")
 
 
 def test_shared_memory_that_nobody_wrote_beyond_many_iterations() -> None:
-    fill = Loop("i", Extent.of(256), (Copy(at(SHARED, TURN), at(IN, TURN, Bound(TURN, LENGTH))),))
+    fill = Loop("i", Extent.of(256), (Assign(at(SHARED, TURN), at(IN, TURN, Bound(TURN, LENGTH))),))
     later = Index.symbol("j")
-    empty = Loop("j", Extent.of(300), (Copy(at(MANY, later), at(SHARED, later)),))
+    empty = Loop("j", Extent.of(300), (Assign(at(MANY, later), at(SHARED, later)),))
     made = program(fill, Sync(Scope.BLOCK), empty, out=MANY, scratch=(SHARED,), blocks=Extent.of(1))
     refused(made, "defined_before_use", r"reads s\[256\] \(44 such elements\), which no earlier")
 
 
 def test_shared_memory_without_a_barrier_after_many_iterations() -> None:
     inside = (Bound(TURN, Index.of(600)), Bound(Index.of(100), TURN))
-    steps = (Copy(at(SHARED, TURN), at(IN, TURN)), Copy(at(MANY, TURN), at(SHARED, TURN)))
+    steps = (Assign(at(SHARED, TURN), at(IN, TURN)), Assign(at(MANY, TURN), at(SHARED, TURN)))
     loop = Loop("i", Extent(LENGTH), (When(inside, steps),))
     made = program(loop, out=MANY, scratch=(SHARED,), blocks=Extent.of(1))
     refused(made, "synced_shared", "of 's' that step 1.1.1 writes, with no barrier between")
@@ -395,11 +395,11 @@ def test_a_race_of_iterations_far_apart() -> None:
     """Warp 0 writes s[i]; from iteration 256 on, another warp writes s[i] as well."""
     own = When(
         (Bound(WARP, Index.of(1)),),
-        (Copy(at(SHARED, TURN), at(IN, TURN, Bound(TURN, LENGTH))),),
+        (Assign(at(SHARED, TURN), at(IN, TURN, Bound(TURN, LENGTH))),),
         (
             When(
                 (Bound(Index.of(255), TURN),),
-                (Copy(at(SHARED, TURN), at(IN, TURN + 1, Bound(TURN + 1, LENGTH))),),
+                (Assign(at(SHARED, TURN), at(IN, TURN + 1, Bound(TURN + 1, LENGTH))),),
             ),
         ),
     )

@@ -21,17 +21,18 @@ from tcusim.judge.cost.accesses import (
 )
 from tcusim.machine import format_of
 from tcusim.program.grammar import (
+    PARTS,
     Add,
+    Assign,
     Await,
     Buffer,
     BufferRole,
     Const,
-    Copy,
+    Formula,
     Frag,
     Load,
     Locate,
     Loop,
-    Map,
     Mma,
     Numbered,
     Operation,
@@ -40,13 +41,13 @@ from tcusim.program.grammar import (
     Publish,
     Scope,
     Space,
-    Split,
     Store,
     Sync,
     View,
     When,
     accesses,
     numbered,
+    views_of,
 )
 from tcusim.program.lanes import (
     LANES,
@@ -54,18 +55,19 @@ from tcusim.program.lanes import (
     Rows,
     Transfer,
     Where,
+    is_in_type_of_memory,
     known_steps,
+    moved_of,
     narrow_rows,
     rows_of,
     transfer_of,
-    varying,
 )
 from tcusim.program.resources import SharedMemory
 from tcusim.program.walk import Ints, Mask, Placement
 
 __all__ = ["Latencies", "Work", "work_of"]
 
-_Elementwise: TypeAlias = Copy | Split | Map | Publish | Await
+_Elementwise: TypeAlias = Assign | Publish | Await
 
 # Rounds of a loop that are followed.
 _FOLLOWED: Final = 3
@@ -165,12 +167,13 @@ def work_of(
     return _Walk(program, scalars, latencies, overhead, number).work()
 
 
-# Of an operation of a formula. Those that are rounded correctly are short programs.
+# Of an operation of a formula: 1, but for those that are short programs, to be rounded correctly,
+# and for parts, which are taken on the way.
 _INSTRUCTIONS: Final = {
-    Operation.PLUS: 1.0,
-    Operation.TIMES: 1.0,
     Operation.OVER: 10.0,
     Operation.ROOT: 10.0,
+    Operation.SPLIT: 0.0,
+    **dict.fromkeys(PARTS, 0.0),
 }
 
 
@@ -179,15 +182,17 @@ def _arithmetic(step: _Elementwise) -> float:
 
     Two neighbours of two bytes are converted together.
     """
-    if isinstance(step, Map):
-        each = sum(_INSTRUCTIONS[one] for one in step.formula.operations)
-        return each * step.dst.rows * step.dst.cols / LANES
-    written = step.dsts if isinstance(step, Split) else (step.dst,)
-    each = 1.0 if isinstance(step, Copy) and step.plus is not None else 0.0
-    for view in written:
-        if view.buffer.dtype != step.src.buffer.dtype:
-            each += 0.5 if format_of(view.buffer.dtype).itemsize == 2 else 1.0
-    return each * step.src.rows * step.src.cols / LANES
+    each = 0.0
+    if isinstance(step, Assign):
+        value = step.value
+        operations = value.operations if isinstance(value, Formula) else ()
+        each += sum(_INSTRUCTIONS.get(one, 1.0) for one in operations)
+        if not is_in_type_of_memory(value):
+            return each * step.dst.rows * step.dst.cols / LANES
+        for view in step.dsts:
+            if view.buffer.dtype != views_of(value)[0].buffer.dtype:
+                each += 0.5 if format_of(view.buffer.dtype).itemsize == 2 else 1.0
+    return each * step.dst.rows * step.dst.cols / LANES
 
 
 def _additions(step: Prefix, rows: Rows) -> float:
@@ -338,7 +343,7 @@ class _Walk:
                 self._wait(self.ready.get(src.name, 0.0))
                 self._tile(dst, src, who, times, written=True)
                 self._written(dst)
-            case Copy() | Split() | Map() | Publish() | Await():
+            case Assign() | Publish() | Await():
                 self._move(step, who, times)
             case Prefix():
                 self._add_rows(step, who, times)
@@ -354,8 +359,8 @@ class _Walk:
                 )
 
     def _move(self, step: _Elementwise, who: Mask, times: float) -> None:
-        narrow = narrow_rows(step) if isinstance(step, Copy) else None
-        if isinstance(step, Copy) and narrow is not None:
+        narrow = narrow_rows(step) if isinstance(step, Assign) else None
+        if isinstance(step, Assign) and step.src is not None and narrow is not None:
             reads, writes = spread_rows(narrow)
             self._wait(self._when_there(step.src))
             self._count(step.src, reads, who, times, written=False)
@@ -366,9 +371,7 @@ class _Walk:
             self._written(step.dst)
             return
         touched = accesses(step)
-        read = touched.views_read
-        if isinstance(step, Map):
-            read = varying(read) or read
+        read = moved_of(step.value) if isinstance(step, Assign) else touched.views_read
         over = transfer_of(self.program, touched.views_written, read, known=self._known)
         self._pass(step, (over, over), read, _arithmetic(step), who, times)
 

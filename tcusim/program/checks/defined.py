@@ -206,7 +206,7 @@ def _undefined(program: Program, site: Site, state: _Defined) -> Iterator[Findin
             yield Finding(
                 site,
                 f"reads {name}[{elements[0]}] ({elements.size} such elements), which no earlier "
-                f"step writes on every path. Fill {name!r} with Copy or Store before.",
+                f"step writes on every path. Fill {name!r} with Assign or Store before.",
             )
         elif (touching.union & ~state.sure[name]).any():
             yield Unproven(

@@ -39,7 +39,7 @@ def in_place(program: Program, source: str = "in", target: str = "out") -> str |
 
     It may be if both have the same type and size, and each overwritten element is read only by the
     warp that writes it, and only before the write. The lanes of the warp must converge between the
-    read and the write, at a product or a barrier, unless one lane of a Copy does both.
+    read and the write, at a product or a barrier, unless one lane of an Assign does both.
 
     Exclusive access by one warp is proved for all sizes; without a proof the answer is no. The
     order within a warp is tested: elements are traced through the program for a partial block, for

@@ -102,7 +102,7 @@ def _stray(program: Program, site: Site, view: View, scalars: Mapping[str, int])
     return (
         f"{verb} {view.buffer.name}[{address[farthest % address.size]}], but {view.buffer.name!r} "
         f"has {size} {'element' if size == 1 else 'elements'}{f' ({example})' if example else ''}. "
-        f"Correct the offset, or add a bound: on a Copy, or with When around a Load or Store."
+        f"Correct the offset, or add a bound: on an Assign, or with When around a Load or Store."
     )
 
 

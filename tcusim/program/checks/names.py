@@ -12,6 +12,7 @@ import numpy as np
 
 from tcusim.program.checks.sites import Finding, each_step
 from tcusim.program.grammar import (
+    Assign,
     Await,
     Buffer,
     BufferRole,
@@ -21,15 +22,15 @@ from tcusim.program.grammar import (
     Index,
     Locate,
     Loop,
-    Map,
     Operation,
     Program,
     Publish,
     Segments,
     Space,
-    Split,
+    Value,
     View,
     When,
+    views_of,
 )
 from tcusim.program.walk import WARP_PLACES, Site, sites
 
@@ -71,18 +72,26 @@ def positive_counts(program: Program) -> Iterator[Finding]:
     yield from _counts_of_step(program)
 
 
-def _formula(formula: Formula) -> Iterator[str]:
-    operation, terms = formula.operation, formula.terms
-    wanted = 1 if operation is Operation.ROOT else 2
-    if len(terms) != wanted:
-        yield f"{operation} takes {wanted} term{'s' * (wanted > 1)}, got {len(terms)}."
-    for term in terms:
-        if isinstance(term, Formula):
-            yield from _formula(term)
-        elif isinstance(term, float) and float(np.float32(term)) != term:
-            yield f"float32 has no {term!r}. Round it: float(numpy.float32({term!r}))."
-    if not formula.views:
-        yield f"{operation} names no rectangle. Use a Const."
+def _value(value: Value) -> Iterator[str]:
+    match value:
+        case Formula(operation, terms):
+            wanted = operation.terms
+            if len(terms) != wanted:
+                yield f"{operation} takes {wanted} term{'s' * (wanted > 1)}, got {len(terms)}."
+            for term in terms:
+                yield from _value(term)
+        case float() if float(np.float32(value)) != value:
+            yield f"float32 has no {value!r}. Round it: float(numpy.float32({value!r}))."
+
+
+def _assign(step: Assign) -> Iterator[str]:
+    value = step.value
+    yield from _value(value)
+    if not views_of(value):
+        named = value.operation if isinstance(value, Formula) else f"{value!r}"
+        yield f"{named} names no rectangle. Use a Const."
+    if step.parts and not (isinstance(value, Formula) and value.operation is Operation.SPLIT):
+        yield f"only a {Operation.SPLIT} has parts. Assign each rectangle in a step of its own."
 
 
 @each_step
@@ -90,10 +99,8 @@ def _counts_of_step(program: Program, site: Site) -> Iterator[str]:
     match site.step:
         case Loop(count=count):
             yield from _extent("the loop's count", count, least=0)
-        case Split(()):
-            yield "Split needs at least one destination."
-        case Map(formula=formula):
-            yield from _formula(formula)
+        case Assign():
+            yield from _assign(site.step)
         case Locate(ranges, segments):
             yield from _segments(segments)
             yield from _extent("the number of ranges", Extent.of(ranges.count), least=1)

@@ -19,15 +19,13 @@ from tcusim.program.checks.regions import (
 )
 from tcusim.program.checks.sites import Finding, each_step
 from tcusim.program.grammar import (
+    Assign,
     Await,
-    Copy,
     Loop,
-    Map,
     Prefix,
     Program,
     Scope,
     Space,
-    Split,
     Sync,
     View,
     When,
@@ -59,12 +57,12 @@ def uniform_barrier(program: Program, site: Site) -> Iterator[str]:
 def copy_overlap(program: Program, site: Site) -> Iterator[str]:
     """Require that a lane-parallel step writes an element once, and none that another lane reads.
 
-    The steps are Copy, Split, Map, Prefix and Await.
+    The steps are Assign, Prefix and Await.
 
     A destination and a source in one buffer are the very same rectangle, or disjoint.
     Source: the lanes of a warp run in no order [CPG sec. 7.1].
     """
-    if not isinstance(site.step, Copy | Split | Map | Prefix | Await):
+    if not isinstance(site.step, Assign | Prefix | Await):
         return
     touched = site.touched
     for view in touched.views_written:

@@ -10,28 +10,31 @@ from tcusim.machine.formats import FORMATS
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.checks.sites import Finding, each_step, tiles
 from tcusim.program.grammar import (
+    PARTS,
     Add,
+    Assign,
     Await,
     Const,
-    Copy,
+    Formula,
     Frag,
     Index,
     Load,
     Locate,
-    Map,
     Mma,
+    Operation,
     PatternKind,
     Prefix,
     Program,
     Publish,
     Role,
     Space,
-    Split,
     Step,
     Store,
     Strided,
     View,
     When,
+    part_of,
+    type_of,
 )
 from tcusim.program.walk import Site, sites
 
@@ -114,7 +117,7 @@ def equal_rectangles(program: Program, site: Site) -> Iterator[str]:
             yield (
                 f"{view.ranges.name!r} are ranges of global memory, {view.buffer.name!r} is not."
             )
-    if not isinstance(site.step, Copy | Split | Map | Publish | Await):
+    if not isinstance(site.step, Assign | Publish | Await):
         return
     first, *others = views
     for view in others:
@@ -144,7 +147,7 @@ def rows_of_sums(program: Program, site: Site) -> Iterator[str]:
     elif src.buffer.dtype not in _ADDED[wide]:
         yield (
             f"adds up rows of {' or '.join(_ADDED[wide])} in {wide}, and {src.buffer.name!r} is "
-            f"{src.buffer.dtype}. Use Copy to convert it."
+            f"{src.buffer.dtype}. Use Assign to convert it."
         )
     if totals is not None and totals.buffer.dtype != wide:
         yield (
@@ -173,9 +176,9 @@ def rows_of_sums(program: Program, site: Site) -> Iterator[str]:
 def element_types(program: Program) -> Iterator[Finding]:
     """Require types that agree, and that the shape has an instruction for.
 
-    Load and Store do not convert (a tf32 fragment loads f32), nor do Publish and Await; Copy
-    converts, but never a float to an integer; Split goes from f32 or f64 to narrower floats; a Map
-    takes f16, bf16 and f32.
+    Load and Store do not convert (a tf32 fragment loads f32), nor do Publish and Await; Assign
+    converts, but never a float to an integer. The terms of a formula become its type exactly. SPLIT
+    goes from f32 or f64 to narrower floats.
     Offsets are s64.
     Source: element types and matrix sizes [CPG sec. 10.24.6], and the grammar.
     """
@@ -207,13 +210,9 @@ def _types_of_step(program: Program, site: Site) -> Iterator[str]:
         if frag.dtype != wanted:
             yield (
                 f"{frag.role} {frag.name!r} must be {wanted} as in the program, got {frag.dtype}. "
-                f"Convert in shared memory with Copy."
+                f"Convert in shared memory with Assign."
             )
     yield from _conversions(site.step)
-    if isinstance(site.step, Map):
-        for name in dict.fromkeys(stored):
-            if name not in ("f16", "bf16", "f32"):
-                yield f"computes with {name}; a formula is of f16, bf16 and f32. Use Copy."
 
 
 def _conversions(step: Step) -> Iterator[str]:
@@ -222,35 +221,62 @@ def _conversions(step: Step) -> Iterator[str]:
         if types[0] != types[1] and not (isinstance(step, Load) and types == ("tf32", "f32")):
             yield (
                 f"fragment {frag.name!r} is {types[0]}, buffer {view.buffer.name!r} is {types[1]}; "
-                f"tiles are not converted on the way. Convert in shared memory with Copy."
+                f"tiles are not converted on the way. Convert in shared memory with Assign."
             )
-    if isinstance(step, Copy | Load | Prefix) and step.only:
-        taken = step.src.buffer.dtype
-        if not FORMATS[taken].is_float:
-            yield f"takes {taken} only where it is {step.only}; integers are finite. Take all."
+    if isinstance(step, Load | Prefix) and step.only:
+        yield from _formula(part_of(step.only, step.src))
     match step:
         case When(not_finite=View() as values) if not FORMATS[values.buffer.dtype].is_float:
             yield f"asks if {values.buffer.dtype} is finite; integers are. Leave the branch out."
-        case Copy(dst, src, plus):
-            source, target = src.buffer.dtype, dst.buffer.dtype
-            added = source if plus is None else plus.buffer.dtype
-            if added != source and (source, added) != ("s32", "s64"):
-                yield (f"adds {added} to {source}. Copy one of them to the other type first.")
-            if FORMATS[source].is_float and not FORMATS[target].is_float:
+        case Assign(dst, value):
+            source, target = type_of(value), dst.buffer.dtype
+            if isinstance(value, Formula):
+                yield from _formula(value)
+            if isinstance(value, Formula) and value.operation is Operation.SPLIT:
+                parts = [view.buffer.dtype for view in step.dsts]
+                yield from _narrowings(type_of(value.terms[0]), parts)
+            elif FORMATS[source].is_float and not FORMATS[target].is_float:
                 yield (
                     f"converts {source} to {target}; a float is never made an integer. Use a float "
                     f"buffer."
                 )
-        case Split(dsts, src):
-            yield from _narrowings(src.buffer.dtype, [view.buffer.dtype for view in dsts])
         case Publish(dst, src) | Await(dst, src) if src.buffer.dtype != dst.buffer.dtype:
             yield (
                 f"makes {dst.buffer.dtype} of {src.buffer.dtype}; status words are not converted "
-                f"on the way. Convert in shared memory with Copy."
+                f"on the way. Convert in shared memory with Assign."
             )
         case Locate(segments=segments) if segments.offsets.dtype != "s64":
             offsets = segments.offsets
             yield f"offsets {offsets.name!r} are {offsets.dtype}. They must be s64."
+
+
+# Types of terms that become a formula's type exactly, and the types of operations that have one.
+_EXACTLY: Final = {"f32": ("f16", "bf16"), "s64": ("s32",)}
+_COMPUTED: Final = {
+    Operation.TIMES: "f32",
+    Operation.OVER: "f32",
+    Operation.ROOT: "f32",
+    Operation.PLUS_TO_ODD: "f64",
+}
+
+
+def _formula(formula: Formula) -> Iterator[str]:
+    """Yield the terms that a formula cannot take in its type."""
+    operation, dtype = formula.operation, formula.dtype
+    for term in formula.terms:
+        if isinstance(term, Formula):
+            yield from _formula(term)
+        found = type_of(term)
+        if operation in PARTS and not FORMATS[found].is_float:
+            yield f"takes {found} only where it is {operation}; integers are finite. Take all."
+        elif operation is not Operation.SPLIT and found not in (dtype, *_EXACTLY.get(dtype, ())):
+            yield (
+                f"{operation} is computed in {dtype}, which does not take {found}. Assign it to a "
+                f"rectangle of {dtype} first."
+            )
+    only = _COMPUTED.get(operation, dtype)
+    if only != dtype:
+        yield f"{operation} is computed in {only}, not in {dtype}. Give the formula that type."
 
 
 def _narrowings(wide: str, parts: list[str]) -> Iterator[str]:
@@ -258,7 +284,7 @@ def _narrowings(wide: str, parts: list[str]) -> Iterator[str]:
     if len(narrow) > 1:
         yield f"the parts are {' and '.join(narrow)}. Use one type for all parts."
     if wide not in ("f32", "f64"):
-        yield f"the source must be f32 or f64, got {wide}. Use Copy."
+        yield f"the source must be f32 or f64, got {wide}. Use Assign."
         return
     for name in narrow:
         part = FORMATS[name]
@@ -340,7 +366,7 @@ def tile_layout(program: Program, site: Site) -> Iterator[str]:
             yield (
                 f"the tile of {name!r} has the bound {view.bounds[0]}, but a tile is loaded or "
                 f"stored whole. Copy it to or from a tile of shared memory, with the bound on the "
-                f"Copy."
+                f"Assign."
             )
 
 

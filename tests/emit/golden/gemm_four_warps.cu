@@ -221,7 +221,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     // 39  sync warp
     __syncwarp();
 
-    // 40  out[2048*block + 32*block_col + 16*warp_col + 1024*warp_row + 64*row + col where 32*block + row + 16*warp_row < rows] <- s_C[16*row + col]  16x16
+    // 40  out[2048*block + 32*block_col + 16*warp_col + 1024*warp_row + 64*row + col where 32*block + row + 16*warp_row < rows] <- f16(s_C[16*row + col])  16x16
     if (tcu::is_multiple(out, 8) && 32*block + 16*warp_row + 15 < rows) {
         {
             tcu::Vector<float, 4> held[2];

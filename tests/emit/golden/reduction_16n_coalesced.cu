@@ -81,7 +81,7 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
         // 2.7  sync warp
         __syncwarp();
 
-        // 2.8  partials[16*s + col] <- s_V[16*col]  1x16
+        // 2.8  partials[16*s + col] <- f16(s_V[16*col])  1x16
         if (const int e = lane; e < 16) {
             const int col = e;
             partials[16*s + col] = tcu::convert<half>(s_V[16*col]);

@@ -63,7 +63,7 @@ reduction_256n(const half* __restrict__ in, float* __restrict__ out, const long 
     // 7  sync warp
     __syncwarp();
 
-    // 8  t_X[row + 16*col] <- s_V[row + 16*col]  16x16
+    // 8  t_X[row + 16*col] <- f16(s_V[row + 16*col])  16x16
     {
         tcu::Vector<float, 4> held[2];
         #pragma unroll

@@ -63,7 +63,7 @@ reduction_256n_block(const half* __restrict__ in, float* __restrict__ out, const
     // 8  sync warp
     __syncwarp();
 
-    // 9  t_X[row + 16*col] <- s_V[row + 16*col]  16x16
+    // 9  t_X[row + 16*col] <- f16(s_V[row + 16*col])  16x16
     {
         tcu::Vector<float, 4> held[2];
         #pragma unroll
@@ -111,7 +111,7 @@ reduction_256n_block(const half* __restrict__ in, float* __restrict__ out, const
         // 17.1  R <- 0
         wmma::fill_fragment(R, 0.0f);
 
-        // 17.2  t_E[row + 16*col] <- prtls[row + 4*col where col < 1 and row < 4]  16x16
+        // 17.2  t_E[row + 16*col] <- f16(prtls[row + 4*col where col < 1 and row < 4])  16x16
         {
             float held[8];
             #pragma unroll

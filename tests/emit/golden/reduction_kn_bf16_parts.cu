@@ -42,7 +42,7 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
     #pragma unroll
     for (int i = 0; i < 4; ++i) {
 
-        // 3.1  t_A0[row + 16*col], t_A1[row + 16*col], t_A2[row + 16*col] <- Split(in[1024*block + 16*i + row + 64*col])  16x16
+        // 3.1  t_A0[row + 16*col], t_A1[row + 16*col], t_A2[row + 16*col] <- split(in[1024*block + 16*i + row + 64*col])  16x16
         if (tcu::is_multiple(in, 16)) {
             {
                 tcu::Vector<float, 4> rest[2];

@@ -83,7 +83,7 @@ reduction_t(const half* __restrict__ in, float* __restrict__ out, const long lon
     // 8  sync warp
     __syncwarp();
 
-    // 9  t_X[row + 32*col] <- s_V[row + 32*col]  32x32
+    // 9  t_X[row + 32*col] <- f16(s_V[row + 32*col])  32x32
     {
         tcu::Vector<float, 4> held[8];
         #pragma unroll

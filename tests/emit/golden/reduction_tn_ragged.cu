@@ -110,7 +110,7 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
     // 13  sync warp
     __syncwarp();
 
-    // 14  out[block where 1000*block + 1000*col < length] <- s_V[0]  1x1
+    // 14  out[block where 1000*block + 1000*col < length] <- f16(s_V[0])  1x1
     if (const int e = lane; e < 1) {
         if (1000*block < length) out[block] = tcu::convert<half>(s_V[0]);
     }

@@ -70,7 +70,7 @@ scan_256(const half* __restrict__ in, float* __restrict__ out, const long long l
     // 11  sync warp
     __syncwarp();
 
-    // 12  t_X[16*row + col] <- s_LA[16*row + col]  16x16
+    // 12  t_X[16*row + col] <- f16(s_LA[16*row + col])  16x16
     {
         tcu::Vector<float, 4> held[2];
         #pragma unroll

@@ -150,7 +150,7 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         // 5.11  sync warp
         __syncwarp();
 
-        // 5.12  t_X[16*row + col] <- s_LA[16*row + col]  16x16
+        // 5.12  t_X[16*row + col] <- f16(s_LA[16*row + col])  16x16
         {
             tcu::Vector<float, 4> held[2];
             #pragma unroll
