@@ -340,6 +340,7 @@ _FUNCTIONS: Final = {
     Operation.TIMES: "tcu::times",
     Operation.OVER: "tcu::over",
     Operation.ROOT: "tcu::root",
+    Operation.MAX: "tcu::maximum",
     **{part: f"tcu::only_{part.name.lower()}" for part in PARTS},
 }
 

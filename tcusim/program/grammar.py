@@ -308,6 +308,7 @@ class Operation(StrEnum):
     TIMES = "·"
     OVER = "/"
     ROOT = "√"
+    MAX = "max"  # NaN if either is, as IEEE 754's maximum; +0 is above -0
     FINITE = "finite"  # 0 for infinities and NaN
     NOT_FINITE = "not finite"  # 0 for finite elements
     WHOLE = "whole"  # rounded to an integer
@@ -317,10 +318,16 @@ class Operation(StrEnum):
     @property
     def terms(self) -> int:
         """The number of its terms."""
-        pairs = (Operation.PLUS, Operation.PLUS_TO_ODD, Operation.TIMES, Operation.OVER)
-        return 2 if self in pairs else 1
+        return 2 if self in _OF_TWO else 1
 
 
+_OF_TWO = (
+    Operation.PLUS,
+    Operation.PLUS_TO_ODD,
+    Operation.TIMES,
+    Operation.OVER,
+    Operation.MAX,
+)
 # Operations that keep a part of each element; a Load and a Prefix have them as well.
 PARTS = (Operation.FINITE, Operation.NOT_FINITE, Operation.WHOLE, Operation.FRACTION)
 

@@ -142,6 +142,8 @@ def _value(value: Value, dtype: str, *, inner: bool = False) -> str:
                 text = f"{operation.replace(' ', '_')}({one})"
             elif operation is Operation.PLUS_TO_ODD:
                 text = f"odd({one} + {others[0]})"
+            elif operation is Operation.MAX:
+                text = f"max({one}, {others[0]})"
             else:
                 text = f"{one} {operation} {others[0]}"
                 inner = inner and value.dtype == dtype

@@ -943,6 +943,9 @@ def operated(operation: Operation, terms: Sequence[Values], dtype: str) -> Value
             return canonical_nan(one / terms[1], dtype)
         case Operation.ROOT:
             return canonical_nan(np.sqrt(one), dtype)
+        case Operation.MAX:
+            zeros = (one == 0) & (terms[1] == 0)
+            return canonical_nan(np.where(zeros, one + terms[1], np.maximum(one, terms[1])), dtype)
         case Operation.FINITE:
             return np.where(np.isfinite(one), one, zero)
         case Operation.NOT_FINITE:

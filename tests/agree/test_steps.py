@@ -608,6 +608,15 @@ CASES = [
         },
     ),
     Case(
+        "maximum",
+        Assign(line(OUT, 8), Formula(Operation.MAX, (line(X, 8), line(Y, 8)))),
+        {
+            "x": array(1, 2, NAN, -np.inf, -0.0, 0, -0.0, np.inf),
+            "y": array(2, -1, 3, -1, 0, -0.0, -0.0, NAN),
+        },
+        {"out": array(2, 2, NAN, -1, 0, 0, -0.0, NAN)},
+    ),
+    Case(
         "map_repeats_a_value",
         (
             Assign(

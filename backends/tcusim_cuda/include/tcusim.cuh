@@ -127,10 +127,15 @@ __device__ inline long long add(long long x, long long y) {
         static_cast<unsigned long long>(x) + static_cast<unsigned long long>(y));
 }
 
-// What a Map does with floats. Nothing of it is contracted, and subnormal numbers are kept.
+// Operations of formulas. None is contracted, and subnormal numbers are kept.
 __device__ inline float times(float x, float y) { return __fmul_rn(x, y); }
 __device__ inline float over(float x, float y) { return __fdiv_rn(x, y); }
 __device__ inline float root(float x) { return __fsqrt_rn(x); }
+// NaN if either is, as arithmetic writes it; +0 is above -0.
+__device__ inline float maximum(float x, float y) {
+    if (x < y || y < x) return x < y ? y : x;
+    return x == y && x != 0.0f ? x : __fadd_rn(x, y);
+}
 
 // Rounds to odd: if bits are lost, the last one that is kept is set.
 __device__ inline double add_to_odd(double x, double y) {
@@ -1042,6 +1047,14 @@ __device__ inline Vector<float, V> over(const Vector<float, V>& x, const Vector<
     #pragma unroll
     for (int i = 0; i < V; ++i) ratio.x[i] = over(x.x[i], y.x[i]);
     return ratio;
+}
+
+template <int V>
+__device__ inline Vector<float, V> maximum(const Vector<float, V>& x, const Vector<float, V>& y) {
+    Vector<float, V> most;
+    #pragma unroll
+    for (int i = 0; i < V; ++i) most.x[i] = maximum(x.x[i], y.x[i]);
+    return most;
 }
 
 template <int V>

@@ -256,6 +256,7 @@ _COMPUTED: Final = {
     Operation.TIMES: "f32",
     Operation.OVER: "f32",
     Operation.ROOT: "f32",
+    Operation.MAX: "f32",
     Operation.PLUS_TO_ODD: "f64",
 }
 
