@@ -368,6 +368,10 @@ class Builder:
         """Set a rectangle to a value; see `Assign`."""
         self._steps.add(Assign(dst, value, self._origin(line)))
 
+    def clear(self, dst: View) -> None:
+        """Set a rectangle to zeros: to its own elements, all of them out of bounds."""
+        self.copy(dst, replace(dst, bounds=(NEVER,)))
+
     def _taken(self, src: View) -> Operation | None:
         """Return the part to take of a rectangle's elements, if they are the data."""
         is_data = src.buffer.role is BufferRole.INPUT and src.buffer.dtype == self.options.source
@@ -491,16 +495,6 @@ class Builder:
         for frag, tile in zip(frags, staged, strict=True):
             self._steps.add(Load(frag, tile, self._origin(line), only))
         return frags
-
-    def nothing(self, name: str, zeros: Frag, via: View) -> View:
-        """Return a value of shared memory, of the accumulators' type, that is zero.
-
-        via: where zeros may be stored for a moment.
-        """
-        self.store([zeros], via)
-        value = self.rect(self.scratch(name, zeros.dtype, 1), 0, 1, 1, 1)
-        self.copy(value, self.cut(via, 1, 1))
-        return value
 
     def room(self, name: str, view: View, *, dense: bool = False) -> list[View]:
         """Return shared memory for the operands that a rectangle, or its narrow parts, make.

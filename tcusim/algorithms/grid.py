@@ -417,7 +417,7 @@ def scan_single_pass(
             tiles = panel.hold(source, in_fragments or batches)
             for batch in range(batches):
                 totals = b.rect(x, batch * panel.count, panel.count, 1, 1)
-                panel.sum_held(tiles, batch, totals)
+                b.store_column(panel.total(tiles, Index.of(batch)), totals)
         else:
             panel.scan_all(source)
             b.copy(b.rect(x, 0, panel.count, 1, 1), panel.totals)

@@ -341,16 +341,6 @@ class ScannedPanel(Panel):
         if self.beside:
             self.ends = b.scratch("ends", acc, self.count)
 
-    def nothing(self, name: str) -> View:
-        """Return a value of shared memory that is zero; rows that are scanned later are lost."""
-        b = self.b
-        if not b.options.adds_rows:
-            tile = b.rect(self.scanned, 0, b.m, min(b.n, self.row), self.ldm)
-            return b.nothing(name, self.zero, tile)
-        value = b.rect(b.scratch(name, b.options.acc, 1), 0, 1, 1, 1)
-        b.copy(value, replace(value, bounds=(NEVER,)))
-        return value
-
     @property
     def rows(self) -> View:
         """The scanned rows."""
@@ -430,17 +420,9 @@ class ScannedPanel(Panel):
         self.sums = scan_vectors(b, x, (y, x), vectors, self.order)
         return self.sums
 
-    def sum_held(self, parts: TileParts, first: int, into: View) -> None:
-        """Copy the totals of the rows of the tiles from group `first` on to a column of values."""
-        b = self.b
-        for g in range(self.groups):
-            total = self.total(parts, Index.of(first + g))
-            b.store_column(total, b.cut(into, b.m, 1, g * b.m))
-
-    def scan_held(self, parts: TileParts, first: int) -> None:
-        """Scan the rows of the tiles from group `first` on; the results stay here."""
-        for g in range(self.groups):
-            self._scan_group(parts, Index.of(first + g), Index.of(g))
+    def scan_held(self, parts: TileParts, number: int) -> None:
+        """Scan the rows of a batch of tiles, in a panel of one group; the results stay here."""
+        self._scan_group(parts, Index.of(number), Index())
 
     def mend(self, totals: View, rows: Callable[[], Sequence[View]]) -> None:
         """Scan the rows once more if one of them holds an infinity or NaN.
@@ -471,7 +453,7 @@ class ScannedPanel(Panel):
         )
         if self._width > b.k:
             b.settle()
-        b.copy(sums, replace(sums, bounds=(NEVER,)))
+        b.clear(sums)
         self.add_not_finite(
             self.row,
             (sums, found),
@@ -483,7 +465,7 @@ class ScannedPanel(Panel):
         """Scan the finite elements of slots; add the others of `size` elements of each."""
         self.scan_group(parts, g)
         values = self.values_of_slots("sums"), self.values_of_slots("found")
-        self.b.copy(values[0], replace(values[0], bounds=(NEVER,)))
+        self.b.clear(values[0])
         given_at, scanned_at = (partial(self.slots_of, view, g) for view in (given, self.rows))
         self.add_not_finite(size, values, given_at, scanned_at)
 

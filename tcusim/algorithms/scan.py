@@ -507,7 +507,9 @@ def _scan_by_panels(
     chunk = b.rect(b.scratch("chunk", b.options.acc, 1), 0, 1, 1, 1)
     whole, rest = divmod(work.passes, CHUNK_PANELS)
     chunks = whole + (rest > 0)
-    running = panel.nothing("running") if chunks > 1 else None
+    running = b.rect(b.scratch("running", b.options.acc, 1), 0, 1, 1, 1) if chunks > 1 else None
+    if running is not None:
+        b.clear(running)
     preceding_chunk = running
     if given is not None:
         given = preceding_chunk = b.cut(given, 1, 1)
@@ -515,7 +517,7 @@ def _scan_by_panels(
             preceding_chunk = b.rect(b.scratch("preceding", given.buffer.dtype, 1), 0, 1, 1, 1)
 
     def scan_chunk(first: Index, count: int) -> None:
-        b.copy(chunk, panel.nothing("zero"))
+        b.clear(chunk)
         if preceding_chunk is not None and running is not None and given is not None:
             b.copy(preceding_chunk, running, given)
         with b.loop("p", count) as turn:
