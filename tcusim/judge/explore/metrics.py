@@ -22,10 +22,10 @@ from tcusim.judge.accuracy.prediction import LONGEST
 from tcusim.judge.explore.area import area_proxy
 from tcusim.judge.explore.axes import Grid, Point
 from tcusim.judge.explore.row import Row
-from tcusim.judge.verdict.consistency import Finding, findings_of
+from tcusim.judge.verdict.consistency import findings_of
 from tcusim.judge.verdict.subjects import Subject
 from tcusim.judge.verdict.tasks import TASKS, best_of, counted
-from tcusim.machine import Rule, Unit, arch_of, fused_unit, rule_of
+from tcusim.machine import Unit, arch_of, fused_unit, rule_of
 from tcusim.machine.likeness import like
 from tcusim.machine.shapes import MmaShape
 
@@ -105,20 +105,18 @@ def unit_at(grid: Grid, point: Point) -> Unit:
         unit = grid.unit_of(point)
         times = tuple(one for one in unit.instructions if one.tile == point.tile)
         return replace(unit, shapes=(unit.tile(point.tile),), instructions=times)
+    length, bits = point.fused_length, point.fraction_bits
+    assert length is not None, "an invented unit has every number"
+    assert bits is not None, "an invented unit has every number"
     tile = MmaShape(point.m, point.n, point.k, title="a point of a grid")
     unit = fused_unit(
-        _known(point.fused_length),
-        _known(point.fraction_bits),
+        length,
+        bits,
         "rne" if point.output_rounding == "rne" else "rz",
         alignment="rne" if point.alignment == "rne" else "rz",
         tiles=(tile,),
     )
     return unit if grid.like is None else like(unit, grid.like)
-
-
-def _known(value: int | None) -> int:
-    assert value is not None, "an invented unit has every number"
-    return value
 
 
 def evaluate(grid: Grid, settings: Settings, point: Point) -> Row:
@@ -135,9 +133,17 @@ def evaluate(grid: Grid, settings: Settings, point: Point) -> Row:
     try:
         unit = unit_at(grid, point)
         rule = rule_of(unit.arch, point.ab, point.acc)
-        predicted = predicted_error(rule, settings.family, settings.length, k=point.k)
-        measured = _measured(settings, rule, point.k)
-        findings = _findings(unit, point)
+        errors: dict[str, Any] = {
+            "error": predicted_error(rule, settings.family, settings.length, k=point.k)
+        }
+        if settings.measure:
+            family = settings.family
+            found = measured_errors(rule, [settings.length], k=point.k, families=[family])
+            errors["measured"] = found[family][0]
+        findings = findings_of(Subject(unit.name, unit, unit.shapes, point.ab, point.acc))
+        for one in findings:
+            if one.grave:
+                raise InputError(one.text)
         # What is only said of a unit is no figure: those of one tile share what is found for it.
         timed = replace(unit, name="timed", title="timed", note="", arch=_ANY)
         best = best_for_tile(timed, point.ab, point.acc, settings.algorithms)
@@ -145,13 +151,15 @@ def evaluate(grid: Grid, settings: Settings, point: Point) -> Row:
         return replace(row, reason=str(error))
     except MemoryError as error:
         return replace(row, reason=f"too large to evaluate here: {str(error) or 'no memory'}")
+    notes = [f"{one.name}: {one.text}" for one in findings]
+    if not math.isfinite(errors["error"]):
+        notes.append(f"overflow: a sum is beyond what {rule.acc} holds")
     return replace(
         row,
-        error=_finite(predicted),
-        measured=_finite(measured),
+        **{name: value for name, value in errors.items() if math.isfinite(value)},
         area=area_proxy(point.m, point.n, point.k, rule),
         **best,
-        notes=tuple(f"{one.name}: {one.text}" for one in findings) + _notes(rule, predicted),
+        notes=tuple(notes),
     )
 
 
@@ -171,28 +179,3 @@ def best_for_tile(unit: Unit, ab: str, acc: str, algorithms: tuple[str, ...]) ->
             names = ("algorithm", "side", "mma", "waste", "seconds")
             found |= {f"{column}_{name}": one for name, one in zip(names, values, strict=True)}
     return found
-
-
-def _measured(settings: Settings, rule: Rule, k: int) -> float:
-    """Return the error as the simulator has it; NaN if that is not asked for."""
-    if not settings.measure:
-        return math.nan
-    lengths, families = [settings.length], [settings.family]
-    return measured_errors(rule, lengths, k=k, families=families)[settings.family][0]
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _findings(unit: Unit, point: Point) -> tuple[Finding, ...]:
-    """Return the findings of waste in a unit; InputError for an impossible or useless one."""
-    found = findings_of(Subject(unit.name, unit, unit.shapes, point.ab, point.acc))
-    for one in found:
-        if one.grave:
-            raise InputError(one.text)
-    return found
-
-
-def _notes(rule: Rule, error: float) -> tuple[str, ...]:
-    return () if math.isfinite(error) else (f"overflow: a sum is beyond what {rule.acc} holds",)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -77,26 +76,20 @@ class Exploration(Tabular):
 
     def reasons(self) -> list[str]:
         """Return a line for each reason why units cannot be, with how many and the first."""
-        found: dict[str, list[Row]] = {}
-        for row in self.rows:
-            if row.reason:
-                found.setdefault(row.reason, []).append(row)
+        found = _grouped((row.reason, row.name) for row in self.rows if row.reason)
         lines = [
-            f"{len(rows)} not possible, such as {rows[0].name}: {why}"
-            for why, rows in itertools.islice(found.items(), _MOST_REASONS)
+            f"{len(names)} not possible, such as {names[0]}: {why}" for why, names in found.items()
         ]
-        if len(found) > _MOST_REASONS:
-            lines.append(f"{len(found) - _MOST_REASONS} more reasons; CSV and JSON have them all")
+        more = len(lines) - _MOST_REASONS
+        if more > 0:
+            lines[_MOST_REASONS:] = [f"{more} more reasons; CSV and JSON have them all"]
         return lines
 
     def notes(self) -> list[str]:
         """Return a line for each kind of thing that a designer should know, with an example."""
-        found: dict[str, list[str]] = {}
-        for row in self.rows:
-            for note in row.notes:
-                name, _, text = note.partition(": ")
-                found.setdefault(name, []).append(f"{row.name}: {text}")
-        return [f"{len(texts)} with {name}, such as {texts[0]}" for name, texts in found.items()]
+        split = ((row.name, note.partition(": ")) for row in self.rows for note in row.notes)
+        found = _grouped((kind, f"{name}: {text}") for name, (kind, _, text) in split)
+        return [f"{len(texts)} with {kind}, such as {texts[0]}" for kind, texts in found.items()]
 
     def summary(self) -> str:
         """Return one line for all."""
@@ -131,6 +124,14 @@ class Exploration(Tabular):
     def to_html(self) -> str:
         """Return a page with plots and the table, which asks for nothing else."""
         return page_of(self.rows, self.table(most=MOST_ROWS))
+
+
+def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the second texts of pairs by the first, in their order."""
+    found: dict[str, list[str]] = {}
+    for one, other in pairs:
+        found.setdefault(one, []).append(other)
+    return found
 
 
 def _cells(row: Row, best: Sequence[tuple[str, str]]) -> dict[str, str]:
