@@ -166,6 +166,19 @@ def require_int(what: str | Given, value: Any, least: int, most: int = MOST_ELEM
     raise InputError(what, f" must be {bounds}, got {told(value)}")
 
 
+def require_choice(
+    what: str | Given, value: object, choices: Iterable[str], otherwise: str = ""
+) -> None:
+    """Raise InputError unless a value is one of some texts.
+
+    otherwise: another value that was allowed before, in words, such as ", or '' for all".
+    """
+    choices = tuple(choices)
+    if not isinstance(value, str) or value not in choices:
+        names = ", ".join(choices)
+        raise InputError(what, f" must be one of {names}{otherwise}, got {told(value)}")
+
+
 def require_flags(**given: object) -> None:
     """Raise InputError unless each of some parameters is True or False.
 

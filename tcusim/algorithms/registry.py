@@ -19,7 +19,15 @@ from tcusim.algorithms.builder import (
 )
 from tcusim.algorithms.formula import evaluate
 from tcusim.algorithms.options import Option, arguments_of, as_size, options_of
-from tcusim.errors import Given, InputError, Unsupported, require_flags, require_names, told
+from tcusim.errors import (
+    Given,
+    InputError,
+    Unsupported,
+    require_choice,
+    require_flags,
+    require_names,
+    told,
+)
 from tcusim.machine import FORMATS, format_of
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.plugins import OWN, Registry
@@ -90,7 +98,7 @@ class Algorithm:
     lines: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_choice("kind", self.kind, _KINDS)
+        require_choice(Given("kind"), self.kind, _KINDS)
         if not self.title:
             title = (inspect.getdoc(self.function) or "").split("\n", 1)[0]
             object.__setattr__(self, "title", title)
@@ -372,7 +380,7 @@ def _combine(row: Algorithm, combine: str | None) -> str:
     """Return the combination of partial sums: the given one, or the algorithm's first."""
     if combine is None:
         return row.combines[0]
-    _check_choice("combine", combine, ("mma", "add"))
+    require_choice(Given("combine"), combine, ("mma", "add"))
     if combine not in row.combines:
         raise Unsupported(
             f"{row.name} has no ", Given("combine", combine), f", only {row.combines[0]!r}"
@@ -401,7 +409,7 @@ def _sizes(row: Algorithm, b: Builder, segment_size: int | None) -> tuple[int | 
 def _side(row: Algorithm, side: str | None, shape: MmaShape) -> str:
     """Return the operand for the data: the given one, or the one that holds more of them."""
     if side is not None:
-        _check_choice("side", side, ("a", "b"))
+        require_choice(Given("side"), side, ("a", "b"))
         return side
     if row.side is not None:
         return row.side
@@ -430,12 +438,6 @@ def _check_options(row: Algorithm, options: dict[str, Any]) -> None:
             )
 
 
-def _check_choice(name: str, value: object, valid: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in valid:
-        words = ", ".join(map(repr, valid))
-        raise InputError(Given(name), f" must be one of {words}, got {told(value)}")
-
-
 def _part(part: str | None, row: Algorithm, types: tuple[str, str, str]) -> Operation | None:
     """Return the part of each element to take, on conversion or on addition without products.
 
@@ -443,7 +445,7 @@ def _part(part: str | None, row: Algorithm, types: tuple[str, str, str]) -> Oper
     """
     if part is None:
         return None
-    _check_choice("part", part, ("whole", "fraction"))
+    require_choice(Given("part"), part, ("whole", "fraction"))
     source, ab, acc = types
     added = row.adds_rows and adds_rows(ab, acc)
     converted = (source, ab, acc) == ("f16", "f64", "f64")

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.errors import BackendUnavailable, InputError, told
+from tcusim.errors import BackendUnavailable, require_choice
 from tcusim.machine.formats import Format, Values
 from tcusim.machine.native import (
     CompileError,
@@ -261,8 +261,7 @@ class _State:
     def library(self, work: int, test: Test) -> Any:
         """Return the library, compiled if it is worth that by now; None if there is none."""
         choice = os.environ.get("TCUSIM_CORE") or "auto"
-        if choice not in CHOICES:
-            raise InputError(f"TCUSIM_CORE must be one of {', '.join(CHOICES)}, got {told(choice)}")
+        require_choice("TCUSIM_CORE", choice, CHOICES)
         if choice == "numpy":
             return None
         if self.tried and (self.found is not None or choice == "auto"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from tcusim.errors import InputError, require_int, told
+from tcusim.errors import InputError, require_choice, require_int, told
 from tcusim.machine.formats import Rounding, format_of
 
 __all__ = [
@@ -170,18 +170,18 @@ class Rule:
 
     def __post_init__(self) -> None:
         """Prove that the arithmetic and the types go together."""
+        where = f"Rule {self.ab} -> {self.acc}"
+        if self.family != "":
+            require_choice(f"{where}: family", self.family, FAMILIES, ", or '' for all")
         why = self._refusal()
         if why:
-            raise InputError(f"Rule {self.ab} -> {self.acc}: {why}")
+            raise InputError(f"{where}: {why}")
 
     def _refusal(self) -> str:
         """Say why there can be no such rule; nothing if there can."""
         ab, acc = format_of(self.ab), format_of(self.acc)
         if self.b and not (ab.is_float and format_of(self.b).itemsize == ab.itemsize == 1):
             return f"only 8-bit floats are multiplied with each other's type, not with {self.b}"
-        if self.family not in ("", *FAMILIES):
-            known = ", ".join(FAMILIES)
-            return f"family must be one of {known}, or '' for all, got {told(self.family)}"
         match self.how:
             case Integer():
                 if self.ab not in ("s8", "u8") or self.acc != "s32":
@@ -283,11 +283,9 @@ class Arch:
         for pair in pairs:
             if pairs.count(pair) > 1:
                 raise InputError(f"{where} has two rules for {pair[0]} -> {pair[1]}")
-        if self.library not in ("", *FAMILIES) or self.tf32 not in TF32:
-            raise InputError(
-                f"{where}: library must be one of {', '.join(FAMILIES)} or '', and tf32 one of "
-                f"{', '.join(TF32)}; got {told(self.library)} and {self.tf32!r}"
-            )
+        if self.library != "":
+            require_choice(f"{where}: library", self.library, FAMILIES, " or ''")
+        require_choice(f"{where}: tf32", self.tf32, TF32)
         if self.shared_kb is not None:
             require_int(f"{where}: shared_kb, if it is known,", self.shared_kb, 1)
 

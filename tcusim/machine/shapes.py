@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tcusim import errors
-from tcusim.errors import require_int
+from tcusim.errors import require_choice, require_int
 from tcusim.machine.formats import FORMATS
 from tcusim.machine.rules import FAMILIES, require_tuple
 from tcusim.plugins import OWN, Broken, Registry
@@ -77,11 +77,7 @@ class Operands:
     def __post_init__(self) -> None:
         choices = (("ab", ELEMENT_TYPES), ("acc", ACCUMULATOR_TYPES), ("family", FAMILIES))
         for name, valid in choices:
-            value = getattr(self, name)
-            if value not in valid:
-                raise errors.InputError(
-                    f"{self}: {name} must be one of {', '.join(valid)}, got {errors.told(value)}."
-                )
+            require_choice(f"{self}: {name}", getattr(self, name), valid)
         if not _is_int(self.min_sm) or not _FIRST_SM <= self.min_sm <= _LAST_SM:
             raise errors.InputError(
                 f"{self}: min_sm must be a compute capability without the point, such as 70 or 90, "

@@ -12,7 +12,7 @@ import re
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
-from tcusim.errors import InputError, told
+from tcusim.errors import InputError, require_choice, told
 from tcusim.machine.rules import FAMILIES, Arch, require_tuple
 from tcusim.machine.shapes import MmaShape
 from tcusim.table import Table, Tabular
@@ -65,11 +65,7 @@ class Figure:
                 f"the source of a figure must say who says so, got {told(self.source)}. Write "
                 f"'assumed' if nobody does."
             )
-        if self.confidence not in CONFIDENCES:
-            raise InputError(
-                f"the confidence of a figure must be one of {', '.join(CONFIDENCES)}, got "
-                f"{self.confidence!r}"
-            )
+        require_choice("the confidence of a figure", self.confidence, CONFIDENCES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +95,9 @@ class Instruction:
 
     def __post_init__(self) -> None:
         """Prove that it is an instruction, and that its two figures go together."""
-        if self.family not in ("", *FAMILIES):
-            raise InputError(
-                f"{self}: family must be one of {', '.join(FAMILIES)}, or '' where a unit has one "
-                f"kind of instructions; got {told(self.family)}"
-            )
+        if self.family != "":
+            note = ", or '' where a unit has one kind of instructions"
+            require_choice(f"{self}: family", self.family, FAMILIES, note)
         for name in ("latency", "interval"):
             _require_figure(f"{self}: {name}", getattr(self, name))
         if self.latency and self.interval and self.interval.value > self.latency.value:

@@ -56,7 +56,9 @@ def test_nothing_possible_is_exit_code_1() -> None:
 
 def test_wrong_values_are_told() -> None:
     assert "error: m: 8:4 is no range" in fails(1, "explore", "--m", "8:4")
-    assert "4097 is not in the range 1<=x<=4096" in fails(2, "explore", "--m", "8", "--jobs", "4097")
+    assert "4097 is not in the range 1<=x<=4096" in fails(
+        2, "explore", "--m", "8", "--jobs", "4097"
+    )
     assert "cannot write" in fails(1, "explore", "--m", "8", "--html", "/no/where.html")
 
 
