@@ -196,6 +196,18 @@ def _name_of(distribution: Distribution) -> str:
     return " ".join(fields).strip() or nameless
 
 
+def items_of(value: object, kind: type[T], rule: str) -> tuple[T, ...]:
+    """Return the items that an entry point or a user names: one, or several in a list or tuple.
+
+    rule: the sentence for anything else, such as "a shape must be an MmaShape".
+    """
+    several = tuple(value) if isinstance(value, list | tuple) else (value,)
+    for item in several:
+        if not isinstance(item, kind):
+            raise errors.InputError(f"{rule}, got {errors.told(item)}")
+    return several
+
+
 @dataclass(eq=False)
 class Registry(Generic[T]):
     """The items of one kind by name: tcusim's own, the user's, and those of installed packages.

@@ -199,8 +199,8 @@ def register_algorithm(algorithm: Algorithm) -> Algorithm:
     InputError
         If another row has its name.
     """
-    (checked,) = _members(algorithm)
-    return _ALGORITHMS.add(checked, "register_algorithm")
+    rows = [_ALGORITHMS.add(row, "register_algorithm") for row in _members((algorithm,))]
+    return rows[0]
 
 
 Facts = ParamSpec("Facts")

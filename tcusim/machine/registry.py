@@ -10,7 +10,7 @@ import functools
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tcusim.errors import (
     Given,
@@ -18,14 +18,13 @@ from tcusim.errors import (
     UnknownName,
     Unsupported,
     require_names,
-    told,
     unknown_name,
 )
 from tcusim.machine.arches import BUILT_IN
 from tcusim.machine.formats import format_of
 from tcusim.machine.rules import FAMILIES, Arch, Numerics, Rule
 from tcusim.machine.units import Unit
-from tcusim.plugins import OWN, Broken, Registry
+from tcusim.plugins import OWN, Broken, Registry, items_of
 
 __all__ = [
     "UNITS",
@@ -71,7 +70,7 @@ def register_arch(arch: Arch) -> Arch:
     >>> pair.rows[0].how.length
     2
     """
-    (checked,) = _members(arch)
+    (checked,) = _members((arch,))
     return _ARCHES.add(checked, "register_arch")
 
 
@@ -108,7 +107,7 @@ def register_unit(unit: Unit) -> Unit:
     >>> float(tcusim.mma(ones, [[1], [1]], arch="pairs")[0, 0])
     1.0
     """
-    (checked,) = _units(unit)
+    (checked,) = _units((unit,))
     return UNITS.replace(checked, "register_unit")
 
 
@@ -279,19 +278,13 @@ def _why(arch: Arch, ab: str, acc: str, family: str) -> tuple[str | Given, ...]:
     return (f"no rule for {ab} operands; this architecture takes {', '.join(inputs)}",)
 
 
-def _members(value: Any) -> tuple[Arch, ...]:
-    """Return the `Arch` that an entry point names."""
-    if not isinstance(value, Arch):
-        raise InputError(f"an architecture must be an Arch, got {told(value)}")
-    return (value,)
+def _members(value: object) -> tuple[Arch, ...]:
+    return items_of(value, Arch, "an architecture must be an Arch")
 
 
-def _units(value: Any) -> tuple[Unit, ...]:
-    """Return the units that an entry point names: one, or several."""
-    several = tuple(value) if isinstance(value, list | tuple) else (value,)
+def _units(value: object) -> tuple[Unit, ...]:
+    several = items_of(value, Unit, "a unit must be a Unit")
     for unit in several:
-        if not isinstance(unit, Unit):
-            raise InputError(f"a unit must be a Unit, got {told(unit)}")
         _refuse_another_arithmetic(unit)
     return several
 

@@ -16,7 +16,7 @@ from tcusim import errors
 from tcusim.errors import require_choice, require_int
 from tcusim.machine.formats import FORMATS
 from tcusim.machine.rules import FAMILIES, require_tuple
-from tcusim.plugins import OWN, Broken, Registry
+from tcusim.plugins import OWN, Broken, Registry, items_of
 
 __all__ = [
     "ACCUMULATOR_TYPES",
@@ -277,7 +277,7 @@ def register_shape(shape: MmaShape) -> MmaShape:
     >>> shape_of("4x4x4").title
     'small enough to follow by hand'
     """
-    (checked,) = _members(shape)
+    (checked,) = _members((shape,))
     return _SHAPES.add(checked, "register_shape")
 
 
@@ -300,13 +300,8 @@ def _sizes(shape: object) -> tuple[int, int, int]:
     )
 
 
-def _members(value: Any) -> tuple[MmaShape, ...]:
-    """Return the shapes that an entry point or a user names: one, or several."""
-    several = tuple(value) if isinstance(value, list | tuple) else (value,)
-    for shape in several:
-        if not isinstance(shape, MmaShape):
-            raise errors.InputError(f"a shape must be an MmaShape, got {errors.told(shape)}")
-    return several
+def _members(value: object) -> tuple[MmaShape, ...]:
+    return items_of(value, MmaShape, "a shape must be an MmaShape")
 
 
 # NVIDIA's instructions: family, sizes, least sm, types. mma.sync is one instruction of the machine;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -211,3 +212,13 @@ def test_an_owner_may_replace_its_own_item_alone() -> None:
     assert registry.find("d") is None
     with pytest.raises(InputError, match="me: there is already a word 'a', from tcusim itself"):
         registry.replace("a c", "me")
+
+
+@pytest.mark.parametrize(
+    "register",
+    [tcusim.register_shape, tcusim.register_arch, tcusim.register_unit, tcusim.register_algorithm],
+)
+def test_one_item_is_registered_at_a_time(register: Callable[[Any], Any]) -> None:
+    for wrong in (7, [1, 2], [tcusim.MmaShape(3, 5, 7), tcusim.MmaShape(3, 5, 8)]):
+        with pytest.raises(InputError, match=r"must be an? \w+, (or .*)?got "):
+            register(wrong)
