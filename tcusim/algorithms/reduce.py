@@ -118,7 +118,6 @@ def reduction_ragged(
     b: Builder,
     cut: int,
     *,
-    groups: Groups = None,
     chunks: Chunks = CHUNKS,
     reverse: Annotated[
         bool, "Take a row's tiles last to first, as a scan in reverse does."
@@ -129,7 +128,7 @@ def reduction_ragged(
     out[p] is the sum of chunk number p; 0 where there is no chunk of that number.
     """
     order = Order(reverse=reverse)
-    share = summed_share(b.m, b.k, cut, groups)
+    share = summed_share(b.m, b.k, cut)
     if share.tiles_per_row > ROW_TILES and not b.options.adds_rows:
         return _sum_rows(b, RaggedRows(b, cut, b.m, chunks), order)
     panel = Panel(b, share, order, totals=True)

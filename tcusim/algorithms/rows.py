@@ -93,10 +93,6 @@ class Rows(ABC):
         """Loop over the work items of a warp."""
         return self.b.items()
 
-    def lengths(self) -> Iterator[int]:
-        """Yield the number of elements of each row to read; the steps that follow use it."""
-        yield self.longest
-
     def values(self, buffer: Buffer, repeated: int = 1) -> View:
         """Return the value of each row in an array of `numbers`, as a column or several equal."""
         across = 1 if repeated == 1 else 0
@@ -467,21 +463,13 @@ def ragged_share(m: int, k: int, cut: int) -> Share:
     return replace(share, tiles_per_row=-(-cut // k))
 
 
-def summed_share(m: int, k: int, cut: int, groups: int | None = None) -> Share:
+def summed_share(m: int, k: int, cut: int) -> Share:
     """Return the share of a warp for summed chunks of ragged segments, each a row.
 
     Those of more than two tiles are taken a tile at a time, m of them at once.
     """
-    if cut > ROW_TILES * k:
-        require(
-            groups in (None, 1),
-            f"chunks of {cut} elements have more than {ROW_TILES} tiles to a row, and m of them "
-            "are summed at once; got ",
-            Given("groups", groups),
-            ", leave it out",
-        )
-        groups = 1
-    share = share_of(m, k, cut, SUMMED_BY_OFFSETS, groups)
+    long = cut > ROW_TILES * k
+    share = share_of(m, k, cut, SUMMED_BY_OFFSETS, 1 if long else None)
     return replace(share, tiles_per_row=-(-cut // k))
 
 

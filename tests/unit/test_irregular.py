@@ -596,11 +596,6 @@ def test_levels_are_earlier_cuts(levels: Any) -> None:
         build("reduction_ragged", levels=levels)
 
 
-def test_long_chunks_are_summed_a_tile_of_rows_at_once() -> None:
-    with pytest.raises(Unsupported, match="m of them are summed at once; got groups=2"):
-        build("reduction_ragged", segment_size=48, groups=2)
-
-
 # --- The listing ------------------------------------------------------------------------------
 
 
