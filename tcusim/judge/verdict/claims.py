@@ -17,7 +17,7 @@ from tcusim.errors import InputError, TcusimError, Unsupported
 from tcusim.judge.verdict.consistency import WRONG, Finding
 from tcusim.judge.verdict.subjects import Subject
 from tcusim.machine import Rule, Values, format_of, from_values, mma_values, round_values
-from tcusim.machine.probing import probe_rule
+from tcusim.machine.probing import Mma, probe_rule
 from tcusim.machine.shapes import MmaShape
 
 __all__ = ["Model", "claims_of"]
@@ -44,13 +44,17 @@ def claims_of(subject: Subject, model: Model) -> tuple[Finding, ...]:
 
 def _claims(subject: Subject, tile: MmaShape, model: Model) -> Iterator[tuple[str, str]]:
     rule = subject.rule_of(tile)
+
+    def asked(a: Values, b: Values, c: Values) -> Any:
+        given = (from_values(one, fmt) for one, fmt in ((a, rule.ab), (b, rule.ab), (c, rule.acc)))
+        return model(*given)
+
     outputs = wrong = 0
     first = ""
     for what, a, b, c in _inputs(subject, tile):
         expected = from_values(mma_values(a, b, c, rule), rule.acc)
         try:
-            given = (from_values(a, rule.ab), from_values(b, rule.ab), from_values(c, rule.acc))
-            got = np.asarray(model(*given))
+            got = np.asarray(asked(a, b, c))
         # It is not tcusim's, and may raise anything.
         except Exception as error:
             name = "" if isinstance(error, TcusimError) else f"{type(error).__name__}: "
@@ -71,7 +75,7 @@ def _claims(subject: Subject, tile: MmaShape, model: Model) -> Iterator[tuple[st
             row, col = (int(place[0]) for place in np.nonzero(differs))
             first = f"{what}, d[{row}, {col}] is {got[row, col]!r} and not {expected[row, col]!r}"
     if wrong:
-        yield from _named(rule, tile, model)
+        yield from _named(rule, tile, asked)
         yield (
             "bits",
             f"{wrong:,} of {outputs:,} outputs of {tile.name} have other bits than the unit's "
@@ -79,13 +83,8 @@ def _claims(subject: Subject, tile: MmaShape, model: Model) -> Iterator[tuple[st
         )
 
 
-def _named(rule: Rule, tile: MmaShape, model: Model) -> Iterator[tuple[str, str]]:
+def _named(rule: Rule, tile: MmaShape, asked: Mma) -> Iterator[tuple[str, str]]:
     """Yield the parameters of the model that differ, if a rule reproduces its bits."""
-
-    def asked(a: Values, b: Values, c: Values) -> Any:
-        given = (from_values(one, fmt) for one, fmt in ((a, rule.ab), (b, rule.ab), (c, rule.acc)))
-        return model(*given)
-
     try:
         found = probe_rule(asked, tile, rule.ab, rule.acc).how
     except (Unsupported, InputError):
