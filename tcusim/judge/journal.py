@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
 from tcusim.errors import InputError
@@ -58,12 +57,7 @@ class Journal(Generic[RowT]):
     def __enter__(self) -> Journal[RowT]:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._file.close()
 
     def add(self, rows: Iterable[tuple[int, RowT]]) -> None:
