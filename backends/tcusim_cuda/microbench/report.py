@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import tcusim
 from tcusim.errors import InputError, TcusimError, UnknownName
 from tcusim.machine import FIGURES, Figure, Instruction, Unit, unit_of
+from tcusim.table import aligned
 from tcusim_cuda.microbench.gpu import Gpu
 from tcusim_cuda.microbench.probes import Found, Lab, Probe, probes
 
@@ -63,9 +64,7 @@ class Report:
             for several in self.found.values()
             for one in several
         ]
-        widths = [max((len(row[i]) for row in rows), default=0) for i in (0, 1)]
-        lines = [f"{self.source}; {self.seconds:.1f} s", ""]
-        lines += [f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c}" for a, b, c in rows]
+        lines = [f"{self.source}; {self.seconds:.1f} s", "", *aligned(rows, "lr")]
         lines += [f"failed: {name}: {why}" for name, why in self.failed.items()]
         lines += [f"no time was left: {', '.join(self.left)}"] if self.left else []
         return "\n".join([*lines, *(f"note: {one}" for one in self.notes)])

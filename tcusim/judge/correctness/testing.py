@@ -24,6 +24,7 @@ from tcusim.program.grammar import Program, Step, accesses
 from tcusim.program.printer import line
 from tcusim.simulate.interpreter import Event, run_numpy
 from tcusim.simulate.probes import with_probes
+from tcusim.table import aligned
 
 __all__ = [
     "INPUT_KINDS",
@@ -275,7 +276,6 @@ class _Run:
 def _report(case: _Run, runners: tuple[Backend, Backend], found: list[Difference], ulp: int) -> str:
     """Return the whole text of an AgreementError."""
     names = [runner.name for runner in runners]
-    width = max(map(len, names))
     tolerance = f" by more than {ulp} ulp" if ulp else ""
     lines = [f"{case.program.name}: {names[0]} and {names[1]} disagree{tolerance}"]
     for one in found:
@@ -284,7 +284,7 @@ def _report(case: _Run, runners: tuple[Backend, Backend], found: list[Difference
         for place in one.places[:_SHOWN].tolist():
             lines.append(f"    {one.name}[{place}]")
             numbers = zip(names, one.numbers(place), strict=True)
-            lines += [f"      {name:<{width}}  {number}" for name, number in numbers]
+            lines += [f"      {text}" for text in aligned(numbers)]
     name, place = found[0].name, int(found[0].places[0])
     lines.append(f"  {name}[{place}] was written by {_writer(case, name, place)}")
     lines.append(f"  {_parting(case, runners)}")
