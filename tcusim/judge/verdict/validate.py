@@ -37,16 +37,11 @@ from tcusim.table import Table, Tabular
 
 __all__ = ["Verdict", "validate"]
 
-# What is about a unit alone is left out where algorithms are named.
+# The sections for which algorithms are tried; those on a unit are left out where some are named.
 _OF_ALGORITHMS: Final = ("correctness", "counts", "time")
-
-# The sections that compare costs.
-_OF_COSTS: Final = frozenset({"counts", "time"})
 _USUAL_REFERENCE: Final = "h200"
 # The share of the time in which precision is measured, before algorithms are tried.
 _PRECISE: Final = 0.1
-# The sections for which algorithms are tried.
-_OF_TRIALS: Final = frozenset(_OF_ALGORITHMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +202,7 @@ def validate(
         raise InputError("algorithms names none to try; leave it out to try all")
     ab, acc = judged_types(first, ab, acc)
     asked = Asked(ab, acc, names, full, _sections(sections, names))
-    if reference not in (None, _USUAL_REFERENCE) and not _OF_COSTS & set(asked.sections):
+    if reference not in (None, _USUAL_REFERENCE) and not {"counts", "time"} & set(asked.sections):
         raise InputError(
             Given("reference"),
             f" is for comparing costs, and without the sections counts and time there are none; "
@@ -299,7 +294,7 @@ def _judged(
     gravities = {one.gravity for one in findings}
     # The results of a useless unit say nothing of the algorithms.
     wanted = set[str]() if USELESS in gravities else {*asked.sections}
-    trials = not _OF_TRIALS.isdisjoint(wanted)
+    trials = not wanted.isdisjoint(_OF_ALGORITHMS)
     reports: tuple[ShapeReport, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     accuracy = None
