@@ -30,7 +30,7 @@ from tcusim.program.grammar import (
 )
 from tcusim.program.lanes import Transfer, Where, end_with_array, transfer_of
 from tcusim.program.resources import STAGED, is_staged, stage_of
-from tcusim_cuda.moves import assigned
+from tcusim_cuda.moves import assigned, call
 from tcusim_cuda.text import C_TYPES, c_pointer
 
 __all__ = ["ContiguousCopy", "contiguous_copy"]
@@ -111,17 +111,14 @@ class ContiguousCopy:
         place = ("col", "row") if lines.down else ("row", "col")
         how, dtype = self.how, step.dst.buffer.dtype
         assert how is not None
-        value = assigned(step, replace(how, guard=())).get(True)
+        value = assigned(step, replace(how, guard=())).value
         if type_of(step.value) != dtype:
             value = f"tcu::convert<{C_TYPES[dtype]}>({value})"
         to = f"{step.dst.buffer.name} + {name}_begin[0]"
         kind = "scatter_rows" if self._staged else "scatter_elements"
-        stage = f", &{stage_of(self.ranges, dtype).name}[0]" if self._staged else ""
-        return [
-            f"tcu::{kind}<{sizes}>({to}, {found}{stage}, [&](int {place[0]}, int {place[1]}) {{",
-            f"    return {value};",
-            "});",
-        ]
+        stage = f"&{stage_of(self.ranges, dtype).name}[0]" if self._staged else ""
+        get = f"[=](int {place[0]}, int {place[1]}) {{ return {value}; }}"
+        return call(f"tcu::{kind}<{sizes}>", (to, found, stage), [get])
 
 
 def contiguous_copy(program: Program, step: Assign) -> ContiguousCopy | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import assert_never
@@ -71,15 +71,20 @@ from tcusim.program.printer import line
 from tcusim.program.resources import SharedMemory, Table
 from tcusim_cuda.async_copies import AsyncCopies
 from tcusim_cuda.contiguous import contiguous_copy
-from tcusim_cuda.fusion import MOST_STEPS, Run, runs_of
+from tcusim_cuda.fusion import Run, runs_of
 from tcusim_cuda.kernel import SHARED_POOL, TICKET_WORDS, WORKSPACE, Kernel, words_of
 from tcusim_cuda.moves import (
+    FAST,
+    HELD,
     Move,
     assigned,
     async_lines,
-    c_test,
+    c_guard,
+    call,
     each_vector,
     read,
+    rectangle,
+    sizes_of,
     taking,
     write,
 )
@@ -129,11 +134,7 @@ BAND_ROWS = 8
 UNROLLED_STEPS = 512
 
 # Variables of the text that are in scope where a step names buffers, scalars and loops.
-HELD = "held"
-OWN_NAMES = (
-    *("lane", "e", "f", "nth", "first", HELD, "rest", "seen", "strange", "at", "here", "sum"),
-    *(f"{HELD}{number}" for number in range(MOST_STEPS)),
-)
+OWN_NAMES = ("lane", "e", "f", FAST, HELD, "rest", "strange", "at", "sum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +293,6 @@ class Emitter:
         self.asked = 0
         # Whether few data come here, so that nothing is worth space in the instruction cache.
         self.rare = False
-        # Whether each vector is tested: in a run that is not all in bounds.
-        self.tested = False
         self.async_copies = AsyncCopies(program)
         self.known = known_steps(program)
         # Where fragments and their functions are.
@@ -578,7 +577,7 @@ class Emitter:
     # --- Steps, in the order of interpret.py --------------------------------------------------
 
     def _steps(self, steps: Iterator[Numbered]) -> None:
-        for one in steps if self.tested or self.rare else runs_of(steps, self._may_run):
+        for one in steps if self.rare else runs_of(steps, self._may_run):
             if isinstance(one, Run):
                 for self.path, step in one.listed:
                     self._said(step)
@@ -598,9 +597,8 @@ class Emitter:
                     self._forget(step)
 
     def _said(self, step: Step) -> None:
-        """Write a step's line of the listing as a comment, unless it is there already."""
-        if not self.tested:
-            self._line("", f"// {self.path}  {ascii_text(line(step))}")
+        """Write a step's line of the listing as a comment."""
+        self._line("", f"// {self.path}  {ascii_text(line(step))}")
 
     def _forget(self, step: Step) -> None:
         """Drop the votes on the buffers that a step has written."""
@@ -617,7 +615,7 @@ class Emitter:
     def _loop(self, step: Loop) -> None:
         path, var, count = self.path, step.var, step.count
         times, copies = count.constant, 1
-        if self.rare or self.tested or not self.unrolls:
+        if self.rare or not self.unrolls:
             self._line("#pragma unroll 1")
         elif times is not None and times <= UNROLL and times * _weight(step.body) <= UNROLLED_STEPS:
             self._line("#pragma unroll")
@@ -670,9 +668,9 @@ class Emitter:
             self.asked += 1
             name = "strange" if self.asked == 1 else f"strange{self.asked}"
             how = Transfer(values.rows, values.cols, 1, down=values.cols == 1)
-            look = f"{name} |= !tcu::is_finite({c_value(values)});"
-            self._line(f"bool {name} = false;", *each_vector(how, how.iterations, "lane", [look]))
-            self._line(f"{name} = __any_sync(0xFFFFFFFFu, {name});")
+            look = f"[=](int row, int col) {{ return !tcu::is_finite({c_value(values)}); }}"
+            function = f"const bool {name} = tcu::any<{sizes_of(how)}>"
+            self._line(*call(function, ("lane",), [look]))
             self.votes[values] = name
         return self.votes[values]
 
@@ -820,7 +818,7 @@ class Emitter:
             return
         ranges = contiguous_copy(self.program, step)
         if ranges is None:
-            self._move(move)
+            self._line(*move.lines())
             return
         with self._block(f"if ({ranges.test})"):
             self._line(*ranges.lines())
@@ -828,8 +826,7 @@ class Emitter:
             self._line(*move.tested())
 
     def _shifted_run(self, step: Assign) -> ShiftedRun | None:
-        """Return a copy as one run of an output; where each vector is tested, there is none."""
-        return None if self.tested else shifted_run(self.program, step, self.known)
+        return shifted_run(self.program, step, self.known)
 
     def _transfer_of(self, step: Assign) -> Transfer:
         how = self._transfer(step.dsts, moved_of(step.value))
@@ -838,66 +835,34 @@ class Emitter:
         # The computed values are wider.
         return replace(how, held=max(1, min(how.held, HELD_BYTES // (4 * how.vector))))
 
-    def _move(self, move: Move) -> None:
-        self._line(*(move.tested() if self.tested else move.lines()))
-
     def _run(self, run: Run) -> None:
         """Read all rectangles, then write all, if every element is in bounds; else step by step."""
-        guard = " && ".join(map(c_test, run.guard))
         moves = [(member, assigned(member.step, member.how)) for member in run.members]
-        with self._block(f"if ({guard})" if guard else ""):
-            for number, (member, move) in enumerate(moves):
-                counts = (loop.count.constant or 1 for loop in member.loops)
-                self._line(move.declared(f"{HELD}{number}", counts))
-            for writes in (False, True):
-                for number, (member, move) in enumerate(moves):
-                    self.path = member.path
-                    name = f"{HELD}{number}" + "".join(f"[{loop.var}]" for loop in member.loops)
-                    with self._unrolled(member.loops):
-                        self._line(*(move.writes(name) if writes else move.reads(name)))
-        if guard:
-            with self._block("else"):
-                self.tested = True
-                for self.path, step in run.steps:
-                    if isinstance(step, Loop):
-                        self._loop(step)
-                    else:
-                        self._step(step)
-                self.tested = False
-
-    @contextmanager
-    def _unrolled(self, loops: tuple[Loop, ...]) -> Iterator[None]:
-        """Loop as often as these do, without jumps."""
-        with ExitStack() as stack:
-            for loop in loops:
-                self._line("#pragma unroll")
-                count = c_extent(loop.count)
-                head = f"for (int {loop.var} = 0; {loop.var} < {count}; ++{loop.var})"
-                stack.enter_context(self._block(head))
-            yield
+        kinds = [rectangle(member.how, member.loop) for member, _ in moves]
+        self._line("tcu::move_together<", f"    {', '.join(kinds)}>(")
+        self._line(f"    lane, {c_guard(run.guard) or 'true'},")
+        for member, move in moves:
+            self.path = member.path
+            read, write = move.lambdas(member.loop)
+            end = ");" if member is run.members[-1] else ","
+            self._line(f"    {read},", f"    {write}{end}")
 
     def _publish(self, dst: View, src: View) -> None:
         """Write each element with its flag."""
-        how = self._transfer((dst,), (src,))
-        value = read(how, src, Where.ANYWHERE, fast=False)
+        how = replace(self._transfer((dst,), (src,)), guard=())
+        value = read(how, src, Where.ANYWHERE)
         put = c_when(dst, f"{dst.buffer.name}.store({c_address(dst)}, {value});")
-        self._line(*each_vector(how, how.iterations, "lane", [put]))
+        self._line(*each_vector(how, put))
 
     def _await(self, dst: View, src: View) -> None:
         """Poll all of the lane's words at once, then wait for the missing ones."""
-        how = self._transfer((dst,), (src,))
+        how = replace(self._transfer((dst,), (src,)), guard=())
         words, place = src.buffer.name, c_address(src)
-
-        def get(_: bool) -> str:
-            return c_within(src, f"{words}.try_load({place})", f"{words}.empty()")
-
-        def put(seen: str, _: bool) -> list[str]:
-            zero = c_literal(src.buffer.dtype, 0)
-            value = c_within(src, f"{words}.wait({place}, {seen})", zero)
-            return [write(how, dst, Where.ANYWHERE, (value, src.buffer.dtype), fast=False)]
-
-        kind = f"tcu::Status<{C_TYPES[src.buffer.dtype]}>::Word"
-        self._line(*Move(how, f"{kind} seen", get, put).lines())
+        seen = c_within(src, f"{words}.try_load({place})", f"{words}.empty()")
+        zero = c_literal(src.buffer.dtype, 0)
+        value = c_within(src, f"{words}.wait({place}, {HELD})", zero)
+        put = write(how, dst, Where.ANYWHERE, value, src.buffer.dtype)
+        self._line(*Move(how, seen, (put,)).lines())
 
 
 # --- Declarations before a program's first step -------------------------------------------------

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import TypeAlias
 
 from tcusim.machine import format_of
@@ -44,20 +43,20 @@ Moving: TypeAlias = Callable[[str, Assign], Transfer | None]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A step of a run, with the loops of the run around it, outermost first.
+    """A step of a run, with the loop of the run around it, if there is one.
 
     how: how its lanes move it if the run's test holds, so that every element is in bounds.
     """
 
     path: str
     step: Assign
-    loops: tuple[Loop, ...]
+    loop: Loop | None
     how: Transfer
 
     @property
     def times(self) -> int:
-        """How often a lane does the step."""
-        return prod(loop.count.constant or 0 for loop in self.loops)
+        """The number of iterations."""
+        return 1 if self.loop is None else self.loop.count.constant or 0
 
     @property
     def registers(self) -> int:
@@ -68,7 +67,7 @@ class Member:
     @property
     def guard(self) -> tuple[Bound | Alignment, ...]:
         """The condition for all its vectors to be in bounds and aligned, in every iteration."""
-        last = {loop.var: (loop.count.constant or 1) - 1 for loop in self.loops}
+        last = {} if self.loop is None else {self.loop.var: max(self.times, 1) - 1}
         return tuple(
             test.hardest(last) if isinstance(test, Bound) else test
             for test in self.how.guard
@@ -115,7 +114,7 @@ def runs_of(steps: Iterable[Numbered], transfer: Moving) -> Iterator[Numbered | 
     """
     held: list[tuple[Numbered, list[Member]]] = []
     for path, step in steps:
-        members = _members(path, step, (), transfer)
+        members = _members(path, step, None, transfer)
         if held and (members is None or not _fits([*held, ((path, step), members)])):
             yield from _closed(held)
             held = []
@@ -148,19 +147,19 @@ def _fits(held: Sequence[tuple[Numbered, list[Member]]]) -> bool:
 def _members(
     path: str,
     step: Step,
-    loops: tuple[Loop, ...],
+    loop: Loop | None,
     transfer: Moving,
 ) -> list[Member] | None:
-    """Return the moves that make up a step, or None if it has others, or an unknown number."""
+    """Return the moves of a step, or None if it has other parts, or loops of loops."""
     match step:
         case Assign():
             how = transfer(path, step)
-            member = None if how is None else _untested(Member(path, step, loops, how))
+            member = None if how is None else _untested(Member(path, step, loop, how))
             return None if member is None else [member]
-        case Loop() if step.count.constant:
+        case Loop() if step.count.constant and loop is None:
             found: list[Member] = []
             for inner, one in branch_of(path, step):
-                members = _members(inner, one, (*loops, step), transfer)
+                members = _members(inner, one, step, transfer)
                 if members is None:
                     return None
                 found += members
@@ -182,7 +181,7 @@ def _untested(member: Member) -> Member | None:
             known = test.excess
             if not known.terms and known.const >= 0:
                 return None
-        elif test.offset.terms and {loop.var for loop in member.loops} & test.offset.symbols:
+        elif member.loop is not None and member.loop.var in test.offset.symbols:
             return None
     return member
 

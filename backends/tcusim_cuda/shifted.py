@@ -19,7 +19,7 @@ from tcusim.program.lanes import (
     moved_of,
     transfer_of,
 )
-from tcusim_cuda.moves import assigned, c_test
+from tcusim_cuda.moves import assigned, c_guard, call, lambda_of
 from tcusim_cuda.text import C_TYPES, c_pointer
 
 __all__ = ["ShiftedRun", "shifted_run"]
@@ -38,25 +38,18 @@ class ShiftedRun:
     @property
     def test(self) -> str:
         """The condition under which all of it is in bounds; "" if it always is."""
-        tests = [*self.how.guard, *whole(self.step.dst)]
-        return " && ".join(map(c_test, dict.fromkeys(tests)))
+        return c_guard((*self.how.guard, *whole(self.step.dst)))
 
     def lines(self) -> list[str]:
         """Print the step where all is in bounds."""
         step, how, dst = self.step, self.how, self.step.dst
         there = replace(step, dst=aligned_like(dst))
-        value, dtype = assigned(there, how).get(True), dst.buffer.dtype
+        value, dtype = assigned(there, how).value, dst.buffer.dtype
         if type_of(step.value) != dtype:
             value = f"tcu::convert<{C_TYPES[dtype]}>({value})"
-        inner = how.cols // how.vector
-        return [
-            f"tcu::store_run<{how.vector}, {how.vectors}>"
-            f"({c_pointer(dst.buffer, dst.offset)}, [&](int e) {{",
-            f"    const int row = e / {inner};",
-            f"    const int col = {how.vector} * (e % {inner});",
-            f"    return {value};",
-            "});",
-        ]
+        function = f"tcu::store_run<{how.rows}, {how.cols}, {how.vector}>"
+        get = lambda_of("int row, int col", f"return {value};")
+        return call(function, (c_pointer(dst.buffer, dst.offset),), [get])
 
 
 def shifted_run(program: Program, step: Assign, known: frozenset[str]) -> ShiftedRun | None:

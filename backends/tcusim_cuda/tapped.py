@@ -230,9 +230,7 @@ class _TappedEmitter(Emitter):
 
     def _step(self, step: Step) -> None:
         super()._step(step)
-        # A step with a slow path for a failed test is recorded after both paths.
-        if not self.tested:
-            self._line(*self._taps(step))
+        self._line(*self._taps(step))
 
     def _run(self, run: Run) -> None:
         super()._run(run)

@@ -150,7 +150,7 @@ def c_inside(view: View, down: bool) -> str:
     step = {"row": ROW + _AT} if down else {"col": COL + _AT}
     moved = tuple(Bound(b.lhs.substitute(step), b.rhs.substitute(step)) for b in view.bounds)
     bounds = c_bounds(replace(view, bounds=moved))
-    return f"[&](int at) {{ return {bounds}; }}" if bounds else ""
+    return f"[=](int at) {{ return {bounds}; }}" if bounds else ""
 
 
 def c_literal(dtype: str, value: int) -> str:

@@ -160,12 +160,12 @@ def test_a_wrong_product_is_found_where_it_is(host: Backend, replaced: Replaced)
 def test_a_wrong_copy_is_found_where_it_is_seen_and_where_it_was_made(
     host: Backend, replaced: Replaced
 ) -> None:
-    old = "tcu::store<tcu::Aligned>(&t_X[16*row + col], tcu::convert<half>(held[nth]));"
-    replaced(old, old.replace("held[nth]", "held[0]"))
+    old = "tcu::store<tcu::Aligned>(&t_X[16*row + col], tcu::convert<half>(held));"
+    replaced(old, old.replace("16*row", "16*(row ^ 1)"))
     found = difference_of(tcusim.build("scan_256n"), halves(2048))
     assert found.frame.kind == "sync"
     assert found.origin is not None
-    assert (found.origin.path, found.origin.kind) == ("5.8", "copy")
+    assert (found.origin.path, found.origin.kind) == ("5.8", "assign")
     assert f"written by step {found.origin.number} (5.8), is " in str(found)
 
 

@@ -68,10 +68,9 @@ def test_rows_and_their_rest_are_one_run(size: int) -> None:
     taken = program.blocks.per // program.warps
     assert (bound.lhs - Index.symbol("warp") * taken).const == taken - 1
     text = emit(program).text
-    reads = [m.start() for m in re.finditer(r"held\d\S* = (tcu::load|in\[)", text)]
-    writes = [m.start() for m in re.finditer(r"(tcu::store<[^;]*held\d|\] = held\d)", text)]
-    assert len(reads) == len(writes) == len(run.members)
-    assert max(reads) < min(writes)
+    (call,) = re.findall(r"tcu::move_together<.*?\);\n", text, re.DOTALL)
+    assert call.count("tcu::Rectangle<") == len(run.members)
+    assert call.count("auto& held)") == len(run.members)
 
 
 def test_the_listing_stands_before_the_run() -> None:

@@ -64,8 +64,9 @@ def text_of(kind: str, types: str, size: int) -> str:
 @pytest.mark.parametrize("types", ["f16", "bf16"])
 def test_rows_of_odd_segments_are_read_and_written_in_vectors(types: str) -> None:
     text = text_of("scan", types, 999)
-    assert re.search(r"tcu::piece<8>\(&in\[.*\]\)\.load\(\)", text)
-    assert re.search(r"tcu::store_run<4, 248>\(&out\[.*\], \[&\]\(int e\) \{", text)
+    assert re.search(r"tcu::parts<8>\(fast, &in\[", text)
+    assert re.search(r"tcu::join<8>\(fast, held, &in\[", text)
+    assert re.search(r"tcu::store_run<31, 32, 4>\(&out\[", text)
     # Where some of the row is out of bounds, by elements.
     assert re.search(r"< length\) \{\s+tcu::store_run", text)
 
@@ -74,17 +75,17 @@ def test_what_is_aligned_is_moved_as_it_is() -> None:
     for types, size in (("f16", 1000), ("f16", 1002), ("f32", 999)):
         for kind in ("scan", "reduction"):
             text = text_of(kind, types, size)
-            assert "tcu::piece<" not in text
+            assert "tcu::parts<" not in text
             assert "tcu::store_run<" not in text
 
 
 def test_wide_results_of_odd_segments_are_written_by_elements() -> None:
     text = text_of("scan", "s8", 999)
-    assert "tcu::piece<16>(" in text
+    assert "tcu::parts<16>(" in text
     assert "tcu::store_run<" not in text
 
 
 def test_vectors_around_the_last_row_end_with_the_array() -> None:
     """31 rows of 32 elements and one more: seven others lie in the vector around the last."""
     text = text_of("scan", "f16", 993)
-    assert re.search(r"if \(993\*block \+ 998 < length\) \{\s+tcu::Piece<8, half>::Parts", text)
+    assert re.search(r"lane, 993\*block \+ 998 < length,\s+.* tcu::parts<8>\(", text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -65,32 +66,27 @@ def test_lanes_share_out_rows(
     assert found.size >= cols
 
 
-def test_whole_rows_are_read_without_a_test() -> None:
+def test_sums_of_rows_are_a_call_with_a_guard() -> None:
     step = sums(32, 32, INSIDE)
-    text = "\n".join(prefix_lines(step, shared_out(step)))
-    fast, slow = text.split("} else {")
-    assert fast.startswith("if (tcu::is_multiple(in, 16) && 1023 < length) {")
-    assert "tcu::load<4, tcu::Aligned>(&in[32*row + col])" in fast
-    assert "const bool here = true;" in fast
-    assert "= 0.0f" not in fast
-    assert "at < length; })" in slow
-    # All rows are on their way before the first one is added up.
-    assert fast.index("tcu::load") < fast.index("tcu::sum_of_row<4, 8>(held[nth])")
+    head, get, total = prefix_lines(step, shared_out(step))
+    guard = "tcu::is_multiple(in, 16) && 1023 < length"
+    assert head == f"tcu::sum_rows<32, 32, 4, 4, 8, 8, 1>(lane, {guard},"
+    assert "tcu::load<4>(fast, &in[32*row + col], [=](int at) {" in get
+    assert total == "    [=](int row, auto sum) { kept[row] = sum; });"
 
 
-def test_what_lanes_lack_is_zero() -> None:
+def test_rows_that_are_always_in_bounds_have_one_path() -> None:
     step = sums(33, 24)
-    text = "\n".join(prefix_lines(step, shared_out(step)))
-    assert "held[nth][e] = 0.0f;" in text
-    assert "const bool here = row < 33;" in text
-    assert "if (here && col < 24) {" in text
+    rows = shared_out(step)
+    how = replace(rows.how, guard=())
+    assert prefix_lines(step, replace(rows, how=how, to=how))[0].endswith("(lane, tcu::Fast(),")
 
 
 def test_prefix_sums_go_where_lanes_read() -> None:
     step = sums(32, 32, alone=False)
-    text = "\n".join(prefix_lines(step, shared_out(step)))
-    assert "tcu::prefix_sums<4, 8, false, false>(held[nth]);" in text
-    assert "tcu::store<tcu::Aligned>(&kept[32*row + col], tcu::take<4>(held[nth] + e));" in text
+    head, _, put = prefix_lines(step, shared_out(step))
+    assert head.startswith("tcu::scan_rows<32, 32, 4, 4, 8, 8, 4, false, false>(lane, ")
+    assert "tcu::store<tcu::Aligned>(&kept[32*row + col], held);" in put
 
 
 @pytest.mark.parametrize("name", ["reduction_panel", "scan_panel", "scan_single_pass"])

@@ -41,7 +41,7 @@ def test_results_of_two_bytes_are_staged_where_ranges_follow_each_other() -> Non
     assert written.test == "piece_found.follow"
     assert written.lines()[0].startswith(
         "tcu::scatter_rows<32, 32>(out + piece_begin[0], &piece_place[0], piece_found.shortest, "
-        "&piece_stage[0], [&](int row, int col) {"
+        "&piece_stage[0],"
     )
 
 
@@ -100,7 +100,7 @@ def test_each_move_has_another_way_behind_it(name: str) -> None:
     text = emit(program).text
     for one in found:
         move = re.search(
-            re.escape(f"if ({one.test}) {{") + r"\n.*?\n +}\n +else {\n +#pragma unroll 1\n +for",
+            re.escape(f"if ({one.test}) {{") + r"\n.*?\n +}\n +else {\n +tcu::move_tested<",
             text,
             re.DOTALL,
         )

@@ -77,8 +77,8 @@ def test_a_side_of_one_element_has_no_symbol() -> None:
 
 def test_a_vector_is_in_bounds_element_by_element() -> None:
     view = View.strided(IN, BLOCK * 16, 2, 16, 16, 1, (Bound(COL, LENGTH),))
-    assert c_inside(view, down=False) == "[&](int at) { return col + at < length; }"
-    assert c_inside(view, down=True) == "[&](int at) { return col < length; }"
+    assert c_inside(view, down=False) == "[=](int at) { return col + at < length; }"
+    assert c_inside(view, down=True) == "[=](int at) { return col < length; }"
     assert c_inside(View.strided(IN, Index(), 2, 16, 16, 1), down=False) == ""
 
 

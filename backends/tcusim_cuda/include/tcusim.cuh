@@ -608,7 +608,7 @@ __device__ inline void locate(
         }
         return;
     }
-    // Whole chunks of the segment in which the last ones were. What was known of these, other lanes
+    // Fast chunks of the segment in which the last ones were. What was known of these, other lanes
     // have read.
     __syncwarp();
     const int lane = threadIdx.x % 32;
@@ -662,25 +662,6 @@ __device__ inline long long unknown(long long x) {
 
 // --- Vectors: neighbouring elements that one lane moves together ---------------------------------
 
-// V elements in registers; V * sizeof(T) is a power of two.
-template <class T, int V>
-struct Vector {
-    static constexpr int bytes = V * sizeof(T);
-    // What one instruction can move of it.
-    static constexpr int access = bytes < 16 ? bytes : 16;
-    alignas(access) T x[V];
-};
-
-// Where a vector lies: at a multiple of its access, as in shared memory, or anywhere. An array that
-// a user passes may begin at any element, so the widest access that does is found as it runs.
-struct Aligned {};
-struct Anywhere {};
-
-// For a vector that is in bounds whatever the symbols are.
-struct Always {
-    __device__ constexpr bool operator()(int) const { return true; }
-};
-
 template <int BYTES>
 struct alignas(BYTES) Words {
     unsigned int w[BYTES / 4];
@@ -692,6 +673,37 @@ struct Words<2> {
 template <>
 struct Words<1> {
     unsigned char w;
+};
+
+// V elements in registers; V * sizeof(T) is a power of two. They are copied by words: the compiler
+// would copy them one by one, and take 16-bit elements apart.
+template <class T, int V>
+struct Vector {
+    static constexpr int bytes = V * sizeof(T);
+    // What one instruction can move of it.
+    static constexpr int access = bytes < 16 ? bytes : 16;
+    alignas(access) T x[V];
+
+    Vector() = default;
+    __device__ Vector(const Vector& other) { *this = other; }
+    __device__ Vector& operator=(const Vector& other) {
+        constexpr int word = bytes < 4 ? bytes : 4;
+        #pragma unroll
+        for (int i = 0; i < bytes / word; ++i) {
+            reinterpret_cast<Words<word>*>(x)[i] = reinterpret_cast<const Words<word>*>(other.x)[i];
+        }
+        return *this;
+    }
+};
+
+// Where a vector lies: at a multiple of its access, as in shared memory, or anywhere. An array that
+// a user passes may begin at any element, so the widest access that does is found as it runs.
+struct Aligned {};
+struct Anywhere {};
+
+// For a vector that is in bounds whatever the symbols are.
+struct Always {
+    __device__ constexpr bool operator()(int) const { return true; }
 };
 
 __device__ inline bool is_multiple(const void* p, int bytes) {
@@ -724,7 +736,7 @@ __device__ inline void move_by(T* to, const T* from) {
 
 // Moves a vector between memory and registers: `address` is the one of the two that is in memory.
 template <int BYTES, class T, int V>
-__device__ inline void move(T* to, const T* from, const void* address, Anywhere where) {
+__device__ inline void access(T* to, const T* from, const void* address, Anywhere where) {
     // After 16 bytes 4 are tried, then elements: more cases would make more code, seldom run.
     constexpr int less = BYTES > 4 ? 4 : 1;
     if constexpr (BYTES <= static_cast<int>(sizeof(T))) {
@@ -732,11 +744,11 @@ __device__ inline void move(T* to, const T* from, const void* address, Anywhere 
     } else if (is_multiple(address, BYTES)) {
         move_by<BYTES, T, V>(to, from);
     } else {
-        move<less, T, V>(to, from, address, where);
+        access<less, T, V>(to, from, address, where);
     }
 }
 template <int BYTES, class T, int V>
-__device__ inline void move(T* to, const T* from, const void*, Aligned) {
+__device__ inline void access(T* to, const T* from, const void*, Aligned) {
     move_by<BYTES, T, V>(to, from);
 }
 
@@ -746,7 +758,7 @@ template <int V, class Where = Anywhere, class T, class Inside = Always>
 __device__ inline Vector<T, V> load(const T* p, Inside inside = {}) {
     Vector<T, V> vector;
     if (inside(0) && inside(V - 1)) {
-        move<Vector<T, V>::access, T, V>(vector.x, p, p, Where());
+        access<Vector<T, V>::access, T, V>(vector.x, p, p, Where());
         return vector;
     }
     #pragma unroll
@@ -836,50 +848,12 @@ __device__ inline Vector<T, V> gather(const T* p, long long rest) {
 template <class Where = Anywhere, class T, int V, class Inside = Always>
 __device__ inline void store(T* p, const Vector<T, V>& vector, Inside inside = {}) {
     if (inside(0) && inside(V - 1)) {
-        move<Vector<T, V>::access, T, V>(p, vector.x, p, Where());
+        access<Vector<T, V>::access, T, V>(p, vector.x, p, Where());
         return;
     }
     #pragma unroll
     for (int i = 0; i < V; ++i) {
         if (inside(i)) p[i] = vector.x[i];
-    }
-}
-
-// Writes COUNT vectors, which follow each other from `to` on, wherever that is: get(e) gives vector e.
-// A lane puts what it writes, an aligned vector, together of its own vector and of the one before,
-// which another lane has. The ends are written by elements. All lanes of the warp call it.
-template <int V, int COUNT, class T, class Get>
-__device__ inline void store_run(T* to, Get get) {
-    constexpr int bytes = V * static_cast<int>(sizeof(T)), words = bytes / 4;
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    // Bytes and elements between an aligned place and `to`.
-    const int skew = static_cast<int>(reinterpret_cast<unsigned long long>(to) & (bytes - 1));
-    const int behind = skew / static_cast<int>(sizeof(T));
-    unsigned int last[words] = {};
-    #pragma unroll
-    for (int first = 0; first < COUNT; first += 32) {
-        const int e = first + lane;
-        const bool here = COUNT % 32 == 0 || e < COUNT;
-        Vector<T, V> own = {};
-        if (here) own = get(e);
-        // The vector before, and the own one.
-        unsigned int w[2 * words];
-        memcpy(w + words, own.x, bytes);
-        #pragma unroll
-        for (int i = 0; i < words; ++i) {
-            const unsigned int earlier = __shfl_sync(0xFFFFFFFFu, w[words + i], (lane + 31) % 32);
-            w[i] = lane == 0 ? last[i] : earlier;
-            last[i] = earlier;
-        }
-        if (skew > 0) begin_at(bytes - skew, w);
-        Vector<T, V> joined = own;
-        if (skew > 0) memcpy(joined.x, w, bytes);
-        if (here && (e > 0 || skew == 0)) store<Aligned>(to - behind + e * V, joined);
-        #pragma unroll
-        for (int i = 0; i < V; ++i) {
-            if (skew > 0 && e == 0 && i < V - behind) to[i] = own.x[i];
-            if (e == COUNT - 1 && i >= V - behind) to[e * V + i] = own.x[i];
-        }
     }
 }
 
@@ -919,6 +893,16 @@ template <int V, class T>
 __device__ inline void put(T* to, const Vector<T, V>& vector) {
     #pragma unroll
     for (int i = 0; i < V; ++i) to[i] = vector.x[i];
+}
+template <class T>
+__device__ inline void put(T* to, T x) {
+    *to = x;
+}
+// A vector, or one element.
+template <int V, class T>
+__device__ inline auto vector_of(const T* from) {
+    if constexpr (V == 1) return *from;
+    else return take<V>(from);
 }
 
 // Writes the E elements that each lane holds to shared memory, V at a time, from an aligned place on;
@@ -1041,6 +1025,11 @@ __device__ inline Vector<float, V> times(const Vector<float, V>& x, const Vector
     return product;
 }
 
+template <class T>
+__device__ inline T square(const T& x) {
+    return times(x, x);
+}
+
 template <int V>
 __device__ inline Vector<float, V> over(const Vector<float, V>& x, const Vector<float, V>& y) {
     Vector<float, V> ratio;
@@ -1107,6 +1096,378 @@ __device__ inline Vector<Narrow, V> take_part(Vector<Wide, V>& rest) {
     #pragma unroll
     for (int i = 0; i < V; ++i) rest.x[i] = rest_of<FIRST>(rest.x[i], part.x[i]);
     return part;
+}
+
+// --- Movers: the lanes of a warp share the rectangle of a step -----------------------------------
+
+// A mover calls lambdas that read or write one vector, at (row, col). If the whole rectangle is in
+// bounds and aligned, their first argument is Fast: nothing is tested between the loads, which are
+// in flight together. Otherwise it is Tested, and each vector is tested by itself.
+struct Fast {
+    static constexpr bool value = true;
+    __device__ constexpr operator bool() const { return true; }
+};
+struct Tested {
+    static constexpr bool value = false;
+    __device__ constexpr operator bool() const { return false; }
+};
+
+template <int V, class Where = Anywhere, class Path, class T, class Inside = Always>
+__device__ inline Vector<T, V> load(Path, const T* p, Inside inside = {}) {
+    if constexpr (Path::value) return load<V, Aligned>(p);
+    else return load<V, Where>(p, inside);
+}
+template <class Where = Anywhere, class Path, class T, int V, class Inside = Always>
+__device__ inline void store(Path, T* p, const Vector<T, V>& vector, Inside inside = {}) {
+    if constexpr (Path::value) store<Aligned>(p, vector);
+    else store<Where>(p, vector, inside);
+}
+
+// Vectors that begin anywhere, read from the aligned ones around them: `parts` are these if all are
+// in the array, and `join` makes the vector of them. Else `parts` is the vector itself. The rest of
+// a range, or a test of each element, limits what is read.
+template <int V, class Path, class T>
+__device__ inline auto parts(Path, const T* p, long long rest) {
+    if constexpr (Path::value) return piece<V>(p, rest).load();
+    else return gather<V>(p, rest);
+}
+template <int V, class Path, class T, class Inside>
+__device__ inline auto parts(Path, const T* p, Inside inside) {
+    if constexpr (Path::value) return piece<V>(p).load();
+    else return load<V>(p, inside);
+}
+template <int V, class Path, class T, class Parts>
+__device__ inline Vector<T, V> join(Path, const Parts& parts, const T* p, long long rest = V) {
+    if constexpr (Path::value) return piece<V>(p, rest).join(parts);
+    else return parts;
+}
+
+// The vectors of a rectangle: of V neighbours in a row, or DOWN a column. A lane holds at most HELD
+// of them in registers.
+template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false>
+struct Rectangle {
+    static constexpr int vectors = ROWS * COLS / V;
+    // The vectors of a lane; and groups of about one size, which are in registers together.
+    static constexpr int count = (vectors + 31) / 32;
+    static constexpr int groups = (count + HELD - 1) / HELD;
+    static constexpr int held = (count + groups - 1) / groups;
+
+    // Calls one(row, col) for vector e.
+    template <class One>
+    __device__ static void at(int e, One one) {
+        constexpr int inner = (DOWN ? ROWS : COLS) / V;
+        constexpr bool is_line = (DOWN ? COLS : ROWS) == 1;
+        const int along = is_line ? V * e : V * (e % inner);
+        const int across = is_line ? 0 : e / inner;
+        one(DOWN ? along : across, DOWN ? across : along);
+    }
+    // Calls one(nth, row, col) for N vectors of a lane, of which the first is number e.
+    template <int N, class One>
+    __device__ static void each(int e, One one) {
+        constexpr int unrolled = N < 16 ? N : 16;
+        #pragma unroll unrolled
+        for (int nth = 0; nth < N; ++nth) {
+            if (vectors % (32 * N) == 0 || e + 32 * nth < vectors) {
+                at(e + 32 * nth, [&](int row, int col) { one(nth, row, col); });
+            }
+        }
+    }
+    template <class One>
+    __device__ static void all(int lane, One one) {
+        each<count>(lane, one);
+    }
+    template <class One>
+    __device__ static void each_tested(int lane, One one) {
+        #pragma unroll 1
+        for (int e = lane; e < vectors; e += 32) at(e, one);
+    }
+    // What a lambda reads.
+    template <class Get>
+    using Value = decltype(static_cast<Get*>(nullptr)->operator()(Fast(), 0, 0));
+};
+
+// Calls one(Fast(), row, col) for each vector of a lane.
+template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false, class One>
+__device__ inline void each(int lane, One one) {
+    Rectangle<ROWS, COLS, V, HELD, DOWN>::all(lane, [&](int, int row, int col) {
+        one(Fast(), row, col);
+    });
+}
+template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false, class One>
+__device__ inline void each(int lane, bool whole, One one) {
+    if (whole) {
+        each<ROWS, COLS, V, HELD, DOWN>(lane, one);
+    } else {
+        Rectangle<ROWS, COLS, V, HELD, DOWN>::each_tested(lane, [&](int row, int col) {
+            one(Tested(), row, col);
+        });
+    }
+}
+// Whether it holds for an element of the rectangle.
+template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false, class Test>
+__device__ inline bool any(int lane, Test test) {
+    bool found = false;
+    Rectangle<ROWS, COLS, V, HELD, DOWN>::all(lane, [&](int, int row, int col) {
+        found |= test(row, col);
+    });
+    return __any_sync(0xFFFFFFFFu, found);
+}
+
+// Moves a rectangle: get(path, row, col) reads a vector, and put(path, row, col, held) writes it. All
+// reads of a group come before its first write, so that memory answers them together. That is legal:
+// a step reads no element that another lane writes.
+template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false, class Get, class Put>
+__device__ inline void move(int lane, Get get, Put put) {
+    using Lanes = Rectangle<ROWS, COLS, V, HELD, DOWN>;
+    if constexpr (Lanes::count == 1) {
+        Lanes::all(lane, [&](int, int row, int col) {
+            auto held = get(Fast(), row, col);
+            put(Fast(), row, col, held);
+        });
+    } else {
+        constexpr int step = 32 * Lanes::held;
+        const auto group = [&](int e) {
+            typename Lanes::template Value<Get> held[Lanes::held];
+            Lanes::template each<Lanes::held>(e, [&](int nth, int row, int col) {
+                held[nth] = get(Fast(), row, col);
+            });
+            Lanes::template each<Lanes::held>(e, [&](int nth, int row, int col) {
+                put(Fast(), row, col, held[nth]);
+            });
+        };
+        if constexpr (Lanes::groups <= 2) {
+            #pragma unroll
+            for (int first = 0; first < Lanes::groups * step; first += step) group(lane + first);
+        } else {
+            for (int first = 0; first < Lanes::groups * step; first += step) group(lane + first);
+        }
+    }
+}
+// The same with a test of each vector.
+template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false, class Get, class Put>
+__device__ inline void move_tested(int lane, Get get, Put put) {
+    Rectangle<ROWS, COLS, V, HELD, DOWN>::each_tested(lane, [&](int row, int col) {
+        auto held = get(Tested(), row, col);
+        put(Tested(), row, col, held);
+    });
+}
+// whole: whether all vectors are in bounds and aligned.
+template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false, class Get, class Put>
+__device__ inline void move(int lane, bool whole, Get get, Put put) {
+    if (whole) move<ROWS, COLS, V, HELD, DOWN>(lane, get, put);
+    else move_tested<ROWS, COLS, V, HELD, DOWN>(lane, get, put);
+}
+
+// Steps that are moved together, after one test: all their reads come before the first write. It
+// takes the rectangle of each, and then `get` and `put` of each. A step in a loop is Repeated, and
+// the loop's variable comes before the row.
+template <int TIMES, class Once>
+struct Repeated {
+    static constexpr int count = TIMES * Once::count;
+    template <class Get>
+    using Value = decltype(static_cast<Get*>(nullptr)->operator()(Fast(), 0, 0, 0));
+
+    template <class One>
+    __device__ static void all(int lane, One one) {
+        #pragma unroll
+        for (int time = 0; time < TIMES; ++time) {
+            Once::template each<Once::count>(lane, [&](int nth, int row, int col) {
+                one(time * Once::count + nth, time, row, col);
+            });
+        }
+    }
+    template <class One>
+    __device__ static void each_tested(int lane, One one) {
+        #pragma unroll 1
+        for (int time = 0; time < TIMES; ++time) {
+            Once::each_tested(lane, [&](int row, int col) { one(time, row, col); });
+        }
+    }
+};
+
+template <class First, class... Rest, class Get, class Put, class... Others>
+__device__ inline void move_at_once(int lane, Get get, Put put, Others... others) {
+    typename First::template Value<Get> held[First::count];
+    First::all(lane, [&](int nth, auto... place) { held[nth] = get(Fast(), place...); });
+    if constexpr (sizeof...(Rest) > 0) move_at_once<Rest...>(lane, others...);
+    First::all(lane, [&](int nth, auto... place) { put(Fast(), place..., held[nth]); });
+}
+template <class First, class... Rest, class Get, class Put, class... Others>
+__device__ inline void move_in_turn(int lane, Get get, Put put, Others... others) {
+    First::each_tested(lane, [&](auto... place) {
+        auto held = get(Tested(), place...);
+        put(Tested(), place..., held);
+    });
+    if constexpr (sizeof...(Rest) > 0) move_in_turn<Rest...>(lane, others...);
+}
+template <class... Rectangles, class... Lambdas>
+__device__ inline void move_together(int lane, bool whole, Lambdas... lambdas) {
+    if (whole) move_at_once<Rectangles...>(lane, lambdas...);
+    else move_in_turn<Rectangles...>(lane, lambdas...);
+}
+
+// Writes the vectors of a rectangle, which follow each other from `to` on, wherever that is.
+// A lane puts what it writes, an aligned vector, together of its own vector and of the one before,
+// which another lane has. The ends are written by elements. All lanes of the warp call it.
+template <int ROWS, int COLS, int V, class T, class Get>
+__device__ inline void store_run(T* to, Get get) {
+    using Lanes = Rectangle<ROWS, COLS, V>;
+    constexpr int COUNT = Lanes::vectors;
+    constexpr int bytes = V * static_cast<int>(sizeof(T)), words = bytes / 4;
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    // Bytes and elements between an aligned place and `to`.
+    const int skew = static_cast<int>(reinterpret_cast<unsigned long long>(to) & (bytes - 1));
+    const int behind = skew / static_cast<int>(sizeof(T));
+    unsigned int last[words] = {};
+    #pragma unroll
+    for (int first = 0; first < COUNT; first += 32) {
+        const int e = first + lane;
+        const bool here = COUNT % 32 == 0 || e < COUNT;
+        Vector<T, V> own = {};
+        if (here) Lanes::at(e, [&](int row, int col) { own = get(Fast(), row, col); });
+        // The vector before, and the own one.
+        unsigned int w[2 * words];
+        memcpy(w + words, own.x, bytes);
+        #pragma unroll
+        for (int i = 0; i < words; ++i) {
+            const unsigned int earlier = __shfl_sync(0xFFFFFFFFu, w[words + i], (lane + 31) % 32);
+            w[i] = lane == 0 ? last[i] : earlier;
+            last[i] = earlier;
+        }
+        if (skew > 0) begin_at(bytes - skew, w);
+        Vector<T, V> joined = own;
+        if (skew > 0) memcpy(joined.x, w, bytes);
+        if (here && (e > 0 || skew == 0)) store<Aligned>(to - behind + e * V, joined);
+        #pragma unroll
+        for (int i = 0; i < V; ++i) {
+            if (skew > 0 && e == 0 && i < V - behind) to[i] = own.x[i];
+            if (e == COUNT - 1 && i >= V - behind) to[e * V + i] = own.x[i];
+        }
+    }
+}
+
+// --- Sums of rows: neighbouring lanes share a row ------------------------------------------------
+
+template <class T>
+struct Scalar {
+    using type = T;
+};
+template <class T, int V>
+struct Scalar<Vector<T, V>> {
+    using type = T;
+};
+
+// ROWS of COLS elements. LANES have a row at a time, EACH that many neighbours of it: of a long row
+// in several PIECES. HELD: rows of a lane that are read before the first is added up.
+template <int ROWS, int COLS, int V, int EACH, int LANES, int HELD, int PIECES = 1>
+struct RowsOfLanes {
+    static constexpr int at_once = 32 / LANES, turns = (ROWS + at_once - 1) / at_once;
+    static constexpr int elements = EACH * PIECES;
+    static constexpr bool fill_rows = COLS == elements * LANES;
+    static constexpr bool fill_lanes = ROWS % (at_once * HELD) == 0;
+
+    // Calls one(e, col) for the vectors of N elements that a lane has of a row, if it has any.
+    template <int N, class One>
+    __device__ static void each(int lane, bool here, One one) {
+        #pragma unroll
+        for (int e = 0; e < elements; e += N) {
+            const int piece = e / EACH * (32 * EACH) + lane * EACH + e % EACH;
+            const int col = PIECES > 1 ? piece : lane % LANES * EACH + e;
+            if (here && (fill_rows || col < COLS)) one(e, col);
+        }
+    }
+    // Reads rows, and calls add(row, here, x) for each: for elements of a lane, zeros behind its end.
+    template <class Path, class Get, class Add>
+    __device__ static void run(Path path, int lane, Get get, Add add) {
+        const auto group = [&](int first) {
+            typename Scalar<decltype(get(path, 0, 0))>::type held[HELD][elements];
+            const auto each_row = [&](auto one) {
+                #pragma unroll
+                for (int nth = 0; nth < HELD; ++nth) {
+                    const int row = (first + nth) * at_once + lane / LANES;
+                    one(row, fill_lanes || row < ROWS, held[nth]);
+                }
+            };
+            each_row([&](int row, bool here, auto& x) {
+                #pragma unroll
+                for (int e = 0; !(fill_rows && fill_lanes) && e < elements; ++e) x[e] = 0;
+                each<V>(lane, here, [&](int e, int col) { put(x + e, get(path, row, col)); });
+            });
+            each_row(add);
+        };
+        if constexpr (turns <= HELD) {
+            group(0);
+        } else if constexpr (turns * elements <= 16 && Path::value) {
+            #pragma unroll
+            for (int first = 0; first < turns; first += HELD) group(first);
+        } else {
+            #pragma unroll 1
+            for (int first = 0; first < turns; first += HELD) group(first);
+        }
+    }
+};
+
+// Calls run(path, rows) for rows that are in bounds and aligned, or with tests, one at a time.
+template <class Rows, class OneByOne, class Run>
+__device__ inline void on_path(Fast path, Run run) { run(path, Rows()); }
+template <class Rows, class OneByOne, class Run>
+__device__ inline void on_path(bool whole, Run run) {
+    if (whole) run(Fast(), Rows());
+    else run(Tested(), OneByOne());
+}
+
+struct NoTotal {
+    template <class T>
+    __device__ void operator()(int, T) const {}
+};
+
+// Calls total(row, sum) for each row of what get(path, row, col) gives.
+template <
+    int ROWS, int COLS, int V, int EACH, int LANES, int HELD, int PIECES = 1, class Path, class Get,
+    class Total>
+__device__ inline void sum_rows(int lane, Path whole, Get get, Total total) {
+    using Rows = RowsOfLanes<ROWS, COLS, V, EACH, LANES, HELD, PIECES>;
+    using OneByOne = RowsOfLanes<ROWS, COLS, V, EACH, LANES, 1, PIECES>;
+    on_path<Rows, OneByOne>(whole, [&](auto path, auto rows) {
+        rows.run(path, lane, get, [&](int row, bool here, auto& x) {
+            const auto sum = sum_of_row<EACH, LANES, PIECES>(x);
+            if (here && lane % LANES == 0) total(row, sum);
+        });
+    });
+}
+
+// Calls put(path, row, col, vector) for the prefix sums of each row, TO of them at a time.
+template <
+    int ROWS, int COLS, int V, int EACH, int LANES, int HELD, int TO, bool REVERSE, bool EXCLUSIVE,
+    class Path, class Get, class Put, class Total = NoTotal>
+__device__ inline void scan_rows(int lane, Path whole, Get get, Put put, Total total = {}) {
+    using Rows = RowsOfLanes<ROWS, COLS, V, EACH, LANES, HELD>;
+    using OneByOne = RowsOfLanes<ROWS, COLS, V, EACH, LANES, 1>;
+    on_path<Rows, OneByOne>(whole, [&](auto path, auto rows) {
+        rows.run(path, lane, get, [&](int row, bool here, auto& x) {
+            const auto sum = prefix_sums<EACH, LANES, REVERSE, EXCLUSIVE>(x);
+            rows.template each<TO>(lane, here, [&](int e, int col) {
+                auto held = vector_of<TO>(x + e);
+                put(path, row, col, held);
+            });
+            if (here && lane % LANES == 0) total(row, sum);
+        });
+    });
+}
+// The same to rows in shared memory that the lanes fill, the first element at to(row, col).
+template <
+    int ROWS, int COLS, int V, int EACH, int LANES, int HELD, int TO, bool REVERSE, bool EXCLUSIVE,
+    class Path, class Get, class To, class Total = NoTotal>
+__device__ inline void scan_rows_in_turn(int lane, Path whole, Get get, To to, Total total = {}) {
+    using Rows = RowsOfLanes<ROWS, COLS, V, EACH, LANES, HELD>;
+    using OneByOne = RowsOfLanes<ROWS, COLS, V, EACH, LANES, 1>;
+    on_path<Rows, OneByOne>(whole, [&](auto path, auto rows) {
+        rows.run(path, lane, get, [&](int row, bool here, auto& x) {
+            const auto sum = prefix_sums<EACH, LANES, REVERSE, EXCLUSIVE>(x);
+            if (here) store_in_turn<TO>(to(row, lane % LANES * EACH), x);
+            if (here && lane % LANES == 0) total(row, sum);
+        });
+    });
 }
 
 // --- Narrow rows, of which a lane takes as many as begin at a word together ----------------------
@@ -1395,7 +1756,7 @@ __device__ inline void scatter_rows(
         if (left && at >= skew && at < end) from[at] = stage[at - staged];
     };
     if (shortest >= WIDTH && COUNT * WIDTH % (2 * placed) == 0) {
-        // Whole rows are staged as they are, and moved as they leave.
+        // Fast rows are staged as they are, and moved as they leave.
         constexpr int pairs = units / 2, rounds = (pairs + 31) / 32;
         #pragma unroll
         for (int nth = 0; nth < rounds; ++nth) {
@@ -1498,6 +1859,12 @@ __device__ inline void copy_async(T* shared, const T* global, Inside inside = {}
     store<Aligned>(shared, load<V, Where>(global, inside));
 }
 
+template <int V, class Path, class T, class Inside = Always>
+__device__ inline void copy_async(Path, T* shared, const T* global, Inside inside = {}) {
+    if constexpr (Path::value) copy_async<V, Aligned>(shared, global);
+    else copy_async<V>(shared, global, inside);
+}
+
 // The same of a vector that is aligned, and either all there or not at all.
 template <int V, class T>
 __device__ inline void copy_whole_async(T* shared, const T* global, bool there = true) {
@@ -1522,6 +1889,25 @@ __device__ inline void copy_whole_async(T* shared, const T* global, bool there =
 #else
     store<Aligned>(shared, load<V, Aligned>(global, [=](int) { return there; }));
 #endif
+}
+
+struct AllThere {
+    __device__ constexpr bool operator()(int, int) const { return true; }
+};
+// Copies a rectangle by such vectors. A lane's vectors are TO and FROM elements apart: to(row, col)
+// and from(row, col) are asked for the first one, there(row, col) for each.
+template <
+    int ROWS, int COLS, int V, long long TO, long long FROM, bool DOWN = false, class To, class From,
+    class There = AllThere>
+__device__ inline void copy_async_apart(int lane, To to, From from, There there = {}) {
+    constexpr int inner = (DOWN ? ROWS : COLS) / V, turn = 32 / inner;
+    const int along = V * (lane % inner), across = lane / inner;
+    const int row = DOWN ? along : across, col = DOWN ? across : along;
+    #pragma unroll
+    for (int nth = 0; nth < Rectangle<ROWS, COLS, V>::count; ++nth) {
+        const bool is_there = there(DOWN ? row : row + turn * nth, DOWN ? col + turn * nth : col);
+        copy_whole_async<V>(to(row, col) + TO * nth, from(row, col) + FROM * nth, is_there);
+    }
 }
 
 // Ends a group of copies: those that this lane has started since it ended the one before.
@@ -1625,7 +2011,7 @@ __device__ inline unsigned long long place_of(InGlobal, const void* p) {
 }
 
 #define TCUSIM_LOAD_IN(SPACE, TAG, PLACE, ROLE, OP, M, N, K, T, KIND, LAYOUT, MAJOR, STORAGE, LINE) \
-    __device__ inline void load_in(                                                                \
+    __device__ void load_in(                                                                \
         TAG space, wmma::fragment<wmma::ROLE, M, N, K, T, wmma::MAJOR>& tile, const STORAGE* p,    \
         unsigned int ldm                                                                           \
     ) {                                                                                            \
@@ -1682,13 +2068,13 @@ using Sums64 = wmma::fragment<wmma::accumulator, 8, 8, 4, double>;
     asm volatile("wmma.store.d.sync.aligned." LAYOUT ".m8n8k4." SPACE ".f64 [%0], {%1,%2}, %3;"    \
                  ::PLACE(place_of(space, p)), "d"(tile.x[0]), "d"(tile.x[1]), "r"(ldm) : "memory")
 #define TCUSIM_SUMS_IN(SPACE, TAG, PLACE)                                                          \
-    __device__ inline void load_in(                                                                \
+    __device__ void load_in(                                                                \
         TAG space, Sums64& tile, const double* p, unsigned int ldm, wmma::layout_t layout          \
     ) {                                                                                            \
         if (layout == wmma::mem_row_major) TCUSIM_SUMS(SPACE, TAG, PLACE, "row");                  \
         else TCUSIM_SUMS(SPACE, TAG, PLACE, "col");                                                \
     }                                                                                              \
-    __device__ inline void store_in(                                                               \
+    __device__ void store_in(                                                               \
         TAG space, double* p, const Sums64& tile, unsigned int ldm, wmma::layout_t layout          \
     ) {                                                                                            \
         if (layout == wmma::mem_row_major) TCUSIM_STORE(SPACE, TAG, PLACE, "row");                 \
@@ -1853,7 +2239,7 @@ __device__ inline unsigned int* words(F& f) {
 
 #define TCUSIM_MMA(K, AB, ACC, CODE)                                                         \
     template <class LayoutA, class LayoutB>                                                  \
-    __device__ inline void mma_sync(                                                         \
+    __device__ void mma_sync(                                                         \
         fragment<accumulator, 16, 8, K, ACC>& d,                                             \
         const fragment<matrix_a, 16, 8, K, AB, LayoutA>& fa,                                 \
         const fragment<matrix_b, 16, 8, K, AB, LayoutB>& fb,                                 \

@@ -35,50 +35,13 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     // 2  a0_s[320*warp + 40*row + col] <- a[4096*block + 1024*warp + 128*row + col where 32*block + row + 8*warp < rows]  8x32
 
     // 3  b0_s[320*warp + 40*row + col] <- b[32*block_col + 512*warp + 64*row + col]  8x32
-    if (32*block + 8*warp + 7 < rows) {
-        tcu::Vector<half, 8> held0[1];
-        tcu::Vector<half, 8> held1[1];
-        {
-            const int e = lane;
-            const int row = e / 4;
-            const int col = 8*(e % 4);
-            held0[0] = tcu::load<8, tcu::Aligned>(&a[4096*block + 1024*warp + 128*row + col]);
-        }
-        {
-            const int e = lane;
-            const int row = e / 4;
-            const int col = 8*(e % 4);
-            held1[0] = tcu::load<8, tcu::Aligned>(&b[32*block_col + 512*warp + 64*row + col]);
-        }
-        {
-            const int e = lane;
-            const int row = e / 4;
-            const int col = 8*(e % 4);
-            tcu::store<tcu::Aligned>(&a0_s[320*warp + 40*row + col], held0[0]);
-        }
-        {
-            const int e = lane;
-            const int row = e / 4;
-            const int col = 8*(e % 4);
-            tcu::store<tcu::Aligned>(&b0_s[320*warp + 40*row + col], held1[0]);
-        }
-    }
-    else {
-        #pragma unroll 1
-        for (int e = lane; e < 32; e += 32) {
-            const int row = e / 4;
-            const int col = 8*(e % 4);
-            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&a[4096*block + 1024*warp + 128*row + col], [&](int at) { return 32*block + 8*warp + row < rows; });
-            tcu::store<tcu::Aligned>(&a0_s[320*warp + 40*row + col], held);
-        }
-        #pragma unroll 1
-        for (int e = lane; e < 32; e += 32) {
-            const int row = e / 4;
-            const int col = 8*(e % 4);
-            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&b[32*block_col + 512*warp + 64*row + col]);
-            tcu::store<tcu::Aligned>(&b0_s[320*warp + 40*row + col], held);
-        }
-    }
+    tcu::move_together<
+        tcu::Rectangle<8, 32, 8>, tcu::Rectangle<8, 32, 8>>(
+        lane, 32*block + 8*warp + 7 < rows,
+        [=](auto fast, int row, int col) { return tcu::load<8, tcu::Aligned>(fast, &a[4096*block + 1024*warp + 128*row + col], [=](int at) { return 32*block + 8*warp + row < rows; }); },
+        [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&a0_s[320*warp + 40*row + col], held); },
+        [=](auto, int row, int col) { return tcu::load<8, tcu::Aligned>(&b[32*block_col + 512*warp + 64*row + col]); },
+        [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&b0_s[320*warp + 40*row + col], held); });
 
     // 4  sync block
     __syncthreads();
@@ -90,20 +53,12 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     wmma::load_matrix_sync(B0, &b0_s[16*warp_col], 40);
 
     // 7  a1_s[320*warp + 40*row + col] <- a[4096*block + 1024*warp + 32 + 128*row + col where 32*block + row + 8*warp < rows]  8x32
-    {
-        const int e = lane;
-        const int row = e / 4;
-        const int col = 8*(e % 4);
-        tcu::copy_whole_async<8>(&a1_s[320*warp + 40*row + col], &a[4096*block + 1024*warp + 128*row + col + 32], 32*block + 8*warp + row < rows);
-    }
+    tcu::each<8, 32, 8>(lane,
+        [=](auto, int row, int col) { tcu::copy_whole_async<8>(&a1_s[320*warp + 40*row + col], &a[4096*block + 1024*warp + 128*row + col + 32], 32*block + 8*warp + row < rows); });
 
     // 8  b1_s[320*warp + 40*row + col] <- b[32*block_col + 512*warp + 2048 + 64*row + col]  8x32
-    {
-        const int e = lane;
-        const int row = e / 4;
-        const int col = 8*(e % 4);
-        tcu::copy_whole_async<8>(&b1_s[320*warp + 40*row + col], &b[32*block_col + 512*warp + 64*row + col + 2048]);
-    }
+    tcu::each<8, 32, 8>(lane,
+        [=](auto, int row, int col) { tcu::copy_whole_async<8>(&b1_s[320*warp + 40*row + col], &b[32*block_col + 512*warp + 64*row + col + 2048]); });
 
     // 9  C <- A0.B0 + C
     wmma::mma_sync(C, A0, B0, C);
@@ -128,20 +83,12 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     wmma::load_matrix_sync(B0, &b1_s[16*warp_col], 40);
 
     // 16  a0_s[320*warp + 40*row + col] <- a[4096*block + 1024*warp + 64 + 128*row + col where 32*block + row + 8*warp < rows]  8x32
-    {
-        const int e = lane;
-        const int row = e / 4;
-        const int col = 8*(e % 4);
-        tcu::copy_whole_async<8>(&a0_s[320*warp + 40*row + col], &a[4096*block + 1024*warp + 128*row + col + 64], 32*block + 8*warp + row < rows);
-    }
+    tcu::each<8, 32, 8>(lane,
+        [=](auto, int row, int col) { tcu::copy_whole_async<8>(&a0_s[320*warp + 40*row + col], &a[4096*block + 1024*warp + 128*row + col + 64], 32*block + 8*warp + row < rows); });
 
     // 17  b0_s[320*warp + 40*row + col] <- b[32*block_col + 512*warp + 4096 + 64*row + col]  8x32
-    {
-        const int e = lane;
-        const int row = e / 4;
-        const int col = 8*(e % 4);
-        tcu::copy_whole_async<8>(&b0_s[320*warp + 40*row + col], &b[32*block_col + 512*warp + 64*row + col + 4096]);
-    }
+    tcu::each<8, 32, 8>(lane,
+        [=](auto, int row, int col) { tcu::copy_whole_async<8>(&b0_s[320*warp + 40*row + col], &b[32*block_col + 512*warp + 64*row + col + 4096]); });
 
     // 18  C <- A0.B0 + C
     wmma::mma_sync(C, A0, B0, C);
@@ -166,20 +113,12 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     wmma::load_matrix_sync(B0, &b0_s[16*warp_col], 40);
 
     // 25  a1_s[320*warp + 40*row + col] <- a[4096*block + 1024*warp + 96 + 128*row + col where 32*block + row + 8*warp < rows]  8x32
-    {
-        const int e = lane;
-        const int row = e / 4;
-        const int col = 8*(e % 4);
-        tcu::copy_whole_async<8>(&a1_s[320*warp + 40*row + col], &a[4096*block + 1024*warp + 128*row + col + 96], 32*block + 8*warp + row < rows);
-    }
+    tcu::each<8, 32, 8>(lane,
+        [=](auto, int row, int col) { tcu::copy_whole_async<8>(&a1_s[320*warp + 40*row + col], &a[4096*block + 1024*warp + 128*row + col + 96], 32*block + 8*warp + row < rows); });
 
     // 26  b1_s[320*warp + 40*row + col] <- b[32*block_col + 512*warp + 6144 + 64*row + col]  8x32
-    {
-        const int e = lane;
-        const int row = e / 4;
-        const int col = 8*(e % 4);
-        tcu::copy_whole_async<8>(&b1_s[320*warp + 40*row + col], &b[32*block_col + 512*warp + 64*row + col + 6144]);
-    }
+    tcu::each<8, 32, 8>(lane,
+        [=](auto, int row, int col) { tcu::copy_whole_async<8>(&b1_s[320*warp + 40*row + col], &b[32*block_col + 512*warp + 64*row + col + 6144]); });
 
     // 27  C <- A0.B0 + C
     wmma::mma_sync(C, A0, B0, C);
@@ -222,32 +161,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     __syncwarp();
 
     // 40  out[2048*block + 32*block_col + 16*warp_col + 1024*warp_row + 64*row + col where 32*block + row + 16*warp_row < rows] <- f16(s_C[16*row + col])  16x16
-    if (tcu::is_multiple(out, 8) && 32*block + 16*warp_row + 15 < rows) {
-        {
-            tcu::Vector<float, 4> held[2];
-            #pragma unroll
-            for (int nth = 0; nth < 2; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e / 4;
-                const int col = 4*(e % 4);
-                held[nth] = tcu::load<4, tcu::Aligned>(&s_C[16*row + col]);
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 2; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e / 4;
-                const int col = 4*(e % 4);
-                tcu::store<tcu::Aligned>(&out[2048*block + 32*block_col + 1024*warp_row + 16*warp_col + 64*row + col], tcu::convert<half>(held[nth]));
-            }
-        }
-    }
-    else {
-        #pragma unroll 1
-        for (int e = lane; e < 64; e += 32) {
-            const int row = e / 4;
-            const int col = 4*(e % 4);
-            tcu::Vector<float, 4> held = tcu::load<4, tcu::Aligned>(&s_C[16*row + col]);
-            tcu::store(&out[2048*block + 32*block_col + 1024*warp_row + 16*warp_col + 64*row + col], tcu::convert<half>(held), [&](int at) { return 32*block + 16*warp_row + row < rows; });
-        }
-    }
+    tcu::move<16, 16, 4, 2>(lane, tcu::is_multiple(out, 8) && 32*block + 16*warp_row + 15 < rows,
+        [=](auto, int row, int col) { return tcu::load<4, tcu::Aligned>(&s_C[16*row + col]); },
+        [=](auto fast, int row, int col, auto& held) { tcu::store(fast, &out[2048*block + 32*block_col + 1024*warp_row + 16*warp_col + 64*row + col], tcu::convert<half>(held), [=](int at) { return 32*block + 16*warp_row + row < rows; }); });
 }

@@ -30,64 +30,22 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     // 2  x_s[192*warp + row + 16*col where col + 12*warp < 23] <- b[192*warp + row + 16*col < 256 where col + 12*warp < 23]  16x12
 
     // 3  a0_s[row + 72*col] <- a[16384*block + 8192*warp + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    if (tcu::is_multiple(b, 16) && 12*warp + 11 < 23 && 192*warp + 191 < 256 && 64*block + 32*warp + 31 < rows) {
-        tcu::Vector<half, 8> held0[1];
-        tcu::Vector<half, 8> held1[8];
-        if (const int e = lane; e < 24) {
-            const int row = 8*(e % 2);
-            const int col = e / 2;
-            held0[0] = tcu::load<8, tcu::Aligned>(&b[192*warp + row + 16*col]);
-        }
-        #pragma unroll
-        for (int nth = 0; nth < 8; ++nth) {
-            const int e = lane + 32*nth;
-            const int row = 8*(e % 8);
-            const int col = e / 8;
-            held1[nth] = tcu::load<8, tcu::Aligned>(&a[16384*block + 8192*warp + row + 256*col]);
-        }
-        if (const int e = lane; e < 24) {
-            const int row = 8*(e % 2);
-            const int col = e / 2;
-            tcu::store<tcu::Aligned>(&x_s[192*warp + row + 16*col], held0[0]);
-        }
-        #pragma unroll
-        for (int nth = 0; nth < 8; ++nth) {
-            const int e = lane + 32*nth;
-            const int row = 8*(e % 8);
-            const int col = e / 8;
-            tcu::store<tcu::Aligned>(&a0_s[row + 72*col], held1[nth]);
-        }
-    }
-    else {
-        #pragma unroll 1
-        for (int e = lane; e < 24; e += 32) {
-            const int row = 8*(e % 2);
-            const int col = e / 2;
-            tcu::Vector<half, 8> held = tcu::load<8>(&b[192*warp + row + 16*col], [&](int at) { return 192*warp + row + 16*col + at < 256 && 12*warp + col < 23; });
-            tcu::store<tcu::Aligned>(&x_s[192*warp + row + 16*col], held, [&](int at) { return 12*warp + col < 23; });
-        }
-        #pragma unroll 1
-        for (int e = lane; e < 256; e += 32) {
-            const int row = 8*(e % 8);
-            const int col = e / 8;
-            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&a[16384*block + 8192*warp + row + 256*col], [&](int at) { return 64*block + 32*warp + col < rows; });
-            tcu::store<tcu::Aligned>(&a0_s[row + 72*col], held);
-        }
-    }
+    tcu::move_together<
+        tcu::Rectangle<16, 12, 8, 1, true>, tcu::Rectangle<64, 32, 8, 1, true>>(
+        lane, tcu::is_multiple(b, 16) && 12*warp + 11 < 23 && 192*warp + 191 < 256 && 64*block + 32*warp + 31 < rows,
+        [=](auto fast, int row, int col) { return tcu::load<8>(fast, &b[192*warp + row + 16*col], [=](int at) { return 192*warp + row + 16*col + at < 256 && 12*warp + col < 23; }); },
+        [=](auto fast, int row, int col, auto& held) { tcu::store<tcu::Aligned>(fast, &x_s[192*warp + row + 16*col], held, [=](int at) { return 12*warp + col < 23; }); },
+        [=](auto fast, int row, int col) { return tcu::load<8, tcu::Aligned>(fast, &a[16384*block + 8192*warp + row + 256*col], [=](int at) { return 64*block + 32*warp + col < rows; }); },
+        [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&a0_s[row + 72*col], held); });
 
     // 4  sync block
     __syncthreads();
 
     // 5  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 64 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    {
-        const int first = lane / 8;
-        const int row = 8*(lane % 8);
-        #pragma unroll
-        for (int nth = 0; nth < 8; ++nth) {
-            const int col = first + 4*nth;
-            tcu::copy_whole_async<8>(&a1_s[tcu::unknown(72*first + row)] + 288*nth, &a[tcu::unknown(16384*block + 8192*warp + 256*first + row)] + 64 + 1024*nth, 64*block + 32*warp + col < rows);
-        }
-    }
+    tcu::copy_async_apart<64, 32, 8, 288, 1024, true>(lane,
+        [=](int row, int col) { return &a1_s[tcu::unknown(row + 72*col)]; },
+        [=](int row, int col) { return &a[tcu::unknown(16384*block + 8192*warp + row + 256*col)] + 64; },
+        [=](int row, int col) { return 64*block + 32*warp + col < rows; });
 
     // 6  X <- LoadTile(x_s[0 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, &x_s[0], 16);
@@ -130,15 +88,10 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     __syncwarp();
 
     // 19  a0_s[row + 72*col] <- a[16384*block + 8192*warp + 128 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    {
-        const int first = lane / 8;
-        const int row = 8*(lane % 8);
-        #pragma unroll
-        for (int nth = 0; nth < 8; ++nth) {
-            const int col = first + 4*nth;
-            tcu::copy_whole_async<8>(&a0_s[tcu::unknown(72*first + row)] + 288*nth, &a[tcu::unknown(16384*block + 8192*warp + 256*first + row)] + 128 + 1024*nth, 64*block + 32*warp + col < rows);
-        }
-    }
+    tcu::copy_async_apart<64, 32, 8, 288, 1024, true>(lane,
+        [=](int row, int col) { return &a0_s[tcu::unknown(row + 72*col)]; },
+        [=](int row, int col) { return &a[tcu::unknown(16384*block + 8192*warp + row + 256*col)] + 128; },
+        [=](int row, int col) { return 64*block + 32*warp + col < rows; });
 
     // 20  X <- LoadTile(x_s[64 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, &x_s[64], 16);
@@ -181,15 +134,10 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     __syncwarp();
 
     // 33  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 192 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    {
-        const int first = lane / 8;
-        const int row = 8*(lane % 8);
-        #pragma unroll
-        for (int nth = 0; nth < 8; ++nth) {
-            const int col = first + 4*nth;
-            tcu::copy_whole_async<8>(&a1_s[tcu::unknown(72*first + row)] + 288*nth, &a[tcu::unknown(16384*block + 8192*warp + 256*first + row)] + 192 + 1024*nth, 64*block + 32*warp + col < rows);
-        }
-    }
+    tcu::copy_async_apart<64, 32, 8, 288, 1024, true>(lane,
+        [=](int row, int col) { return &a1_s[tcu::unknown(row + 72*col)]; },
+        [=](int row, int col) { return &a[tcu::unknown(16384*block + 8192*warp + row + 256*col)] + 192; },
+        [=](int row, int col) { return 64*block + 32*warp + col < rows; });
 
     // 34  X <- LoadTile(x_s[128 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, &x_s[128], 16);
@@ -274,9 +222,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     __syncwarp();
 
     // 61  out[64*block + 32*warp + col where 64*block + col + 32*warp < rows] <- s_C[8*col]  1x32
-    {
-        const int e = lane;
-        const int col = e;
-        if (64*block + 32*warp + col < rows) out[64*block + 32*warp + col] = s_C[8*col];
-    }
+    tcu::move<1, 32>(lane,
+        [=](auto, int row, int col) { return s_C[8*col]; },
+        [=](auto, int row, int col, auto& held) { if (64*block + 32*warp + col < rows) out[64*block + 32*warp + col] = held; });
 }

@@ -43,8 +43,7 @@ reduction_16(const half* __restrict__ in, float* __restrict__ out, const long lo
     __syncwarp();
 
     // 7  out[16*block + col] <- s_V[16*col]  1x16
-    if (const int e = lane; e < 16) {
-        const int col = e;
-        out[16*block + col] = s_V[16*col];
-    }
+    tcu::move<1, 16>(lane,
+        [=](auto, int row, int col) { return s_V[16*col]; },
+        [=](auto, int row, int col, auto& held) { out[16*block + col] = held; });
 }

@@ -47,24 +47,9 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
         wmma::fill_fragment(V, 0.0f);
 
         // 2.2  t_A[row + 16*col] <- in[1024*block + 64*s + row + 16*col where 16*col + row < 64]  16x16
-        if (tcu::is_multiple(in, 16) && 255 < 64) {
-            {
-                const int e = lane;
-                const int row = 8*(e % 2);
-                const int col = e / 2;
-                tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&in[1024*block + 64*s + row + 16*col]);
-                tcu::store<tcu::Aligned>(&t_A[row + 16*col], held);
-            }
-        }
-        else {
-            #pragma unroll 1
-            for (int e = lane; e < 32; e += 32) {
-                const int row = 8*(e % 2);
-                const int col = e / 2;
-                tcu::Vector<half, 8> held = tcu::load<8>(&in[1024*block + 64*s + row + 16*col], [&](int at) { return row + 16*col + at < 64; });
-                tcu::store<tcu::Aligned>(&t_A[row + 16*col], held);
-            }
-        }
+        tcu::move<16, 16, 8, 1, true>(lane, tcu::is_multiple(in, 16) && 255 < 64,
+            [=](auto fast, int row, int col) { return tcu::load<8>(fast, &in[1024*block + 64*s + row + 16*col], [=](int at) { return row + 16*col + at < 64; }); },
+            [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_A[row + 16*col], held); });
 
         // 2.3  sync warp
         __syncwarp();
@@ -82,10 +67,9 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
         __syncwarp();
 
         // 2.8  partials[16*s + col] <- f16(s_V[16*col])  1x16
-        if (const int e = lane; e < 16) {
-            const int col = e;
-            partials[16*s + col] = tcu::convert<half>(s_V[16*col]);
-        }
+        tcu::move<1, 16>(lane,
+            [=](auto, int row, int col) { return s_V[16*col]; },
+            [=](auto, int row, int col, auto& held) { partials[16*s + col] = tcu::convert<half>(held); });
     }
 
     // 3  P1 <- ones in column 0
@@ -110,8 +94,7 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
     __syncwarp();
 
     // 10  out[16*block + row] <- s_R[row]  16x1
-    if (const int e = lane; e < 16) {
-        const int row = e;
-        out[16*block + row] = s_R[row];
-    }
+    tcu::move<16, 1>(lane,
+        [=](auto, int row, int col) { return s_R[row]; },
+        [=](auto, int row, int col, auto& held) { out[16*block + row] = held; });
 }

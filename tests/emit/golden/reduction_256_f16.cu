@@ -69,7 +69,7 @@ reduction_256(const half* __restrict__ in, half* __restrict__ out, const long lo
     __syncwarp();
 
     // 13  out[block] <- s_R[0]  1x1
-    if (const int e = lane; e < 1) {
-        out[block] = s_R[0];
-    }
+    tcu::move<1, 1>(lane,
+        [=](auto, int row, int col) { return s_R[0]; },
+        [=](auto, int row, int col, auto& held) { out[block] = held; });
 }

@@ -64,23 +64,9 @@ reduction_256n(const half* __restrict__ in, float* __restrict__ out, const long 
     __syncwarp();
 
     // 8  t_X[row + 16*col] <- f16(s_V[row + 16*col])  16x16
-    {
-        tcu::Vector<float, 4> held[2];
-        #pragma unroll
-        for (int nth = 0; nth < 2; ++nth) {
-            const int e = lane + 32*nth;
-            const int row = 4*(e % 4);
-            const int col = e / 4;
-            held[nth] = tcu::load<4, tcu::Aligned>(&s_V[row + 16*col]);
-        }
-        #pragma unroll
-        for (int nth = 0; nth < 2; ++nth) {
-            const int e = lane + 32*nth;
-            const int row = 4*(e % 4);
-            const int col = e / 4;
-            tcu::store<tcu::Aligned>(&t_X[row + 16*col], tcu::convert<half>(held[nth]));
-        }
-    }
+    tcu::move<16, 16, 4, 2, true>(lane,
+        [=](auto, int row, int col) { return tcu::load<4, tcu::Aligned>(&s_V[row + 16*col]); },
+        [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_X[row + 16*col], tcu::convert<half>(held)); });
 
     // 9  sync warp
     __syncwarp();
@@ -98,7 +84,7 @@ reduction_256n(const half* __restrict__ in, float* __restrict__ out, const long 
     __syncwarp();
 
     // 14  out[block] <- s_R[0]  1x1
-    if (const int e = lane; e < 1) {
-        out[block] = s_R[0];
-    }
+    tcu::move<1, 1>(lane,
+        [=](auto, int row, int col) { return s_R[0]; },
+        [=](auto, int row, int col, auto& held) { out[block] = held; });
 }

@@ -64,23 +64,9 @@ reduction_256n_block(const half* __restrict__ in, float* __restrict__ out, const
     __syncwarp();
 
     // 9  t_X[row + 16*col] <- f16(s_V[row + 16*col])  16x16
-    {
-        tcu::Vector<float, 4> held[2];
-        #pragma unroll
-        for (int nth = 0; nth < 2; ++nth) {
-            const int e = lane + 32*nth;
-            const int row = 4*(e % 4);
-            const int col = e / 4;
-            held[nth] = tcu::load<4, tcu::Aligned>(&s_V[row + 16*col]);
-        }
-        #pragma unroll
-        for (int nth = 0; nth < 2; ++nth) {
-            const int e = lane + 32*nth;
-            const int row = 4*(e % 4);
-            const int col = e / 4;
-            tcu::store<tcu::Aligned>(&t_X[row + 16*col], tcu::convert<half>(held[nth]));
-        }
-    }
+    tcu::move<16, 16, 4, 2, true>(lane,
+        [=](auto, int row, int col) { return tcu::load<4, tcu::Aligned>(&s_V[row + 16*col]); },
+        [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_X[row + 16*col], tcu::convert<half>(held)); });
 
     // 10  sync warp
     __syncwarp();
@@ -98,9 +84,9 @@ reduction_256n_block(const half* __restrict__ in, float* __restrict__ out, const
     __syncwarp();
 
     // 15  prtls[warp] <- s_R[0]  1x1
-    if (const int e = lane; e < 1) {
-        prtls[warp] = s_R[0];
-    }
+    tcu::move<1, 1>(lane,
+        [=](auto, int row, int col) { return s_R[0]; },
+        [=](auto, int row, int col, auto& held) { prtls[warp] = held; });
 
     // 16  sync block
     __syncthreads();
@@ -112,23 +98,9 @@ reduction_256n_block(const half* __restrict__ in, float* __restrict__ out, const
         wmma::fill_fragment(R, 0.0f);
 
         // 17.2  t_E[row + 16*col] <- f16(prtls[row + 4*col where col < 1 and row < 4])  16x16
-        {
-            float held[8];
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e % 16;
-                const int col = e / 16;
-                held[nth] = (col < 1 && row < 4 ? prtls[row + 4*col] : 0.0f);
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e % 16;
-                const int col = e / 16;
-                t_E[row + 16*col] = tcu::convert<half>(held[nth]);
-            }
-        }
+        tcu::move<16, 16, 1, 8, true>(lane,
+            [=](auto, int row, int col) { return (col < 1 && row < 4 ? prtls[row + 4*col] : 0.0f); },
+            [=](auto, int row, int col, auto& held) { t_E[row + 16*col] = tcu::convert<half>(held); });
 
         // 17.3  sync warp
         __syncwarp();
@@ -146,8 +118,8 @@ reduction_256n_block(const half* __restrict__ in, float* __restrict__ out, const
         __syncwarp();
 
         // 17.8  out[block] <- s_R[0]  1x1
-        if (const int e = lane; e < 1) {
-            out[block] = s_R[0];
-        }
+        tcu::move<1, 1>(lane,
+            [=](auto, int row, int col) { return s_R[0]; },
+            [=](auto, int row, int col, auto& held) { out[block] = held; });
     }
 }

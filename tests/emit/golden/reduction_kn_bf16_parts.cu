@@ -43,38 +43,9 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
     for (int i = 0; i < 4; ++i) {
 
         // 3.1  t_A0[row + 16*col], t_A1[row + 16*col], t_A2[row + 16*col] <- split(in[1024*block + 16*i + row + 64*col])  16x16
-        if (tcu::is_multiple(in, 16)) {
-            {
-                tcu::Vector<float, 4> rest[2];
-                #pragma unroll
-                for (int nth = 0; nth < 2; ++nth) {
-                    const int e = lane + 32*nth;
-                    const int row = 4*(e % 4);
-                    const int col = e / 4;
-                    rest[nth] = tcu::load<4, tcu::Aligned>(&in[1024*block + 16*i + row + 64*col]);
-                }
-                #pragma unroll
-                for (int nth = 0; nth < 2; ++nth) {
-                    const int e = lane + 32*nth;
-                    const int row = 4*(e % 4);
-                    const int col = e / 4;
-                    tcu::store<tcu::Aligned>(&t_A0[row + 16*col], tcu::take_part<__nv_bfloat16, true>(rest[nth]));
-                    tcu::store<tcu::Aligned>(&t_A1[row + 16*col], tcu::take_part<__nv_bfloat16, false>(rest[nth]));
-                    tcu::store<tcu::Aligned>(&t_A2[row + 16*col], tcu::take_part<__nv_bfloat16, false>(rest[nth]));
-                }
-            }
-        }
-        else {
-            #pragma unroll 1
-            for (int e = lane; e < 64; e += 32) {
-                const int row = 4*(e % 4);
-                const int col = e / 4;
-                tcu::Vector<float, 4> rest = tcu::load<4>(&in[1024*block + 16*i + row + 64*col]);
-                tcu::store<tcu::Aligned>(&t_A0[row + 16*col], tcu::take_part<__nv_bfloat16, true>(rest));
-                tcu::store<tcu::Aligned>(&t_A1[row + 16*col], tcu::take_part<__nv_bfloat16, false>(rest));
-                tcu::store<tcu::Aligned>(&t_A2[row + 16*col], tcu::take_part<__nv_bfloat16, false>(rest));
-            }
-        }
+        tcu::move<16, 16, 4, 2, true>(lane, tcu::is_multiple(in, 16),
+            [=](auto fast, int row, int col) { return tcu::load<4>(fast, &in[1024*block + 16*i + row + 64*col]); },
+            [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_A0[row + 16*col], tcu::take_part<__nv_bfloat16, true>(held)); tcu::store<tcu::Aligned>(&t_A1[row + 16*col], tcu::take_part<__nv_bfloat16, false>(held)); tcu::store<tcu::Aligned>(&t_A2[row + 16*col], tcu::take_part<__nv_bfloat16, false>(held)); });
 
         // 3.2  sync warp
         __syncwarp();
@@ -108,8 +79,7 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
     __syncwarp();
 
     // 6  out[16*block + col] <- s_V[16*col]  1x16
-    if (const int e = lane; e < 16) {
-        const int col = e;
-        out[16*block + col] = s_V[16*col];
-    }
+    tcu::move<1, 16>(lane,
+        [=](auto, int row, int col) { return s_V[16*col]; },
+        [=](auto, int row, int col, auto& held) { out[16*block + col] = held; });
 }

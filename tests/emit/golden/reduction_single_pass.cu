@@ -114,80 +114,74 @@ reduction_single_pass(const half* __restrict__ in, float* __restrict__ out, unsi
         __syncwarp();
 
         // 3.22  totals[2*col] <- totals[2*col] + totals[1 + 2*col]  1x32
-        {
-            const int e = lane;
-            const int col = e;
-            totals[2*col] = tcu::add(totals[2*col], totals[2*col + 1]);
-        }
+        tcu::move<1, 32>(lane,
+            [=](auto, int row, int col) { return tcu::add(totals[2*col], totals[2*col + 1]); },
+            [=](auto, int row, int col, auto& held) { totals[2*col] = held; });
 
         // 3.23  sync warp
         __syncwarp();
 
         // 3.24  totals[4*col] <- totals[4*col] + totals[2 + 4*col]  1x16
-        if (const int e = lane; e < 16) {
-            const int col = e;
-            totals[4*col] = tcu::add(totals[4*col], totals[4*col + 2]);
-        }
+        tcu::move<1, 16>(lane,
+            [=](auto, int row, int col) { return tcu::add(totals[4*col], totals[4*col + 2]); },
+            [=](auto, int row, int col, auto& held) { totals[4*col] = held; });
 
         // 3.25  sync warp
         __syncwarp();
 
         // 3.26  totals[8*col] <- totals[8*col] + totals[4 + 8*col]  1x8
-        if (const int e = lane; e < 8) {
-            const int col = e;
-            totals[8*col] = tcu::add(totals[8*col], totals[8*col + 4]);
-        }
+        tcu::move<1, 8>(lane,
+            [=](auto, int row, int col) { return tcu::add(totals[8*col], totals[8*col + 4]); },
+            [=](auto, int row, int col, auto& held) { totals[8*col] = held; });
 
         // 3.27  sync warp
         __syncwarp();
 
         // 3.28  totals[16*col] <- totals[16*col] + totals[8 + 16*col]  1x4
-        if (const int e = lane; e < 4) {
-            const int col = e;
-            totals[16*col] = tcu::add(totals[16*col], totals[16*col + 8]);
-        }
+        tcu::move<1, 4>(lane,
+            [=](auto, int row, int col) { return tcu::add(totals[16*col], totals[16*col + 8]); },
+            [=](auto, int row, int col, auto& held) { totals[16*col] = held; });
 
         // 3.29  sync warp
         __syncwarp();
 
         // 3.30  totals[32*col] <- totals[32*col] + totals[16 + 32*col]  1x2
-        if (const int e = lane; e < 2) {
-            const int col = e;
-            totals[32*col] = tcu::add(totals[32*col], totals[32*col + 16]);
-        }
+        tcu::move<1, 2>(lane,
+            [=](auto, int row, int col) { return tcu::add(totals[32*col], totals[32*col + 16]); },
+            [=](auto, int row, int col, auto& held) { totals[32*col] = held; });
 
         // 3.31  sync warp
         __syncwarp();
 
         // 3.32  totals[0] <- totals[0] + totals[32]  1x1
-        if (const int e = lane; e < 1) {
-            totals[0] = tcu::add(totals[0], totals[32]);
-        }
+        tcu::move<1, 1>(lane,
+            [=](auto, int row, int col) { return tcu::add(totals[0], totals[32]); },
+            [=](auto, int row, int col, auto& held) { totals[0] = held; });
 
         // 3.33  sync warp
         __syncwarp();
 
         // 3.34  found[i] <- totals[0]  1x1
-        if (const int e = lane; e < 1) {
-            found[i] = totals[0];
-        }
+        tcu::move<1, 1>(lane,
+            [=](auto, int row, int col) { return totals[0]; },
+            [=](auto, int row, int col, auto& held) { found[i] = held; });
 
         // 3.35  sync warp
         __syncwarp();
     }
 
     // 4  found[0] <- found[0] + found[1]  1x1
-    if (const int e = lane; e < 1) {
-        found[0] = tcu::add(found[0], found[1]);
-    }
+    tcu::move<1, 1>(lane,
+        [=](auto, int row, int col) { return tcu::add(found[0], found[1]); },
+        [=](auto, int row, int col, auto& held) { found[0] = held; });
 
     // 5  sync warp
     __syncwarp();
 
     // 6  partials[warp] <- found[0]  1x1
-    if (const int e = lane; e < 1) {
-        partials[warp] = found[0];
-    }
+    tcu::move<1, 1>(lane,
+        [=](auto, int row, int col) { return found[0]; },
+        [=](auto, int row, int col, auto& held) { partials[warp] = held; });
 
     // 7  sync block
     __syncthreads();
@@ -196,9 +190,9 @@ reduction_single_pass(const half* __restrict__ in, float* __restrict__ out, unsi
     if (warp < 1) {
 
         // 8.1  partials[0] <- partials[0] + partials[1]  1x1
-        if (const int e = lane; e < 1) {
-            partials[0] = tcu::add(partials[0], partials[1]);
-        }
+        tcu::move<1, 1>(lane,
+            [=](auto, int row, int col) { return tcu::add(partials[0], partials[1]); },
+            [=](auto, int row, int col, auto& held) { partials[0] = held; });
     }
 
     // 9  if warp < 1
@@ -208,9 +202,8 @@ reduction_single_pass(const half* __restrict__ in, float* __restrict__ out, unsi
         __syncwarp();
 
         // 9.2  publish sums_of_blocks[4*block + block_col] <- partials[0]  1x1
-        if (const int e = lane; e < 1) {
-            sums_of_blocks.store(4*block + block_col, partials[0]);
-        }
+        tcu::each<1, 1>(lane,
+            [=](auto, int row, int col) { sums_of_blocks.store(4*block + block_col, partials[0]); });
     }
 
     // 10  if warp < 1
@@ -220,52 +213,48 @@ reduction_single_pass(const half* __restrict__ in, float* __restrict__ out, unsi
         if (2 < block_col) {
 
             // 10.1.1  await group[row] <- sums_of_blocks[4*block + row]  3x1
-            if (const int e = lane; e < 3) {
-                const int row = e;
-                tcu::Status<float>::Word seen = sums_of_blocks.try_load(4*block + row);
-                group[row] = sums_of_blocks.wait(4*block + row, seen);
-            }
+            tcu::move<3, 1>(lane,
+                [=](auto, int row, int col) { return sums_of_blocks.try_load(4*block + row); },
+                [=](auto, int row, int col, auto& held) { group[row] = sums_of_blocks.wait(4*block + row, held); });
 
             // 10.1.2  sync warp
             __syncwarp();
 
             // 10.1.3  group[3] <- partials[0]  1x1
-            if (const int e = lane; e < 1) {
-                group[3] = partials[0];
-            }
+            tcu::move<1, 1>(lane,
+                [=](auto, int row, int col) { return partials[0]; },
+                [=](auto, int row, int col, auto& held) { group[3] = held; });
 
             // 10.1.4  sync warp
             __syncwarp();
 
             // 10.1.5  group[2*row] <- group[2*row] + group[1 + 2*row]  2x1
-            if (const int e = lane; e < 2) {
-                const int row = e;
-                group[2*row] = tcu::add(group[2*row], group[2*row + 1]);
-            }
+            tcu::move<2, 1>(lane,
+                [=](auto, int row, int col) { return tcu::add(group[2*row], group[2*row + 1]); },
+                [=](auto, int row, int col, auto& held) { group[2*row] = held; });
 
             // 10.1.6  sync warp
             __syncwarp();
 
             // 10.1.7  group[0] <- group[0] + group[2]  1x1
-            if (const int e = lane; e < 1) {
-                group[0] = tcu::add(group[0], group[2]);
-            }
+            tcu::move<1, 1>(lane,
+                [=](auto, int row, int col) { return tcu::add(group[0], group[2]); },
+                [=](auto, int row, int col, auto& held) { group[0] = held; });
 
             // 10.1.8  sync warp
             __syncwarp();
 
             // 10.1.9  publish sums_of_groups[block] <- group[0]  1x1
-            if (const int e = lane; e < 1) {
-                sums_of_groups.store(block, group[0]);
-            }
+            tcu::each<1, 1>(lane,
+                [=](auto, int row, int col) { sums_of_groups.store(block, group[0]); });
 
             // 10.1.10  if length < 32768*block + 32769
             if (length < 32768*block + 32769) {
 
                 // 10.1.10.1  running[0] <- few[0 where 1 < 0]  1x1
-                if (const int e = lane; e < 1) {
-                    running[0] = (1 < 0 ? few[0] : 0.0f);
-                }
+                tcu::move<1, 1>(lane,
+                    [=](auto, int row, int col) { return (1 < 0 ? few[0] : 0.0f); },
+                    [=](auto, int row, int col, auto& held) { running[0] = held; });
 
                 // 10.1.10.2  sync warp
                 __syncwarp();
@@ -274,171 +263,98 @@ reduction_single_pass(const half* __restrict__ in, float* __restrict__ out, unsi
                 for (long long i = 0; i < (length + 8388607) / 8388608; ++i) {
 
                     // 10.1.10.3.1  await few[row] <- sums_of_groups[256*i + row where 256*i + row < block]  256x1
-                    if (256*i + 255 < block) {
-                        {
-                            tcu::Status<float>::Word seen[8];
-                            #pragma unroll
-                            for (int nth = 0; nth < 8; ++nth) {
-                                const int e = lane + 32*nth;
-                                const int row = e;
-                                seen[nth] = (256*i + row < block ? sums_of_groups.try_load(256*i + row) : sums_of_groups.empty());
-                            }
-                            #pragma unroll
-                            for (int nth = 0; nth < 8; ++nth) {
-                                const int e = lane + 32*nth;
-                                const int row = e;
-                                few[row] = (256*i + row < block ? sums_of_groups.wait(256*i + row, seen[nth]) : 0.0f);
-                            }
-                        }
-                    }
-                    else {
-                        #pragma unroll 1
-                        for (int e = lane; e < 256; e += 32) {
-                            const int row = e;
-                            tcu::Status<float>::Word seen = (256*i + row < block ? sums_of_groups.try_load(256*i + row) : sums_of_groups.empty());
-                            few[row] = (256*i + row < block ? sums_of_groups.wait(256*i + row, seen) : 0.0f);
-                        }
-                    }
+                    tcu::move<256, 1, 1, 8>(lane,
+                        [=](auto, int row, int col) { return (256*i + row < block ? sums_of_groups.try_load(256*i + row) : sums_of_groups.empty()); },
+                        [=](auto, int row, int col, auto& held) { few[row] = (256*i + row < block ? sums_of_groups.wait(256*i + row, held) : 0.0f); });
 
                     // 10.1.10.3.2  sync warp
                     __syncwarp();
 
                     // 10.1.10.3.3  few[row] <- few[row] + group[0 where 256*i + row < block + 1 and block < 256*i + row + 1]  256x1
-                    if (256*i + 255 < block + 1 && block < 256*i + 1) {
-                        {
-                            float held[8];
-                            #pragma unroll
-                            for (int nth = 0; nth < 8; ++nth) {
-                                const int e = lane + 32*nth;
-                                const int row = e;
-                                held[nth] = tcu::add(few[row], group[0]);
-                            }
-                            #pragma unroll
-                            for (int nth = 0; nth < 8; ++nth) {
-                                const int e = lane + 32*nth;
-                                const int row = e;
-                                few[row] = held[nth];
-                            }
-                        }
-                    }
-                    else {
-                        #pragma unroll 1
-                        for (int e = lane; e < 256; e += 32) {
-                            const int row = e;
-                            few[row] = tcu::add(few[row], (256*i + row < block + 1 && block < 256*i + row + 1 ? group[0] : 0.0f));
-                        }
-                    }
+                    tcu::move<256, 1, 1, 8>(lane, 256*i + 255 < block + 1 && block < 256*i + 1,
+                        [=](auto fast, int row, int col) { return tcu::add(few[row], (fast || (256*i + row < block + 1 && block < 256*i + row + 1) ? group[0] : 0.0f)); },
+                        [=](auto, int row, int col, auto& held) { few[row] = held; });
 
                     // 10.1.10.3.4  sync warp
                     __syncwarp();
 
                     // 10.1.10.3.5  few[2*row] <- few[2*row] + few[1 + 2*row]  128x1
-                    {
-                        float held[4];
-                        #pragma unroll
-                        for (int nth = 0; nth < 4; ++nth) {
-                            const int e = lane + 32*nth;
-                            const int row = e;
-                            held[nth] = tcu::add(few[2*row], few[2*row + 1]);
-                        }
-                        #pragma unroll
-                        for (int nth = 0; nth < 4; ++nth) {
-                            const int e = lane + 32*nth;
-                            const int row = e;
-                            few[2*row] = held[nth];
-                        }
-                    }
+                    tcu::move<128, 1, 1, 4>(lane,
+                        [=](auto, int row, int col) { return tcu::add(few[2*row], few[2*row + 1]); },
+                        [=](auto, int row, int col, auto& held) { few[2*row] = held; });
 
                     // 10.1.10.3.6  sync warp
                     __syncwarp();
 
                     // 10.1.10.3.7  few[4*row] <- few[4*row] + few[2 + 4*row]  64x1
-                    {
-                        float held[2];
-                        #pragma unroll
-                        for (int nth = 0; nth < 2; ++nth) {
-                            const int e = lane + 32*nth;
-                            const int row = e;
-                            held[nth] = tcu::add(few[4*row], few[4*row + 2]);
-                        }
-                        #pragma unroll
-                        for (int nth = 0; nth < 2; ++nth) {
-                            const int e = lane + 32*nth;
-                            const int row = e;
-                            few[4*row] = held[nth];
-                        }
-                    }
+                    tcu::move<64, 1, 1, 2>(lane,
+                        [=](auto, int row, int col) { return tcu::add(few[4*row], few[4*row + 2]); },
+                        [=](auto, int row, int col, auto& held) { few[4*row] = held; });
 
                     // 10.1.10.3.8  sync warp
                     __syncwarp();
 
                     // 10.1.10.3.9  few[8*row] <- few[8*row] + few[4 + 8*row]  32x1
-                    {
-                        const int e = lane;
-                        const int row = e;
-                        few[8*row] = tcu::add(few[8*row], few[8*row + 4]);
-                    }
+                    tcu::move<32, 1>(lane,
+                        [=](auto, int row, int col) { return tcu::add(few[8*row], few[8*row + 4]); },
+                        [=](auto, int row, int col, auto& held) { few[8*row] = held; });
 
                     // 10.1.10.3.10  sync warp
                     __syncwarp();
 
                     // 10.1.10.3.11  few[16*row] <- few[16*row] + few[8 + 16*row]  16x1
-                    if (const int e = lane; e < 16) {
-                        const int row = e;
-                        few[16*row] = tcu::add(few[16*row], few[16*row + 8]);
-                    }
+                    tcu::move<16, 1>(lane,
+                        [=](auto, int row, int col) { return tcu::add(few[16*row], few[16*row + 8]); },
+                        [=](auto, int row, int col, auto& held) { few[16*row] = held; });
 
                     // 10.1.10.3.12  sync warp
                     __syncwarp();
 
                     // 10.1.10.3.13  few[32*row] <- few[32*row] + few[16 + 32*row]  8x1
-                    if (const int e = lane; e < 8) {
-                        const int row = e;
-                        few[32*row] = tcu::add(few[32*row], few[32*row + 16]);
-                    }
+                    tcu::move<8, 1>(lane,
+                        [=](auto, int row, int col) { return tcu::add(few[32*row], few[32*row + 16]); },
+                        [=](auto, int row, int col, auto& held) { few[32*row] = held; });
 
                     // 10.1.10.3.14  sync warp
                     __syncwarp();
 
                     // 10.1.10.3.15  few[64*row] <- few[64*row] + few[32 + 64*row]  4x1
-                    if (const int e = lane; e < 4) {
-                        const int row = e;
-                        few[64*row] = tcu::add(few[64*row], few[64*row + 32]);
-                    }
+                    tcu::move<4, 1>(lane,
+                        [=](auto, int row, int col) { return tcu::add(few[64*row], few[64*row + 32]); },
+                        [=](auto, int row, int col, auto& held) { few[64*row] = held; });
 
                     // 10.1.10.3.16  sync warp
                     __syncwarp();
 
                     // 10.1.10.3.17  few[128*row] <- few[128*row] + few[64 + 128*row]  2x1
-                    if (const int e = lane; e < 2) {
-                        const int row = e;
-                        few[128*row] = tcu::add(few[128*row], few[128*row + 64]);
-                    }
+                    tcu::move<2, 1>(lane,
+                        [=](auto, int row, int col) { return tcu::add(few[128*row], few[128*row + 64]); },
+                        [=](auto, int row, int col, auto& held) { few[128*row] = held; });
 
                     // 10.1.10.3.18  sync warp
                     __syncwarp();
 
                     // 10.1.10.3.19  few[0] <- few[0] + few[128]  1x1
-                    if (const int e = lane; e < 1) {
-                        few[0] = tcu::add(few[0], few[128]);
-                    }
+                    tcu::move<1, 1>(lane,
+                        [=](auto, int row, int col) { return tcu::add(few[0], few[128]); },
+                        [=](auto, int row, int col, auto& held) { few[0] = held; });
 
                     // 10.1.10.3.20  sync warp
                     __syncwarp();
 
                     // 10.1.10.3.21  running[0] <- running[0] + few[0]  1x1
-                    if (const int e = lane; e < 1) {
-                        running[0] = tcu::add(running[0], few[0]);
-                    }
+                    tcu::move<1, 1>(lane,
+                        [=](auto, int row, int col) { return tcu::add(running[0], few[0]); },
+                        [=](auto, int row, int col, auto& held) { running[0] = held; });
 
                     // 10.1.10.3.22  sync warp
                     __syncwarp();
                 }
 
                 // 10.1.10.4  out[0] <- running[0]  1x1
-                if (const int e = lane; e < 1) {
-                    out[0] = running[0];
-                }
+                tcu::move<1, 1>(lane,
+                    [=](auto, int row, int col) { return running[0]; },
+                    [=](auto, int row, int col, auto& held) { out[0] = held; });
             }
         }
     }

@@ -84,23 +84,9 @@ reduction_t(const half* __restrict__ in, float* __restrict__ out, const long lon
     __syncwarp();
 
     // 9  t_X[row + 32*col] <- f16(s_V[row + 32*col])  32x32
-    {
-        tcu::Vector<float, 4> held[8];
-        #pragma unroll
-        for (int nth = 0; nth < 8; ++nth) {
-            const int e = lane + 32*nth;
-            const int row = 4*(e % 8);
-            const int col = e / 8;
-            held[nth] = tcu::load<4, tcu::Aligned>(&s_V[row + 32*col]);
-        }
-        #pragma unroll
-        for (int nth = 0; nth < 8; ++nth) {
-            const int e = lane + 32*nth;
-            const int row = 4*(e % 8);
-            const int col = e / 8;
-            tcu::store<tcu::Aligned>(&t_X[row + 32*col], tcu::convert<half>(held[nth]));
-        }
-    }
+    tcu::move<32, 32, 4, 8, true>(lane,
+        [=](auto, int row, int col) { return tcu::load<4, tcu::Aligned>(&s_V[row + 32*col]); },
+        [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_X[row + 32*col], tcu::convert<half>(held)); });
 
     // 10  sync warp
     __syncwarp();
@@ -131,7 +117,7 @@ reduction_t(const half* __restrict__ in, float* __restrict__ out, const long lon
     __syncwarp();
 
     // 15  out[block] <- s_R[0]  1x1
-    if (const int e = lane; e < 1) {
-        out[block] = s_R[0];
-    }
+    tcu::move<1, 1>(lane,
+        [=](auto, int row, int col) { return s_R[0]; },
+        [=](auto, int row, int col, auto& held) { out[block] = held; });
 }

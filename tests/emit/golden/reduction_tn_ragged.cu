@@ -37,24 +37,9 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
     for (int i = 0; i < 4; ++i) {
 
         // 3.1  t_A[row + 16*col] <- in[1000*block + 256*i + row + 16*col where 16*col + 256*i + row < 1000 and 1000*block + 16*col + 256*i + row < length]  16x16
-        if (tcu::is_multiple(in, 16) && 256*i + 255 < 1000 && 1000*block + 256*i + 255 < length) {
-            {
-                const int e = lane;
-                const int row = 8*(e % 2);
-                const int col = e / 2;
-                tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&in[1000*block + 256*i + row + 16*col]);
-                tcu::store<tcu::Aligned>(&t_A[row + 16*col], held);
-            }
-        }
-        else {
-            #pragma unroll 1
-            for (int e = lane; e < 32; e += 32) {
-                const int row = 8*(e % 2);
-                const int col = e / 2;
-                tcu::Vector<half, 8> held = tcu::load<8>(&in[1000*block + 256*i + row + 16*col], [&](int at) { return 256*i + row + 16*col + at < 1000 && 1000*block + 256*i + row + 16*col + at < length; });
-                tcu::store<tcu::Aligned>(&t_A[row + 16*col], held);
-            }
-        }
+        tcu::move<16, 16, 8, 1, true>(lane, tcu::is_multiple(in, 16) && 256*i + 255 < 1000 && 1000*block + 256*i + 255 < length,
+            [=](auto fast, int row, int col) { return tcu::load<8>(fast, &in[1000*block + 256*i + row + 16*col], [=](int at) { return 256*i + row + 16*col + at < 1000 && 1000*block + 256*i + row + 16*col + at < length; }); },
+            [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_A[row + 16*col], held); });
 
         // 3.2  sync warp
         __syncwarp();
@@ -76,42 +61,39 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
     __syncwarp();
 
     // 6  s_V[16*col] <- s_V[16*col] + s_V[128 + 16*col]  1x8
-    if (const int e = lane; e < 8) {
-        const int col = e;
-        s_V[16*col] = tcu::add(s_V[16*col], s_V[16*col + 128]);
-    }
+    tcu::move<1, 8>(lane,
+        [=](auto, int row, int col) { return tcu::add(s_V[16*col], s_V[16*col + 128]); },
+        [=](auto, int row, int col, auto& held) { s_V[16*col] = held; });
 
     // 7  sync warp
     __syncwarp();
 
     // 8  s_V[16*col] <- s_V[16*col] + s_V[64 + 16*col]  1x4
-    if (const int e = lane; e < 4) {
-        const int col = e;
-        s_V[16*col] = tcu::add(s_V[16*col], s_V[16*col + 64]);
-    }
+    tcu::move<1, 4>(lane,
+        [=](auto, int row, int col) { return tcu::add(s_V[16*col], s_V[16*col + 64]); },
+        [=](auto, int row, int col, auto& held) { s_V[16*col] = held; });
 
     // 9  sync warp
     __syncwarp();
 
     // 10  s_V[16*col] <- s_V[16*col] + s_V[32 + 16*col]  1x2
-    if (const int e = lane; e < 2) {
-        const int col = e;
-        s_V[16*col] = tcu::add(s_V[16*col], s_V[16*col + 32]);
-    }
+    tcu::move<1, 2>(lane,
+        [=](auto, int row, int col) { return tcu::add(s_V[16*col], s_V[16*col + 32]); },
+        [=](auto, int row, int col, auto& held) { s_V[16*col] = held; });
 
     // 11  sync warp
     __syncwarp();
 
     // 12  s_V[0] <- s_V[0] + s_V[16]  1x1
-    if (const int e = lane; e < 1) {
-        s_V[0] = tcu::add(s_V[0], s_V[16]);
-    }
+    tcu::move<1, 1>(lane,
+        [=](auto, int row, int col) { return tcu::add(s_V[0], s_V[16]); },
+        [=](auto, int row, int col, auto& held) { s_V[0] = held; });
 
     // 13  sync warp
     __syncwarp();
 
     // 14  out[block where 1000*block + 1000*col < length] <- f16(s_V[0])  1x1
-    if (const int e = lane; e < 1) {
-        if (1000*block < length) out[block] = tcu::convert<half>(s_V[0]);
-    }
+    tcu::move<1, 1>(lane,
+        [=](auto, int row, int col) { return s_V[0]; },
+        [=](auto, int row, int col, auto& held) { if (1000*block < length) out[block] = tcu::convert<half>(held); });
 }

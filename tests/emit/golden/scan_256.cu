@@ -71,23 +71,9 @@ scan_256(const half* __restrict__ in, float* __restrict__ out, const long long l
     __syncwarp();
 
     // 12  t_X[16*row + col] <- f16(s_LA[16*row + col])  16x16
-    {
-        tcu::Vector<float, 4> held[2];
-        #pragma unroll
-        for (int nth = 0; nth < 2; ++nth) {
-            const int e = lane + 32*nth;
-            const int row = e / 4;
-            const int col = 4*(e % 4);
-            held[nth] = tcu::load<4, tcu::Aligned>(&s_LA[16*row + col]);
-        }
-        #pragma unroll
-        for (int nth = 0; nth < 2; ++nth) {
-            const int e = lane + 32*nth;
-            const int row = e / 4;
-            const int col = 4*(e % 4);
-            tcu::store<tcu::Aligned>(&t_X[16*row + col], tcu::convert<half>(held[nth]));
-        }
-    }
+    tcu::move<16, 16, 4, 2>(lane,
+        [=](auto, int row, int col) { return tcu::load<4, tcu::Aligned>(&s_LA[16*row + col]); },
+        [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_X[16*row + col], tcu::convert<half>(held)); });
 
     // 13  sync warp
     __syncwarp();

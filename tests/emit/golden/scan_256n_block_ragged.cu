@@ -77,24 +77,9 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         else {
 
             // 5.1.2  t_A[16*row + col] <- in[2000*block + 1024*i + 256*warp + 16*row + col where col + 1024*i + 16*row + 256*warp < 2000 and 2000*block + col + 1024*i + 16*row + 256*warp < length]  16x16
-            if (256*warp + 1024*i + 255 < 2000 && 2000*block + 256*warp + 1024*i + 255 < length) {
-                {
-                    const int e = lane;
-                    const int row = e / 2;
-                    const int col = 8*(e % 2);
-                    tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&in[2000*block + 256*warp + 1024*i + 16*row + col]);
-                    tcu::store<tcu::Aligned>(&t_A[16*row + col], held);
-                }
-            }
-            else {
-                #pragma unroll 1
-                for (int e = lane; e < 32; e += 32) {
-                    const int row = e / 2;
-                    const int col = 8*(e % 2);
-                    tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&in[2000*block + 256*warp + 1024*i + 16*row + col], [&](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; });
-                    tcu::store<tcu::Aligned>(&t_A[16*row + col], held);
-                }
-            }
+            tcu::move<16, 16, 8>(lane, 256*warp + 1024*i + 255 < 2000 && 2000*block + 256*warp + 1024*i + 255 < length,
+                [=](auto fast, int row, int col) { return tcu::load<8, tcu::Aligned>(fast, &in[2000*block + 256*warp + 1024*i + 16*row + col], [=](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; }); },
+                [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_A[16*row + col], held); });
 
             // 5.1.3  sync warp
             __syncwarp();
@@ -122,68 +107,49 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         __syncwarp();
 
         // 5.8  x[row] <- s_V[16*row]  16x1
-        if (const int e = lane; e < 16) {
-            const int row = e;
-            x[row] = s_V[16*row];
-        }
+        tcu::move<16, 1>(lane,
+            [=](auto, int row, int col) { return s_V[16*row]; },
+            [=](auto, int row, int col, auto& held) { x[row] = held; });
 
         // 5.9  sync warp
         __syncwarp();
 
         // 5.10  y[row] <- x[row] + x[-1 + row where 0 < row]  16x1
-        if (const int e = lane; e < 16) {
-            const int row = e;
-            y[row] = tcu::add(x[row], (0 < row ? x[row - 1] : 0.0f));
-        }
+        tcu::move<16, 1>(lane,
+            [=](auto, int row, int col) { return tcu::add(x[row], (0 < row ? x[row - 1] : 0.0f)); },
+            [=](auto, int row, int col, auto& held) { y[row] = held; });
 
         // 5.11  sync warp
         __syncwarp();
 
         // 5.12  x[row] <- y[row] + y[-2 + row where 1 < row]  16x1
-        if (const int e = lane; e < 16) {
-            const int row = e;
-            x[row] = tcu::add(y[row], (1 < row ? y[row - 2] : 0.0f));
-        }
+        tcu::move<16, 1>(lane,
+            [=](auto, int row, int col) { return tcu::add(y[row], (1 < row ? y[row - 2] : 0.0f)); },
+            [=](auto, int row, int col, auto& held) { x[row] = held; });
 
         // 5.13  sync warp
         __syncwarp();
 
         // 5.14  y[row] <- x[row] + x[-4 + row where 3 < row]  16x1
-        if (const int e = lane; e < 16) {
-            const int row = e;
-            y[row] = tcu::add(x[row], (3 < row ? x[row - 4] : 0.0f));
-        }
+        tcu::move<16, 1>(lane,
+            [=](auto, int row, int col) { return tcu::add(x[row], (3 < row ? x[row - 4] : 0.0f)); },
+            [=](auto, int row, int col, auto& held) { y[row] = held; });
 
         // 5.15  sync warp
         __syncwarp();
 
         // 5.16  x[row] <- y[row] + y[-8 + row where 7 < row]  16x1
-        if (const int e = lane; e < 16) {
-            const int row = e;
-            x[row] = tcu::add(y[row], (7 < row ? y[row - 8] : 0.0f));
-        }
+        tcu::move<16, 1>(lane,
+            [=](auto, int row, int col) { return tcu::add(y[row], (7 < row ? y[row - 8] : 0.0f)); },
+            [=](auto, int row, int col, auto& held) { x[row] = held; });
 
         // 5.17  sync warp
         __syncwarp();
 
         // 5.18  t_C[16*row + col] <- x[-1 + row where 0 < row]  16x16
-        {
-            float held[8];
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e / 16;
-                const int col = e % 16;
-                held[nth] = (0 < row ? x[row - 1] : 0.0f);
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e / 16;
-                const int col = e % 16;
-                t_C[16*row + col] = held[nth];
-            }
-        }
+        tcu::move<16, 16, 1, 8>(lane,
+            [=](auto, int row, int col) { return (0 < row ? x[row - 1] : 0.0f); },
+            [=](auto, int row, int col, auto& held) { t_C[16*row + col] = held; });
 
         // 5.19  sync warp
         __syncwarp();
@@ -204,9 +170,9 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         __syncwarp();
 
         // 5.25  totals[warp] <- s_R[255]  1x1
-        if (const int e = lane; e < 1) {
-            totals[warp] = s_R[255];
-        }
+        tcu::move<1, 1>(lane,
+            [=](auto, int row, int col) { return s_R[255]; },
+            [=](auto, int row, int col, auto& held) { totals[warp] = held; });
 
         // 5.26  sync block
         __syncthreads();
@@ -215,19 +181,17 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         if (warp < 1) {
 
             // 5.27.1  prtls1[col] <- totals[col] + totals[-1 + col where 0 < col]  1x4
-            if (const int e = lane; e < 4) {
-                const int col = e;
-                prtls1[col] = tcu::add(totals[col], (0 < col ? totals[col - 1] : 0.0f));
-            }
+            tcu::move<1, 4>(lane,
+                [=](auto, int row, int col) { return tcu::add(totals[col], (0 < col ? totals[col - 1] : 0.0f)); },
+                [=](auto, int row, int col, auto& held) { prtls1[col] = held; });
 
             // 5.27.2  sync warp
             __syncwarp();
 
             // 5.27.3  prtls2[col] <- prtls1[col] + prtls1[-2 + col where 1 < col]  1x4
-            if (const int e = lane; e < 4) {
-                const int col = e;
-                prtls2[col] = tcu::add(prtls1[col], (1 < col ? prtls1[col - 2] : 0.0f));
-            }
+            tcu::move<1, 4>(lane,
+                [=](auto, int row, int col) { return tcu::add(prtls1[col], (1 < col ? prtls1[col - 2] : 0.0f)); },
+                [=](auto, int row, int col, auto& held) { prtls2[col] = held; });
 
             // 5.27.4  StoreTile(s_S[0 ... +256], rowmajor, stride=16) <- S
             wmma::store_matrix_sync(&s_S[0], S, 16, wmma::mem_row_major);
@@ -236,32 +200,17 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
             __syncwarp();
 
             // 5.27.6  prtls[col] <- prtls2[-1 + col where 0 < col] + s_S[0]  1x4
-            if (const int e = lane; e < 4) {
-                const int col = e;
-                prtls[col] = tcu::add((0 < col ? prtls2[col - 1] : 0.0f), s_S[0]);
-            }
+            tcu::move<1, 4>(lane,
+                [=](auto, int row, int col) { return tcu::add((0 < col ? prtls2[col - 1] : 0.0f), s_S[0]); },
+                [=](auto, int row, int col, auto& held) { prtls[col] = held; });
 
             // 5.27.7  sync warp
             __syncwarp();
 
             // 5.27.8  t_S[16*row + col] <- prtls[3] + totals[3]  16x16
-            {
-                tcu::Vector<float, 4> held[2];
-                #pragma unroll
-                for (int nth = 0; nth < 2; ++nth) {
-                    const int e = lane + 32*nth;
-                    const int row = e / 4;
-                    const int col = 4*(e % 4);
-                    held[nth] = tcu::add(tcu::repeat<4>(prtls[3]), tcu::repeat<4>(totals[3]));
-                }
-                #pragma unroll
-                for (int nth = 0; nth < 2; ++nth) {
-                    const int e = lane + 32*nth;
-                    const int row = e / 4;
-                    const int col = 4*(e % 4);
-                    tcu::store<tcu::Aligned>(&t_S[16*row + col], held[nth]);
-                }
-            }
+            tcu::move<16, 16, 4, 2>(lane,
+                [=](auto, int row, int col) { return tcu::add(tcu::repeat<4>(prtls[3]), tcu::repeat<4>(totals[3])); },
+                [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_S[16*row + col], held); });
 
             // 5.27.9  sync warp
             __syncwarp();
@@ -274,33 +223,8 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         __syncthreads();
 
         // 5.29  out[2000*block + 1024*i + 256*warp + 16*row + col where col + 1024*i + 16*row + 256*warp < 2000 and 2000*block + col + 1024*i + 16*row + 256*warp < length] <- s_R[16*row + col] + prtls[warp]  16x16
-        if (tcu::is_multiple(out, 16) && 256*warp + 1024*i + 255 < 2000 && 2000*block + 256*warp + 1024*i + 255 < length) {
-            {
-                tcu::Vector<float, 4> held[2];
-                #pragma unroll
-                for (int nth = 0; nth < 2; ++nth) {
-                    const int e = lane + 32*nth;
-                    const int row = e / 4;
-                    const int col = 4*(e % 4);
-                    held[nth] = tcu::add(tcu::load<4, tcu::Aligned>(&s_R[16*row + col]), tcu::repeat<4>(prtls[warp]));
-                }
-                #pragma unroll
-                for (int nth = 0; nth < 2; ++nth) {
-                    const int e = lane + 32*nth;
-                    const int row = e / 4;
-                    const int col = 4*(e % 4);
-                    tcu::store<tcu::Aligned>(&out[2000*block + 256*warp + 1024*i + 16*row + col], held[nth]);
-                }
-            }
-        }
-        else {
-            #pragma unroll 1
-            for (int e = lane; e < 64; e += 32) {
-                const int row = e / 4;
-                const int col = 4*(e % 4);
-                tcu::Vector<float, 4> held = tcu::add(tcu::load<4, tcu::Aligned>(&s_R[16*row + col]), tcu::repeat<4>(prtls[warp]));
-                tcu::store(&out[2000*block + 256*warp + 1024*i + 16*row + col], held, [&](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; });
-            }
-        }
+        tcu::move<16, 16, 4, 2>(lane, tcu::is_multiple(out, 16) && 256*warp + 1024*i + 255 < 2000 && 2000*block + 256*warp + 1024*i + 255 < length,
+            [=](auto, int row, int col) { return tcu::add(tcu::load<4, tcu::Aligned>(&s_R[16*row + col]), tcu::repeat<4>(prtls[warp])); },
+            [=](auto fast, int row, int col, auto& held) { tcu::store(fast, &out[2000*block + 256*warp + 1024*i + 16*row + col], held, [=](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; }); });
     }
 }

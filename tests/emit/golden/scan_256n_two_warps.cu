@@ -64,34 +64,9 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
     for (int i = 0; i < 2; ++i) {
 
         // 5.1  t_A[16*row + col] <- in[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length]  16x16
-        if (tcu::is_multiple(in, 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
-            {
-                tcu::Vector<half, 4> held[2];
-                #pragma unroll
-                for (int nth = 0; nth < 2; ++nth) {
-                    const int e = lane + 32*nth;
-                    const int row = e / 4;
-                    const int col = 4*(e % 4);
-                    held[nth] = tcu::load<4, tcu::Aligned>(&in[600*block + 300*warp + 256*i + 16*row + col]);
-                }
-                #pragma unroll
-                for (int nth = 0; nth < 2; ++nth) {
-                    const int e = lane + 32*nth;
-                    const int row = e / 4;
-                    const int col = 4*(e % 4);
-                    tcu::store<tcu::Aligned>(&t_A[16*row + col], held[nth]);
-                }
-            }
-        }
-        else {
-            #pragma unroll 1
-            for (int e = lane; e < 64; e += 32) {
-                const int row = e / 4;
-                const int col = 4*(e % 4);
-                tcu::Vector<half, 4> held = tcu::load<4>(&in[600*block + 300*warp + 256*i + 16*row + col], [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
-                tcu::store<tcu::Aligned>(&t_A[16*row + col], held);
-            }
-        }
+        tcu::move<16, 16, 4, 2>(lane, tcu::is_multiple(in, 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length,
+            [=](auto fast, int row, int col) { return tcu::load<4>(fast, &in[600*block + 300*warp + 256*i + 16*row + col], [=](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; }); },
+            [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_A[16*row + col], held); });
 
         // 5.2  sync warp
         __syncwarp();
@@ -103,34 +78,9 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         wmma::mma_sync(AU, A, U, S);
 
         // 5.5  t_B[16*row + col] <- in[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length]  16x16
-        if (tcu::is_multiple(in, 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
-            {
-                tcu::Vector<half, 4> held[2];
-                #pragma unroll
-                for (int nth = 0; nth < 2; ++nth) {
-                    const int e = lane + 32*nth;
-                    const int row = e / 4;
-                    const int col = 4*(e % 4);
-                    held[nth] = tcu::load<4, tcu::Aligned>(&in[600*block + 300*warp + 256*i + 16*row + col]);
-                }
-                #pragma unroll
-                for (int nth = 0; nth < 2; ++nth) {
-                    const int e = lane + 32*nth;
-                    const int row = e / 4;
-                    const int col = 4*(e % 4);
-                    tcu::store<tcu::Aligned>(&t_B[16*row + col], held[nth]);
-                }
-            }
-        }
-        else {
-            #pragma unroll 1
-            for (int e = lane; e < 64; e += 32) {
-                const int row = e / 4;
-                const int col = 4*(e % 4);
-                tcu::Vector<half, 4> held = tcu::load<4>(&in[600*block + 300*warp + 256*i + 16*row + col], [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
-                tcu::store<tcu::Aligned>(&t_B[16*row + col], held);
-            }
-        }
+        tcu::move<16, 16, 4, 2>(lane, tcu::is_multiple(in, 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length,
+            [=](auto fast, int row, int col) { return tcu::load<4>(fast, &in[600*block + 300*warp + 256*i + 16*row + col], [=](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; }); },
+            [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_B[16*row + col], held); });
 
         // 5.6  sync warp
         __syncwarp();
@@ -151,23 +101,9 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         __syncwarp();
 
         // 5.12  t_X[16*row + col] <- f16(s_LA[16*row + col])  16x16
-        {
-            tcu::Vector<float, 4> held[2];
-            #pragma unroll
-            for (int nth = 0; nth < 2; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e / 4;
-                const int col = 4*(e % 4);
-                held[nth] = tcu::load<4, tcu::Aligned>(&s_LA[16*row + col]);
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 2; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e / 4;
-                const int col = 4*(e % 4);
-                tcu::store<tcu::Aligned>(&t_X[16*row + col], tcu::convert<half>(held[nth]));
-            }
-        }
+        tcu::move<16, 16, 4, 2>(lane,
+            [=](auto, int row, int col) { return tcu::load<4, tcu::Aligned>(&s_LA[16*row + col]); },
+            [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_X[16*row + col], tcu::convert<half>(held)); });
 
         // 5.13  sync warp
         __syncwarp();
@@ -185,34 +121,9 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         __syncwarp();
 
         // 5.18  out[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length] <- s_R[16*row + col]  16x16
-        if (tcu::is_multiple(out, 16) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
-            {
-                tcu::Vector<float, 4> held[2];
-                #pragma unroll
-                for (int nth = 0; nth < 2; ++nth) {
-                    const int e = lane + 32*nth;
-                    const int row = e / 4;
-                    const int col = 4*(e % 4);
-                    held[nth] = tcu::load<4, tcu::Aligned>(&s_R[16*row + col]);
-                }
-                #pragma unroll
-                for (int nth = 0; nth < 2; ++nth) {
-                    const int e = lane + 32*nth;
-                    const int row = e / 4;
-                    const int col = 4*(e % 4);
-                    tcu::store<tcu::Aligned>(&out[600*block + 300*warp + 256*i + 16*row + col], held[nth]);
-                }
-            }
-        }
-        else {
-            #pragma unroll 1
-            for (int e = lane; e < 64; e += 32) {
-                const int row = e / 4;
-                const int col = 4*(e % 4);
-                tcu::Vector<float, 4> held = tcu::load<4, tcu::Aligned>(&s_R[16*row + col]);
-                tcu::store(&out[600*block + 300*warp + 256*i + 16*row + col], held, [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
-            }
-        }
+        tcu::move<16, 16, 4, 2>(lane, tcu::is_multiple(out, 16) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length,
+            [=](auto, int row, int col) { return tcu::load<4, tcu::Aligned>(&s_R[16*row + col]); },
+            [=](auto fast, int row, int col, auto& held) { tcu::store(fast, &out[600*block + 300*warp + 256*i + 16*row + col], held, [=](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; }); });
 
         // 5.19  StoreTile(s_last[0 ... +256], rowmajor, stride=16) <- R
         wmma::store_matrix_sync(&s_last[0], R, 16, wmma::mem_row_major);
@@ -221,23 +132,9 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         __syncwarp();
 
         // 5.21  t_S[16*row + col] <- s_last[255]  16x16
-        {
-            tcu::Vector<float, 4> held[2];
-            #pragma unroll
-            for (int nth = 0; nth < 2; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e / 4;
-                const int col = 4*(e % 4);
-                held[nth] = tcu::repeat<4>(s_last[255]);
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 2; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = e / 4;
-                const int col = 4*(e % 4);
-                tcu::store<tcu::Aligned>(&t_S[16*row + col], held[nth]);
-            }
-        }
+        tcu::move<16, 16, 4, 2>(lane,
+            [=](auto, int row, int col) { return tcu::repeat<4>(s_last[255]); },
+            [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_S[16*row + col], held); });
 
         // 5.22  sync warp
         __syncwarp();

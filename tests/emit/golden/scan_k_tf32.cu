@@ -43,22 +43,7 @@ scan_k(const float* __restrict__ in, float* __restrict__ out, const long long le
     __syncwarp();
 
     // 7  out[128*block + 8*row + col] <- s_R[16*row + col]  16x8
-    if (tcu::is_multiple(out, 16)) {
-        {
-            const int e = lane;
-            const int row = e / 2;
-            const int col = 4*(e % 2);
-            tcu::Vector<float, 4> held = tcu::load<4, tcu::Aligned>(&s_R[16*row + col]);
-            tcu::store<tcu::Aligned>(&out[128*block + 8*row + col], held);
-        }
-    }
-    else {
-        #pragma unroll 1
-        for (int e = lane; e < 32; e += 32) {
-            const int row = e / 2;
-            const int col = 4*(e % 2);
-            tcu::Vector<float, 4> held = tcu::load<4, tcu::Aligned>(&s_R[16*row + col]);
-            tcu::store(&out[128*block + 8*row + col], held);
-        }
-    }
+    tcu::move<16, 8, 4>(lane, tcu::is_multiple(out, 16),
+        [=](auto, int row, int col) { return tcu::load<4, tcu::Aligned>(&s_R[16*row + col]); },
+        [=](auto fast, int row, int col, auto& held) { tcu::store(fast, &out[128*block + 8*row + col], held); });
 }

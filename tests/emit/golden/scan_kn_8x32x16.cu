@@ -67,23 +67,9 @@ scan_kn(const half* __restrict__ in, float* __restrict__ out, const long long le
         __syncwarp();
 
         // 4.8  t_S[row + 8*col] <- s_last[7 + 8*col]  8x32
-        {
-            tcu::Vector<float, 4> held[2];
-            #pragma unroll
-            for (int nth = 0; nth < 2; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = 4*(e % 2);
-                const int col = e / 2;
-                held[nth] = tcu::repeat<4>(s_last[8*col + 7]);
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 2; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = 4*(e % 2);
-                const int col = e / 2;
-                tcu::store<tcu::Aligned>(&t_S[row + 8*col], held[nth]);
-            }
-        }
+        tcu::move<8, 32, 4, 2, true>(lane,
+            [=](auto, int row, int col) { return tcu::repeat<4>(s_last[8*col + 7]); },
+            [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_S[row + 8*col], held); });
 
         // 4.9  sync warp
         __syncwarp();

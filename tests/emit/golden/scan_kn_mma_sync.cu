@@ -67,13 +67,9 @@ scan_kn(const half* __restrict__ in, float* __restrict__ out, const long long le
         __syncwarp();
 
         // 4.8  t_S[8*row + col] <- s_last[7 + 8*row]  16x8
-        {
-            const int e = lane;
-            const int row = e / 2;
-            const int col = 4*(e % 2);
-            tcu::Vector<float, 4> held = tcu::repeat<4>(s_last[8*row + 7]);
-            tcu::store<tcu::Aligned>(&t_S[8*row + col], held);
-        }
+        tcu::move<16, 8, 4>(lane,
+            [=](auto, int row, int col) { return tcu::repeat<4>(s_last[8*row + 7]); },
+            [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_S[8*row + col], held); });
 
         // 4.9  sync warp
         __syncwarp();

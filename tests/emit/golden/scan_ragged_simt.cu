@@ -31,204 +31,91 @@ scan_ragged_simt(const half* __restrict__ in, const long long* __restrict__ offs
     if (piece_found.longest > 1) {
 
         // 2.1  x[65*row + col] <- in[piece[row] + col]  16x64
-        #pragma unroll
-        for (int first = 0; first < 1024; first += 512) {
-            half held[16];
-            #pragma unroll
-            for (int nth = 0; nth < 16; ++nth) {
-                const int e = lane + first + 32*nth;
-                const int row = e / 64;
-                const int col = e % 64;
-                held[nth] = (piece_begin[row] + col < piece_end[row] ? in[piece_begin[row] + col] : tcu::convert<half>(0.0f));
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 16; ++nth) {
-                const int e = lane + first + 32*nth;
-                const int row = e / 64;
-                const int col = e % 64;
-                x[65*row + col] = held[nth];
-            }
-        }
+        tcu::move<16, 64, 1, 16>(lane,
+            [=](auto, int row, int col) { return (piece_begin[row] + col < piece_end[row] ? in[piece_begin[row] + col] : tcu::convert<half>(0.0f)); },
+            [=](auto, int row, int col, auto& held) { x[65*row + col] = held; });
 
         // 2.2  sync warp
         __syncwarp();
 
         // 2.3  y[65*row + col] <- x[65*row + col] + x[-1 + 65*row + col where 0 < col]  16x64
-        #pragma unroll
-        for (int first = 0; first < 1024; first += 512) {
-            half held[16];
-            #pragma unroll
-            for (int nth = 0; nth < 16; ++nth) {
-                const int e = lane + first + 32*nth;
-                const int row = e / 64;
-                const int col = e % 64;
-                held[nth] = tcu::add(x[65*row + col], (0 < col ? x[65*row + col - 1] : tcu::convert<half>(0.0f)));
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 16; ++nth) {
-                const int e = lane + first + 32*nth;
-                const int row = e / 64;
-                const int col = e % 64;
-                y[65*row + col] = held[nth];
-            }
-        }
+        tcu::move<16, 64, 1, 16>(lane,
+            [=](auto, int row, int col) { return tcu::add(x[65*row + col], (0 < col ? x[65*row + col - 1] : tcu::convert<half>(0.0f))); },
+            [=](auto, int row, int col, auto& held) { y[65*row + col] = held; });
 
         // 2.4  sync warp
         __syncwarp();
 
         // 2.5  x[65*row + col] <- y[65*row + col] + y[-2 + 65*row + col where 1 < col]  16x64
-        #pragma unroll
-        for (int first = 0; first < 1024; first += 512) {
-            half held[16];
-            #pragma unroll
-            for (int nth = 0; nth < 16; ++nth) {
-                const int e = lane + first + 32*nth;
-                const int row = e / 64;
-                const int col = e % 64;
-                held[nth] = tcu::add(y[65*row + col], (1 < col ? y[65*row + col - 2] : tcu::convert<half>(0.0f)));
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 16; ++nth) {
-                const int e = lane + first + 32*nth;
-                const int row = e / 64;
-                const int col = e % 64;
-                x[65*row + col] = held[nth];
-            }
-        }
+        tcu::move<16, 64, 1, 16>(lane,
+            [=](auto, int row, int col) { return tcu::add(y[65*row + col], (1 < col ? y[65*row + col - 2] : tcu::convert<half>(0.0f))); },
+            [=](auto, int row, int col, auto& held) { x[65*row + col] = held; });
 
         // 2.6  sync warp
         __syncwarp();
 
         // 2.7  y[65*row + col] <- x[65*row + col] + x[-4 + 65*row + col where 3 < col]  16x64
-        #pragma unroll
-        for (int first = 0; first < 1024; first += 512) {
-            half held[16];
-            #pragma unroll
-            for (int nth = 0; nth < 16; ++nth) {
-                const int e = lane + first + 32*nth;
-                const int row = e / 64;
-                const int col = e % 64;
-                held[nth] = tcu::add(x[65*row + col], (3 < col ? x[65*row + col - 4] : tcu::convert<half>(0.0f)));
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 16; ++nth) {
-                const int e = lane + first + 32*nth;
-                const int row = e / 64;
-                const int col = e % 64;
-                y[65*row + col] = held[nth];
-            }
-        }
+        tcu::move<16, 64, 1, 16>(lane,
+            [=](auto, int row, int col) { return tcu::add(x[65*row + col], (3 < col ? x[65*row + col - 4] : tcu::convert<half>(0.0f))); },
+            [=](auto, int row, int col, auto& held) { y[65*row + col] = held; });
 
         // 2.8  sync warp
         __syncwarp();
 
         // 2.9  x[65*row + col] <- y[65*row + col] + y[-8 + 65*row + col where 7 < col]  16x64
-        #pragma unroll
-        for (int first = 0; first < 1024; first += 512) {
-            half held[16];
-            #pragma unroll
-            for (int nth = 0; nth < 16; ++nth) {
-                const int e = lane + first + 32*nth;
-                const int row = e / 64;
-                const int col = e % 64;
-                held[nth] = tcu::add(y[65*row + col], (7 < col ? y[65*row + col - 8] : tcu::convert<half>(0.0f)));
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 16; ++nth) {
-                const int e = lane + first + 32*nth;
-                const int row = e / 64;
-                const int col = e % 64;
-                x[65*row + col] = held[nth];
-            }
-        }
+        tcu::move<16, 64, 1, 16>(lane,
+            [=](auto, int row, int col) { return tcu::add(y[65*row + col], (7 < col ? y[65*row + col - 8] : tcu::convert<half>(0.0f))); },
+            [=](auto, int row, int col, auto& held) { x[65*row + col] = held; });
 
         // 2.10  sync warp
         __syncwarp();
 
         // 2.11  y[65*row + col] <- x[65*row + col] + x[-16 + 65*row + col where 15 < col]  16x64
-        #pragma unroll
-        for (int first = 0; first < 1024; first += 512) {
-            half held[16];
-            #pragma unroll
-            for (int nth = 0; nth < 16; ++nth) {
-                const int e = lane + first + 32*nth;
-                const int row = e / 64;
-                const int col = e % 64;
-                held[nth] = tcu::add(x[65*row + col], (15 < col ? x[65*row + col - 16] : tcu::convert<half>(0.0f)));
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 16; ++nth) {
-                const int e = lane + first + 32*nth;
-                const int row = e / 64;
-                const int col = e % 64;
-                y[65*row + col] = held[nth];
-            }
-        }
+        tcu::move<16, 64, 1, 16>(lane,
+            [=](auto, int row, int col) { return tcu::add(x[65*row + col], (15 < col ? x[65*row + col - 16] : tcu::convert<half>(0.0f))); },
+            [=](auto, int row, int col, auto& held) { y[65*row + col] = held; });
 
         // 2.12  sync warp
         __syncwarp();
 
         // 2.13  x[65*row + col] <- y[65*row + col] + y[-32 + 65*row + col where 31 < col]  16x64
-        #pragma unroll
-        for (int first = 0; first < 1024; first += 512) {
-            half held[16];
-            #pragma unroll
-            for (int nth = 0; nth < 16; ++nth) {
-                const int e = lane + first + 32*nth;
-                const int row = e / 64;
-                const int col = e % 64;
-                held[nth] = tcu::add(y[65*row + col], (31 < col ? y[65*row + col - 32] : tcu::convert<half>(0.0f)));
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 16; ++nth) {
-                const int e = lane + first + 32*nth;
-                const int row = e / 64;
-                const int col = e % 64;
-                x[65*row + col] = held[nth];
-            }
-        }
+        tcu::move<16, 64, 1, 16>(lane,
+            [=](auto, int row, int col) { return tcu::add(y[65*row + col], (31 < col ? y[65*row + col - 32] : tcu::convert<half>(0.0f))); },
+            [=](auto, int row, int col, auto& held) { x[65*row + col] = held; });
 
         // 2.14  sync warp
         __syncwarp();
 
         // 2.15  out[piece[row] + col] <- x[65*row + col]  16x64
         if (piece_found.close) {
-            tcu::scatter_elements<16, 64>(out + piece_begin[0], &piece_place[0], piece_found.shortest, [&](int row, int col) {
-                return tcu::convert<float>(x[65*row + col]);
-            });
+            tcu::scatter_elements<16, 64>(out + piece_begin[0], &piece_place[0], piece_found.shortest,
+                [=](int row, int col) { return tcu::convert<float>(x[65*row + col]); });
         }
         else {
-            #pragma unroll 1
-            for (int e = lane; e < 1024; e += 32) {
-                const int row = e / 64;
-                const int col = e % 64;
-                if (piece_begin[row] + col < piece_end[row]) out[piece_begin[row] + col] = tcu::convert<float>(x[65*row + col]);
-            }
+            tcu::move_tested<16, 64>(lane,
+                [=](auto, int row, int col) { return x[65*row + col]; },
+                [=](auto, int row, int col, auto& held) { if (piece_begin[row] + col < piece_end[row]) out[piece_begin[row] + col] = tcu::convert<float>(held); });
         }
     }
     else {
 
         // 2.16  x[row] <- in[piece[row]]  16x1
-        if (const int e = lane; e < 16) {
-            const int row = e;
-            x[row] = (piece_begin[row] + 0 < piece_end[row] ? in[piece_begin[row] + 0] : tcu::convert<half>(0.0f));
-        }
+        tcu::move<16, 1>(lane,
+            [=](auto, int row, int col) { return (piece_begin[row] + 0 < piece_end[row] ? in[piece_begin[row] + 0] : tcu::convert<half>(0.0f)); },
+            [=](auto, int row, int col, auto& held) { x[row] = held; });
 
         // 2.17  sync warp
         __syncwarp();
 
         // 2.18  out[piece[row]] <- x[row]  16x1
         if (piece_found.close) {
-            tcu::scatter_elements<16, 1>(out + piece_begin[0], &piece_place[0], piece_found.shortest, [&](int row, int col) {
-                return tcu::convert<float>(x[row]);
-            });
+            tcu::scatter_elements<16, 1>(out + piece_begin[0], &piece_place[0], piece_found.shortest,
+                [=](int row, int col) { return tcu::convert<float>(x[row]); });
         }
         else {
-            #pragma unroll 1
-            for (int e = lane; e < 16; e += 32) {
-                const int row = e;
-                if (piece_begin[row] + 0 < piece_end[row]) out[piece_begin[row] + 0] = tcu::convert<float>(x[row]);
-            }
+            tcu::move_tested<16, 1>(lane,
+                [=](auto, int row, int col) { return x[row]; },
+                [=](auto, int row, int col, auto& held) { if (piece_begin[row] + 0 < piece_end[row]) out[piece_begin[row] + 0] = tcu::convert<float>(held); });
         }
     }
 }
