@@ -1,8 +1,8 @@
 """Reductions and scans on tensor cores: step programs, and a simulator exact to the bit.
 
 `import tcusim` needs NumPy alone. The pages under docs/ begin with the idea; `tcusim.build` and
-`tcusim.listing` show an algorithm, `tcusim.interpret` runs it step by step, `tcusim.trace` keeps
-what it did, `tcusim.explain` shows how one output is summed, and `tcusim.segmented_sum`,
+`tcusim.listing` show an algorithm, `tcusim.interpret` runs it step by step, `tcusim.trace` records
+the run, `tcusim.explain` shows how one output is summed, and `tcusim.segmented_sum`,
 `tcusim.matmul` and their kin just compute.
 """
 
@@ -141,7 +141,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-# What only predicts, validates, explains, traces or shows a layout is imported by who does that.
+# Modules that predict, validate, explain, trace or show layouts are imported on first use.
 _LATER = {
     "Cost": "tcusim.judge.cost.predicted",
     "Accuracy": "tcusim.judge.accuracy.summary",

@@ -1,4 +1,4 @@
-"""Options: what most calls of the array functions leave to tcusim, as one value.
+"""Options: the choices that most calls of array functions leave to tcusim, as one value.
 
 A function takes them as `options=`; `tcusim.options` gives those of all calls within a context.
 """
@@ -37,7 +37,7 @@ Bits: TypeAlias = Literal["segment", "exact"]
 class Options:
     """How an array function computes, and who watches: the `options` of `tcusim.sum` and its kin.
 
-    A mapping with these keys serves as well. What is None is not said: it is that of the
+    A mapping with these keys serves as well. None means the value of the
     surrounding `tcusim.options`, or else the default. A function refuses options of its call that
     it does not take, and leaves surrounding ones that it does not take to others.
 
@@ -45,7 +45,7 @@ class Options:
     ----------
     backend : str, optional
         Who runs the programs. Default: "numpy", the simulator; for an array in GPU memory "cupy" or
-        "pycuda" if it is of that library, else "cuda" or what is available.
+        "pycuda" if it is of that library, else "cuda" or another available one.
     tile : str, tuple or MmaShape, optional
         The tile, M-N-K order; default "16x16x16" ("8x8x4" for products of float64).
     arch : str, optional
@@ -62,7 +62,7 @@ class Options:
         warp for each tile of segments: a long segment takes the simulator seconds. Of products:
         "gemm", "gemm_naive", or for a vector "gemv" or "gemv_reduction".
     bits : {"segment", "exact"}, optional
-        What the bits of a sum or scan follow from; default "segment": the elements of its segment,
+        The basis of the bits of a sum or scan; default "segment": the elements of its segment,
         the types, the tile and the architecture, in a fixed order of rounded additions. "exact":
         the true value alone, rounded once to the result's type: one set of bits on every GPU, in
         any order and any split, and prefixes of numbers that are not negative never fall. A NumPy
@@ -103,7 +103,7 @@ class Options:
     stream: Any = None
 
     def __repr__(self) -> str:
-        """Return the call that makes it, with what is said alone."""
+        """Return the call that makes it, with the given options alone."""
         said = ", ".join(f"{name}={value!r}" for name, value in self.said().items())
         return f"Options({said})"
 

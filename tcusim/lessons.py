@@ -1,8 +1,7 @@
 """Check the exercises of the lessons, in a script and in a notebook.
 
-An exercise is a function that the reader completes. Its check compares what the function returns
-with what it should, and says one of three things: right, not done yet, or what is wrong and where
-to look.
+An exercise is a function that the reader completes. Its check compares the result with the
+right one, and says one of three things: right, not done yet, or the fault and the place to look.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def check(title: str, ok: bool | np.bool_ | None, otherwise: str) -> None:
     ok : bool or None
         Whether the answer is right; None if there is no answer yet, see `equal`.
     otherwise : str
-        What is wrong if it is not right, and where to look.
+        The fault if it is not right, and the place to look.
 
     Raises
     ------
@@ -44,7 +43,7 @@ def check(title: str, ok: bool | np.bool_ | None, otherwise: str) -> None:
 
 
 def equal(answer: Any, expected: Any) -> bool | None:
-    """Compare an answer with what is expected, exactly: values, and shapes of arrays.
+    """Compare an answer with the expected one, exactly: values, and shapes of arrays.
 
     Parameters
     ----------

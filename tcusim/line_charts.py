@@ -71,7 +71,7 @@ class Line:
 class Plot:
     """The contents of a chart.
 
-    lines: at most sixteen, ours first. x, y: what is along the axes. names: of places 0, 1, ... on
+    lines: at most sixteen, ours first. x, y: titles of the axes. names: of places 0, 1, ... on
     the x axis, which has powers of two otherwise. log: whether the y axis is logarithmic. level:
     the value of a line across, with its name. first: the number of the first line's colour, which
     is 0 for ours. linear: whether the x axis is linear, from the least x on, instead.

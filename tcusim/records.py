@@ -1,7 +1,8 @@
 """Dataclasses from the plain values of JSON and TOML.
 
-The types of the fields say what fits. An error names the place: ``rows[2].counts[0].formula:
-expected an integer, got 'x'``. `dataclasses.asdict` is the other direction.
+The types of the fields decide the valid values. An error names the place:
+``rows[2].counts[0].formula: expected an integer, got 'x'``. `dataclasses.asdict` is the other
+direction.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ def _types_of_digits(arch: str, tile: Shape | None) -> Types:
 
 
 def _require_exact_on_device(given: str, acc: str, arch: str, *, multiplied: bool) -> None:
-    """Refuse what is not summed exactly in GPU memory: all but float16, in float64."""
+    """Refuse exact sums in GPU memory of other types than float16, in float64."""
     _require_one_rounding(acc)
     instead = "Copy the array to a NumPy array, or leave bits out"
     if given != "float16":

@@ -41,8 +41,9 @@ _PIECE: Final = {"reduction": 2**19, "scan": 2**18}
 _LEAST_PIECE: Final = 2**12
 # Elements of a part of a piece that is one segment.
 _PART: Final = 2**12
-# A power of two that brings the last bit of the smallest float32 to that of the smallest bf16; from
-# where on a float32 has no room for it; and only below what it has bits that bf16 lacks.
+# A power of two that brings the last bit of the smallest float32 to that of the smallest bf16; the
+# least magnitude without room for it; and the magnitude below which a float32 has bits that bf16
+# lacks.
 _FINER: Final = 16
 _COARSE: Final = 2.0 ** (127 - _FINER)
 _MAY_BE_FINE: Final = 2.0**-109

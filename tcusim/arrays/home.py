@@ -212,7 +212,7 @@ def warn_of_overflow(operation: str, result: Array, inputs: Any) -> None:
         case "raise":
             raise FloatingPointError(text)
         case _:
-            # NumPy's own overflow, for what else the caller's settings say.
+            # NumPy's own overflow, for the caller's other settings.
             np.multiply(np.float32(2.0**127), np.float32(2))
 
 

@@ -47,7 +47,7 @@ class Plan(Planned):
     Attributes
     ----------
     spec, problem, rule, launch_plan, strategy, rationale, stages
-        As `Planned` has them: `launch_plan` is what a backend runs, and `rationale` says why.
+        As `Planned` has them: a backend runs the `launch_plan`; `rationale` gives the reasons.
     """
 
     @overload
@@ -118,7 +118,7 @@ class ProductPlan(Planned):
     Attributes
     ----------
     spec, problem, rule, launch_plan, strategy, rationale, stages
-        As `Planned` has them: `launch_plan` is what a backend runs, and `rationale` says why.
+        As `Planned` has them: a backend runs the `launch_plan`; `rationale` gives the reasons.
     """
 
     problem: ProductProblem
@@ -269,7 +269,7 @@ def plan(
 
 
 def _checked_segments(operation: str, segments: Any) -> tuple[int | None, Segments | None]:
-    """Return the size of segments, or segments by offsets; refuse what the operation has not."""
+    """Return the size of segments, or segments by offsets; refuse those of a whole-array call."""
     size, by = given_segments(segments)
     if operation in ("sum", "cumsum"):
         if segments is not None:

@@ -1,6 +1,6 @@
 """Problems: sums and scans of segments, and products, as data.
 
-A problem says what is computed, and `tcusim.arrays.planner` chooses the launches. Equal problems
+A problem is a computation; `tcusim.arrays.planner` chooses its launches. Equal problems
 have equal launches, so that plans can be kept and found again by their problems.
 """
 
@@ -55,8 +55,8 @@ class Types:
     """The element types of a problem.
 
     ab, acc: of operands and accumulators. source, result: of the array "in" (and of a product's
-    other factor), and of "out". part: what is taken of each element, "whole" or "fraction"; None is
-    all of it.
+    other factor), and of "out". part: the part of each element, "whole" or "fraction"; None is all
+    of it.
     """
 
     ab: str
@@ -66,7 +66,7 @@ class Types:
     part: str | None = None
 
     def require_on(self, arch: str) -> None:
-        """Refuse an architecture that does not multiply these types; what is only added is not."""
+        """Refuse an architecture that does not multiply these types, unless they are only added."""
         if not self.adds:
             rule_for(arch, self.ab, self.acc)
 
@@ -100,7 +100,7 @@ class Types:
 class _Problem:
     """The part that sums, scans and products have in common.
 
-    tile: what one product takes. arch: whose tensor cores and shared memory there are; None has
+    tile: the sizes of one product. arch: whose tensor cores and shared memory there are; None has
     every type, and room for any block. algorithm: the one to launch; None is the planner's choice.
     strategy: the one to follow, by name; None is the first that applies.
     """
@@ -290,7 +290,7 @@ def pieces_of(problem: Problem) -> Problem:
     return replace(p, by_offsets=p.by_offsets + p.length // most, longest=most)
 
 
-# --- From what a user gave --------------------------------------------------------------------
+# --- From a user's arguments --------------------------------------------------------------------
 
 
 def tile_for(types: Types, shape: Shape | None) -> MmaShape:
@@ -301,7 +301,7 @@ def tile_for(types: Types, shape: Shape | None) -> MmaShape:
 def rounded_longest(longest: int | None, length: int, k: int) -> int | None:
     """Return the longest segment's length, rounded up so that few problems serve all lengths.
 
-    None is not known, and so is what rounding makes as long as the array.
+    None is an unknown length; so is a rounded one that is not shorter than the array.
     """
     if longest is None:
         return None

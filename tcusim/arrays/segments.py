@@ -103,7 +103,7 @@ class Segments:
         order, which is that of the additions. Not in GPU memory, except for `tcusim.torch`.
     check : bool
         Whether integers in GPU memory are checked. That is done there, and the first call waits for
-        what is found. False is for integers that are known to be right, and for calls in a CUDA
+        the result. False is for integers that are known to be right, and for calls in a CUDA
         graph: they are read by each launch, and may change between. Wrong ones then give wrong
         results, but no access outside the arrays. Those in the computer's memory are always
         checked.
@@ -111,7 +111,7 @@ class Segments:
     Raises
     ------
     InputError
-        If the parameters do not go together; what the integers are is checked in the first call.
+        If the parameters do not go together; the first call checks the integers.
 
     Notes
     -----
@@ -237,7 +237,7 @@ class Segments:
             )
         values = as_numpy("a", a)
         if not is_integer(axis) or not -values.ndim <= axis < values.ndim:
-            # The call says what is wrong with it.
+            # The call has the sentence for it.
             return values, None
         self._known(values.shape[axis])
         if self._order is None:
@@ -403,7 +403,7 @@ def require_longest(facts: IntegerFacts, longest: int) -> None:
 
 
 def _require_length(name: str, facts: IntegerFacts, length: int) -> None:
-    """Refuse bounds that do not go from 0 to the axis' length. name: of what they are made of."""
+    """Refuse bounds that do not go from 0 to the axis' length. name: of their source."""
     if name == "ids":
         _require_ids(facts.last, length)
     elif name == "lengths" and facts.last != length:

@@ -245,7 +245,7 @@ def _most_summed(p: Problem, tuning: Tuning, *, alone: bool) -> int:
 def _kept_size(p: Problem) -> int:
     """Return the bytes of an element that a block keeps; smaller ones count as if they had two.
 
-    What a scan adds without products is kept in the sums' type.
+    Elements that a scan adds without products are kept in the sums' type.
     """
     kept = p.types.acc if p.types.adds and p.kind == "scan" else p.types.source
     return max(2, format_of(kept).itemsize)

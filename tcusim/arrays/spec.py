@@ -1,7 +1,7 @@
 """Specifications: an operation with its keywords as one value, checked here for every caller.
 
-A `Spec` is the same for many calls, and the key by which plans are kept; a `Call` has what differs
-from call to call. A layout is how an array of some shape is made of segments, or of matrices. None
+A `Spec` is the same for many calls, and the key by which plans are kept; a `Call` has the values of
+one call. A layout is how an array of some shape is made of segments, or of matrices. None
 of them depends on the library of the array.
 """
 

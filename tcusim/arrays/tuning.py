@@ -5,8 +5,8 @@ same bits. Parts of the order stand with the algorithms, in `tcusim.algorithms.r
 `tcusim.algorithms.product`.
 
 A file names the card, the date and the command of its measurements, with arrays of float16 unless a
-line below says otherwise. For another GPU, measure, and add a file of the architecture's name; what
-a user measured is in `tcusim.arrays.tuned`.
+line below says otherwise. For another GPU, measure, and add a file of the architecture's name. A
+user's own measurements are in `tcusim.arrays.tuned`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class SegmentTuning:
     panel_groups: int
     byte_elements: int
     # From so many rows of a segment on: the rows of a panel, where they are padded in shared
-    # memory. Of longer segments it is the most if they fill such panels, else the least. What is
-    # filled lacks at most one element in so many.
+    # memory. Of longer segments it is the most if they fill such panels, else the least. A
+    # filled panel lacks at most one element in so many.
     padded_rows: tuple[tuple[int, int], ...]
     spare_share: int
     # From so many rows of a segment on: the most warps of a block that takes panels, and how often
@@ -132,7 +132,7 @@ class Block:
     """A block of a product of matrices.
 
     warps, warps_down: all of its warps, and those that lie one below the other. height, width: of
-    what each of them makes. stages: of the factors in shared memory.
+    each one's result. stages: of the factors in shared memory.
     """
 
     warps: int
@@ -207,7 +207,7 @@ class Tuning:
     sum_warp_elements: int
     shared_warp_elements: int
     few_warp_elements: int
-    # Bytes that a block keeps of what it scans; 0 leaves them to the next table.
+    # Bytes that a block keeps of its elements; 0 leaves them to the next table.
     block_bytes: int = 0
     # Blocks that scan together, by the bytes of an element.
     waiting: Mapping[int, WaitingTuning]

@@ -109,7 +109,7 @@ class _Length(click.ParamType):  # type: ignore[type-arg]
 @click.option("--html", type=OutputFile(), help="With --sweep: write a page with the roofline.")
 @JSON
 def cost_command(what: str, unit: str, as_json: bool, **options: Any) -> None:
-    """Predict how long ALGORITHM or OPERATION takes on a unit, and what bounds it.
+    """Predict the time of ALGORITHM or OPERATION on a unit, and its bound.
 
     An OPERATION (sum, cumsum, segmented-sum, segmented-cumsum, matmul, matvec) is planned as the
     functions on arrays plan it. Nothing is run.

@@ -64,11 +64,11 @@ def explain_command(
     exact_inputs: bool,
     **options: Any,
 ) -> None:
-    """Tell how one output a·b + c is summed: what is aligned, cut, added and rounded.
+    """Show the sum of one output a·b + c: each term as aligned, cut, added and rounded.
 
     NUMBERS are decimals or, beginning with 0x, bits of the type, with commas between them;
-    0x3c00*8 is eight times the same. Or they are a .npy, .csv or .txt file. What the type does not
-    hold is rounded to the nearest that it does, and the account says so. With --ab tf32 they are
+    0x3c00*8 is eight times the same. Or they are a .npy, .csv or .txt file. Other numbers
+    are rounded to the nearest of the type, and the account says so. With --ab tf32 they are
     float32, which the instruction cuts.
     """
     types = usual_types(arch_of(archs[0]), options["ab"], options["acc"])

@@ -102,9 +102,9 @@ def explore_command(ctx: click.Context, /, **options: Any) -> None:
     """Evaluate every combination of tiles, fraction bits, fused lengths and roundings as a unit.
 
     A:B is a range with its end, in which sizes double and bits go up by one; A:B:C goes up by C.
-    The table tells each unit's error in sums, its area by a proxy, and which algorithms sum and
-    scan with the fewest products. What cannot be is told with its reason. The exit code is 1 if
-    nothing could be evaluated.
+    The table has each unit's error in sums, its area by a proxy, and the algorithms that sum and
+    scan with the fewest products. Impossible units are listed with the reason. The exit code is 1
+    if nothing could be evaluated.
     """
     outputs = {name: path for name in _OUTPUTS if (path := options.pop(name)) is not None}
     if sum(path == "-" for path in outputs.values()) > 1:

@@ -45,7 +45,7 @@ class LazyCommand(click.Command):
         """
         package = self.target.partition(".")[0]
         if importlib.util.find_spec(package) is None:
-            # Last on the path: whatever else is in the folder must not replace what is installed.
+            # Last on the path: other packages in the folder must not replace installed ones.
             sys.path.append(str(self._folder_of(package)))
         command: click.Command = pkgutil.resolve_name(self.target)
         return command.make_context(info_name, args, parent, **more)

@@ -39,7 +39,7 @@ Key = TypeVar("Key")
 @click.option("--all", "full", is_flag=True, help="Everything that is known of each row.")
 @JSON
 def list_command(names: tuple[str, ...], full: bool, as_json: bool) -> None:
-    """List what there is: algorithms, shapes, architectures, units, backends (default: all).
+    """List the known algorithms, shapes, architectures, units, backends (default: all).
 
     A NAME is a row of one of these tables, which is then told in full; of a TOML file, the unit.
     """

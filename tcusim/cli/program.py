@@ -35,7 +35,7 @@ _FIRST_TENSOR_CORE: Final = "sm_70"
 def listing_command(algorithm: str, **options: Any) -> None:
     """Print the program of ALGORITHM in the notation of the paper.
 
-    It is verified for all sizes, unless a line on stderr says what is not proven of it. So are
+    It is verified for all sizes, unless a line on stderr names an unproven property. So are
     those of step and emit.
     """
     click.echo(tcusim.listing(build(algorithm, options)), nl=False)

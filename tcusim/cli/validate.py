@@ -85,13 +85,13 @@ _PATIENCE_SECONDS: Final = 60
 @click.option("--html", type=OutputFile(), help="Write everything as one page with plots.")
 @click.pass_context
 def validate_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> None:
-    """Judge matrix units: is a tensor core any good, and for what.
+    """Judge matrix units: their correctness, precision, cost and best algorithms.
 
     A UNIT is one that `tcusim list units` has, an architecture or a TOML file. MxNxK is a tile of
     any sizes, which may be one that no GPU has. ALGORITHMS (default: all) are tried on them.
 
-    It begins with five lines for each unit: the best algorithms, what they cost, how precise sums
-    are, what bounds them, and what was not tested. The exit code is 1 if anything that ran is
+    It begins with five lines for each unit: the best algorithms, their cost, the precision of
+    sums, their bounds, and the untested parts. The exit code is 1 if anything that ran is
     wrong, if a unit cannot be, or if nothing is possible on it.
     """
     output, html = options.pop("output"), options.pop("html")

@@ -1,7 +1,7 @@
 """Sums and scans of dask arrays: the bits of one array, however it is cut into chunks.
 
-Everything is lazy. Each chunk is summed for itself, along the grid of the whole axis; what chunks
-exchange are partial sums, which are added in one order for all ways to cut the array.
+Everything is lazy. Each chunk is summed independently, along the grid of the whole axis. Chunks
+exchange partial sums, which are added in one order for all ways to cut the array.
 """
 
 try:

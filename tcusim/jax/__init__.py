@@ -2,8 +2,8 @@
 
 Arrays on an NVIDIA GPU are computed there, through XLA's FFI; those on the CPU by the simulator,
 through `jax.pure_callback`. So are those whose bits the GPU does not have: of another architecture,
-or of types that it does not compute. The bits are the same either way; `why_on_host` says what a
-machine lacks.
+or of types that it does not compute. The bits are the same either way; `why_on_host` names the
+missing package.
 """
 
 try:

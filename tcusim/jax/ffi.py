@@ -1,7 +1,7 @@
 """XLA's FFI without a compiler: a handler in Python, which parses the call frame of the C API.
 
-XLA calls the handler, in a thread of its own, when the stream has come to the operation; what it
-queues on the stream is computed there. The structures are the beginnings of those that
+XLA calls the handler, in a thread of its own, when the stream has come to the operation; its
+launches are queued on the stream. The structures are the beginnings of those that
 ``xla/ffi/api/c_api.h`` declares, of version 0.1 to 0.4: later versions append to them. Each has its
 size, which is checked; an XLA of another kind is told version 0.0, and refuses the handler.
 

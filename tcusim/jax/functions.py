@@ -134,7 +134,7 @@ def sum(
     options : Options or mapping, optional
         `arch` and `bits`, as `tcusim.Options` tells. By default it has the bits of the GPU on which
         it runs, on the CPU those of Hopper; those of another GPU, and exact ones, are computed on
-        the host. Options are part of what is traced: those of `tcusim.options` are read then.
+        the host. Options are traced: those of `tcusim.options` are read then.
 
     Returns
     -------

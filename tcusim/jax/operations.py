@@ -3,7 +3,7 @@
 On the host the simulator computes them, by XLA's FFI too: `jax.pure_callback` copies its arguments
 in XLA's threads, and where a program runs on several devices of one CPU, all of these may wait for
 the callback. It is left for arrays of GPUs, and for an XLA that takes no handler. One text names an
-operation and its keywords, in memory and in what XLA compiles and keeps: it means the same in every
+operation and its keywords, in memory and in XLA's compiled programs: it means the same in every
 process.
 """
 
@@ -202,9 +202,9 @@ def why_on_host() -> str | None:
     Returns
     -------
     str or None
-        What is missing, and the command that helps if there is one. Of one kind of array the types
-        may still be such that no GPU computes them as the simulator does: integers other than int8,
-        and factors of float32 where there is no bfloat16.
+        The missing package, and the command that helps if there is one. None does not promise
+        every type: no GPU computes integers other than int8, or factors of float32 without
+        bfloat16, as the simulator does.
     """
     return _found()[1]
 

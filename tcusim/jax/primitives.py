@@ -177,7 +177,7 @@ def _of_sum(change: Array, operands: Any, wanted: Any, how: How) -> list[Array]:
 
 
 def _of_cumsum(change: Array, operands: Any, wanted: Any, how: How) -> list[Array]:
-    # Element i is part of what follows it: the other way round.
+    # Element i is in the sums of the elements after it: the other way round.
     turned = replace(how, reverse=not how.reverse, bits="segment")
     own = [computed(turned, change) if wanted[0] else None]
     if len(operands) > 1:

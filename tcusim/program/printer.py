@@ -123,7 +123,7 @@ def line(step: Step) -> str:
 def _rounded(value: Value, dtype: str) -> str:
     """Print a value that is stored as another type, with that type where it rounds."""
     wide, narrow = FORMATS.get(type_of(value)), FORMATS.get(dtype)
-    # Programs of unknown types are printed as well, by what refuses them.
+    # Errors print programs of unknown types as well.
     exact = wide is None or narrow is None or narrow.holds(wide)
     return _value(value, dtype) if exact else f"{dtype}({_value(value, type_of(value))})"
 

@@ -41,7 +41,7 @@ _VALUE: Final = re.compile(r"(?P<name>[A-Za-z_]\w*)(\[(?P<places>[^\]]*)\])?")
 _WORD: Final = re.compile(r"(?:\[[^\]]*\]|[^\s,\[])+")
 _FOR: Final = re.compile(r"for (\w+) ")
 
-# What a written tile is tested for.
+# The test of a written tile.
 _Asked: TypeAlias = Literal["", "nan", "value"]
 
 

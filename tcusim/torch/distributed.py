@@ -1,7 +1,7 @@
 """Sums and scans of tensors whose pieces lie on the ranks of a process group.
 
-Each rank holds one piece, in the order of the ranks, and computes it; `tcusim.torch.pieces` says
-what moves between them. Any number of ranks has the bits of one. A `DTensor` knows its ranks, and
+Each rank holds one piece, in the order of the ranks, and computes it; `tcusim.torch.pieces` moves
+elements between them. Any number of ranks has the bits of one. A `DTensor` knows its ranks, and
 goes to `tcusim.torch`, also from here.
 """
 
@@ -44,7 +44,7 @@ def shard_sizes(
 ) -> list[int]:
     """Return the number of elements of each rank, of a tensor of this length.
 
-    Of other pieces, what several ranks have of one piece of the grid is moved to the first of them,
+    With other pieces, a cell of the grid that several ranks share is moved to the first of them,
     and its results back.
 
     Parameters

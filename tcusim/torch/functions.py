@@ -286,9 +286,9 @@ def sum(
         Where to put the result.
     options : Options or mapping, optional
         `bits`, as `tcusim.Options` tells: ``{"bits": "exact"}`` rounds the true sum once, to one
-        set of bits on every GPU. They are part of what `torch.compile` and `torch.export` trace:
-        those of `tcusim.options` are read then. Whose bits a tensor on the CPU has, `simulated`
-        says.
+        set of bits on every GPU. `torch.compile` and `torch.export` trace them: those of
+        `tcusim.options` are read then. `simulated` sets the architecture whose bits a tensor on
+        the CPU gets.
 
     Returns
     -------

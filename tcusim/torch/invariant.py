@@ -48,8 +48,8 @@ _DEVICES: Final = {"cuda": "CUDA", "cpu": "CPU"}
 def batch_invariant(devices: Devices = "cuda", *, strict: bool = False) -> Iterator[None]:
     """Within this context, torch's sums, means, scans, products and norms go through this package.
 
-    What a model returns for one example then does not depend on the other examples of its batch,
-    as far as the operators of `ROUTED` go. It applies to all threads of the process. Code compiled
+    A model's output for one example then does not depend on the other examples of its batch, as far
+    as the operators of `ROUTED` go. It applies to all threads of the process. Code compiled
     by torch.compile's inductor has kernels of its own, and is not routed: call the functions of
     this package there. The fast paths of `torch.nn.TransformerEncoderLayer` and
     `torch.nn.MultiheadAttention`, which are kernels of their own, are off.

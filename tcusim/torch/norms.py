@@ -1,8 +1,8 @@
 """Means, norms and softmax whose bits do not depend on the batch.
 
 Only their sums add anything, and those are this package's. Everything else is done element by
-element, or is a maximum, for which the order does not matter. Squares and what is added up are
-float32, the results have the type of the input. But for float64, `rms_norm` is one program, which
+element, or is a maximum, for which the order does not matter. Squares and terms of sums are
+float32; the results have the type of the input. But for float64, `rms_norm` is one program, which
 reads a row once.
 """
 
@@ -106,8 +106,7 @@ def _require_float(name: str, input: Tensor) -> None:
 def _of_elements(name: str, wide: Tensor) -> Tensor:
     """Return torch's "exp" or "log" of each element.
 
-    What is compiled calls it by an operator, whose kernel it is: the code that Inductor would make
-    has other last bits.
+    Compiled code calls it as an operator's kernel: Inductor's own code has other last bits.
     """
     if is_compiling():
         return operator(name)(wide)

@@ -442,7 +442,7 @@ def _sum_backward(ctx: Any, gradient: Any) -> dict[str, Any]:
 
 def _cumsum_backward(ctx: Any, gradient: Any) -> dict[str, Any]:
     given, (initial,) = ctx.given, ctx.saved_tensors
-    # Element i is part of what follows it: the other way round.
+    # Element i is in the sums of the elements after it: the other way round.
     order = given["exclusive"], not given["reverse"]
     own = operator("cumsum")(gradient, given["dim"], *order, gradient.dtype, given["bits"], None)
     before = None
@@ -586,7 +586,7 @@ class Operator:
     saves: the tensors that derivatives read, "result" among them. linear: groups of tensors, in
     each of which together the operator is linear; `jvp` is the rule of another one. backward: the
     gradients, by names. vmap: the results of examples and their axis, by the operator, with
-    keywords, and what torch gives.
+    keywords, and torch's arguments.
     """
 
     name: str
@@ -740,7 +740,7 @@ def _function_of(row: Operator) -> type[torch.autograd.Function]:
 def _of_elements(
     name: str, kernel: Callable[[Any], Any], saved: str, rule: Callable[[Any, Any], Any]
 ) -> Operator:
-    """Return the row of a function of each element; rule: of its change, and what is saved."""
+    """Return the row of a function of each element; rule: of its change. saved: the kept tensor."""
     return Operator(
         name,
         "Tensor input",

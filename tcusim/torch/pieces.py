@@ -1,10 +1,10 @@
 """An axis in pieces, which the ranks of a process group hold one after another.
 
-Pieces are tensors whose first axis is cut. `edges` says where they lie: rank r has what is from
-edges[r] to edges[r + 1], and edges[-1] is the length of the whole. All ranks know all edges.
+Pieces are tensors whose first axis is cut. `edges` has their places: rank r has the elements
+from edges[r] to edges[r + 1], and edges[-1] is the length of the whole. All ranks know all edges.
 
-Collectives move elements, partial sums and results, and add nothing; what is added is added in the
-order of the whole. So any number of ranks has the bits of one.
+Collectives move elements, partial sums and results, and add nothing; ranks add in the order
+of the whole. So any number of ranks has the bits of one.
 
 Sums of integers are integers until all is added up, and become floats then. Those of 64 bits would
 be modulo 2**64: every rank gets all elements for a float result, and adds them exactly.

@@ -1,7 +1,7 @@
 """Calls of torch's users that are repeated: from a tensor to its launch with few steps between.
 
-The general way of a call completes, checks and prepares, and keeps what it has prepared. Here its
-last part alone is kept, by all that the result depends on beside the tensor's values.
+The general way of a call completes, checks and prepares, and keeps the result. Here only
+its last part is kept, by all that the result depends on besides the tensor's values.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The rules lie below autograd, so derivatives, which are made of the same operators, have the bits of
 one rank, too. Elements, partial sums and results are moved; no collective adds anything. Along axes
-that no rank has cut, each rank computes what it has. An axis that is cut is either computed in
+that no rank has cut, each rank computes its own elements. An axis that is cut is either computed in
 pieces, or the tensor is cut along another axis for the time of the call.
 
 This module imports `torch.distributed.tensor`, and is imported when the first DTensor is met.

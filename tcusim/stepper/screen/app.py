@@ -49,7 +49,7 @@ class StepApp(App[None]):
     steps : Steps
         Those of the warp to begin with.
     viewing : Viewing
-        What to show, and where to begin and to stop.
+        The steps to show, the first one, and the stops.
     """
 
     CSS = STYLE
