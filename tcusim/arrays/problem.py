@@ -290,7 +290,7 @@ def pieces_of(problem: Problem) -> Problem:
     return replace(p, by_offsets=p.by_offsets + p.length // most, longest=most)
 
 
-# --- From a user's arguments --------------------------------------------------------------------
+# --- From a user's arguments ----------------------------------------------------------------------
 
 
 def tile_for(types: Types, shape: Shape | None) -> MmaShape:

@@ -82,12 +82,12 @@ class Journal(Generic[RowT]):
             ) from error
 
     def _read(self, wanted: Mapping[str, Any]) -> None:
-        """Read what is there; begin a file that is empty."""
+        """Read the lines; begin a file that is empty."""
         self._file.seek(0)
         content = self._file.read()
         whole = content.rfind(b"\n") + 1
         lines = content[:whole].splitlines()
-        # Before anything is changed: what has another first line is somebody else's file.
+        # Before anything is changed: a file with another first line is somebody else's.
         begun = json.dumps({"kind": _KIND})[:-1].encode()
         if not (content.startswith(begun) or begun.startswith(content)):
             raise InputError(

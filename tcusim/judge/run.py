@@ -54,7 +54,7 @@ WHOLE: Final = 1000
 MOST_JOBS: Final = 4096
 # Work of fewer seconds is not worth another process, which takes one to begin.
 _WORTH_SECONDS: Final = 6.0
-# Cases that share what they build, in one batch.
+# Cases that share programs, in one batch.
 _TOGETHER: Final = 8
 # Batches that an executor has at a time; more than the workers of most clusters.
 _AHEAD: Final = 1000

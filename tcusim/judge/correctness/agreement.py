@@ -137,7 +137,7 @@ class Agreement(Tabular):
         return f"tcusim agree --backend {self.backend} --arch {self.arch} --case '{problem.case}'"
 
     def summary(self) -> str:
-        """Return one line for all, then lines for what was skipped and what went wrong."""
+        """Return one line for all, then lines for skipped cases and failures."""
         total = self.total
         lines = [
             f"{self.backend} and the simulator ({self.arch}): {total.cases:,} cases, "

@@ -69,7 +69,7 @@ _ORDER: Final = (
 class Recipe:
     """The arguments of `tcusim.build` for one program; `of` makes it.
 
-    options: what differs from the default, in the order in which it is printed.
+    options: those that differ from the default, in the order of printing.
     """
 
     algorithm: str
@@ -77,7 +77,7 @@ class Recipe:
 
     @classmethod
     def of(cls, algorithm: str, **options: Any) -> Recipe:
-        """Return a recipe. What is None, "" or the default of `build` is left out."""
+        """Return a recipe. Options that are None, "" or the default of `build` are left out."""
         known = _parameters(algorithm)
         given = {
             name: value
@@ -152,7 +152,7 @@ def _read(option: Option, value: str) -> Any:
 
 
 # Of each element of an input, the simulator holds about this many bytes: the array in its own type
-# and in float64, addresses, and what the tiles of all warps hold.
+# and in float64, addresses, and the tiles of all warps.
 _BYTES_PER_ELEMENT: Final = 64
 
 
@@ -239,8 +239,8 @@ def _integer(name: str, value: str) -> int:
 
 
 # The tiles of WMMA and of mma.sync that kernels can be emitted for, float32 input in three bf16
-# parts, two tiles that are made of several WMMA tiles, and what is added up without products:
-# float32 as it is, and float16 in float64.
+# parts, two tiles that are made of several WMMA tiles, and sums without products: float32
+# unchanged, and float16 in float64.
 _WMMA: Final = ("16x16x16", "32x8x16", "8x32x16")
 _HALVES: Final = (("f16", "f32"), ("f16", "f16"), ("bf16", "f32"))
 COLUMNS: Final = (
@@ -289,7 +289,7 @@ _LENGTHS: Final = (1237, 257, 5003, 17, 1, 0)
 
 
 def columns_of(shape: str, arch: Arch | None = None) -> tuple[Column, ...]:
-    """Return the columns of one shape: those of the grid, else what its instructions take.
+    """Return the columns of one shape: those of the grid, else of its instructions.
 
     Of an architecture, those of its types alone, and of every type that it has for the shape.
     """
@@ -336,7 +336,7 @@ class CaseGrid:
                     f"the grid is of sums and scans of segments, and {row.name!r} is a product; "
                     "compare its program with tcusim.judge.correctness.testing.assert_agree"
                 )
-        # What is added comes last: where a cell stands decides which options are drawn.
+        # Sums without products come last: where a cell stands decides which options are drawn.
         cells = [
             list(_recipes(row, column))
             for added in (False, True)

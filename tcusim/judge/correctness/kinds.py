@@ -1,8 +1,8 @@
-"""The kinds of algorithms, as `validate` tries them: around which sizes, and what must come out.
+"""The kinds of algorithms, as `validate` tries them: the sizes, and the right results.
 
 Inputs are integers so small that no sum on the way is rounded: the magnitudes of a segment add up
-to no more than every type, and the arithmetic, holds exactly. So what comes out must equal integer
-sums, whatever the order of the additions.
+to no more than every type, and the arithmetic, holds exactly. So results must equal integer sums,
+for any order of the additions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Keywords: TypeAlias = dict[str, Any]
 # A program to try, and whether several lengths of input are worth it.
 Trial: TypeAlias = tuple[Recipe, bool]
 
-# Options that change what comes out, in a way that `_Segments.expected` knows.
+# Options that change the result, in a way that `_Segments.expected` knows.
 _FLAGS: Final = ("carry", "exclusive", "reverse")
 
 # Options that say how many rows a warp takes, where blocks share a segment: few of them, save
@@ -64,7 +64,7 @@ def layouts(row: Algorithm, tile: Tile) -> list[tuple[int, int]]:
 
 
 class _Chunks(NamedTuple):
-    """Where what is summed or scanned begins and ends, its numbers, and how many there are."""
+    """The bounds of the summed or scanned chunks, their numbers, and their count."""
 
     begins: Ints
     ends: Ints
@@ -97,7 +97,7 @@ class _Segments:
         return -(-(recipe.get("segment_size") or unit) // unit)
 
     def unknown(self, program: Program) -> str:
-        """Return why nobody here knows what must come out, "" if `expected` does."""
+        """Return the reason why no result is known; "" if `expected` knows it."""
         return _strange_inputs(program, self.known)
 
     def programs(self, row: Algorithm, tile: Tile, full: bool) -> Iterator[Trial]:
@@ -156,7 +156,7 @@ class _Segments:
         return _Chunks(begins, ends, np.arange(begins.size), begins.size)
 
     def inputs(self, program: Program, case: Case, limit: int) -> dict[str, Ints]:
-        """Return chunks whose magnitudes, with what is carried in, sum to `limit` at most.
+        """Return chunks whose magnitudes, with the carry, sum to `limit` at most.
 
         The ends of a chunk are never 0, so that it shows if one is left out or is taken twice.
         """
@@ -205,7 +205,7 @@ def _sign(program: Program) -> int:
 
 
 def _flags(row: Algorithm, full: bool) -> Iterator[dict[str, bool]]:
-    """Yield the flags that change what comes out: all at once, or in full every set of them."""
+    """Yield the flags that change the result: all at once, or in full every set of them."""
     names = [name for name in row.options if name in _FLAGS]
     for count in range(1 if full else max(1, len(names)), len(names) + 1):
         for chosen in itertools.combinations(names, count):

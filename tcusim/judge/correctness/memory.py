@@ -12,7 +12,7 @@ from tcusim.errors import InputError
 __all__ = ["free_bytes", "require_bytes", "size_text"]
 
 _MEMINFO: Final = Path("/proc/meminfo")
-# What a container may take, and what it has taken; "max" where there is no limit.
+# The limit of a container, and its use; "max" where there is no limit.
 _CGROUP: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current"))
 
 

@@ -1,4 +1,4 @@
-"""One product of a tile on any backend, as a function: what `probe_unit` asks of a GPU."""
+"""One product of a tile on any backend, as a function, for `probe_unit` of a GPU."""
 
 from __future__ import annotations
 

@@ -103,15 +103,15 @@ class ShapeRow(Variant):
     programs : int
         Programs whose runs these are; `verify` found nothing wrong with any.
     unproven : tuple of str
-        What `verify` could not prove for all sizes: the program's name, the property, what was
+        Unproven properties: the program's name, the property, the sizes that `verify`
         tried.
     left_out, why_left_out : int, str
-        Programs and runs that would not fit in memory, and what the first would have needed.
+        Programs and runs that would not fit in memory, and the need of the first.
     counts : tuple of MmaCount
         Of segments of several lengths, the default one first, without masks.
     elements, mma : int
         Of one block with the default segment: elements of its input (of a product: multiply-adds),
-        and mma steps. What follows is of this block, too.
+        and mma steps. The next values are of this block, too.
     useful : float or None
         The useful share of multiply-adds: elements / (m*n*k*mma). A sum or a scan of N elements
         takes N - 1 additions, so each element counts as one; the step P.A of m*k elements has
@@ -277,7 +277,7 @@ class ShapeReport(Tabular):
         )
 
     def verified(self) -> str:
-        """Return one line on what `verify` proved of the programs that were run."""
+        """Return one line on the properties that `verify` proved of the programs that ran."""
         programs = sum(row.programs for row in self.rows)
         left = sum(bool(row.unproven) for row in self.rows)
         what = "for all sizes" if not left else f"but for what notes of {left} rows say"

@@ -107,7 +107,7 @@ def differences(program: Program, one: Outputs, two: Outputs, *, ulp: int = 0) -
     program : Program
         It names the outputs and their types.
     one, two : mapping of str to array
-        What two backends returned.
+        Results of two backends.
     ulp : int
         Elements that are no more than that many representable numbers apart do not differ.
 
@@ -149,7 +149,7 @@ def outputs_agree(program: Program, one: Outputs, two: Outputs) -> bool:
     program : Program
         It names the outputs and their types.
     one, two : mapping of str to array
-        What two backends returned.
+        Results of two backends.
 
     Returns
     -------
@@ -325,7 +325,7 @@ def _step(path: str, step: Step, event: Event) -> str:
 
 
 def _parting(case: _Run, runners: tuple[Backend, Backend]) -> str:
-    """Say at which step two runs part, from a program that stores what every step makes."""
+    """Name the step at which two runs part, from a program that stores every step's result."""
     probed, probes = with_probes(case.program)
     scalars = _scalars(case.program, case.inputs)
     if not probes or sum(p.buffer.size.evaluate(scalars) for p in probes.values()) > _MOST_PROBED:
@@ -377,11 +377,11 @@ def _scalars(program: Program, inputs: Mapping[str, Any]) -> dict[str, int]:
     return bind_scalars(program, {name: np.asarray(array).size for name, array in inputs.items()})
 
 
-# What each kind is for: rounding; sums of one sign; alignment of unlike exponents; gradual
+# The purpose of each kind: rounding; sums of one sign; alignment of unlike exponents; gradual
 # underflow; infinities, NaN and both zeros; results beyond the range; sums that are exact.
 INPUT_KINDS: Final = ("normal", "uniform", "wide", "subnormal", "special", "overflow", "integers")
 _INTEGER_KINDS: Final = ("uniform", "integers")
-# What stands in special inputs below this share, if it is above the one before.
+# Values of special inputs below this share and above the one before.
 _SPECIAL: Final = {0.01: np.inf, 0.02: -np.inf, 0.03: np.nan, 0.1: 0.0, 0.2: -0.0}
 
 
@@ -460,7 +460,7 @@ def _random_values(
         limits = np.iinfo(target.dtype)
         low, high = (0, 10) if kind == "integers" else (limits.min, limits.max + 1)
         return rng.integers(low, high, size).astype(target.dtype)
-    # What is split into parts of a narrower type must be in that type's range.
+    # Numbers that are split into parts of a narrower type must be in that type's range.
     narrow = min(target, format_of(program.ab), key=lambda fmt: fmt.largest)
     with np.errstate(over="ignore", under="ignore"):
         values = round_values(_reals(kind, size, narrow, rng), target)

@@ -73,7 +73,7 @@ def validate_shape(
     full: bool = False,
     progress: Progress | None = None,
 ) -> ShapeReport:
-    """Find out which algorithms a tile shape can do, whether they are right, and at what cost.
+    """Find the algorithms that a tile shape can do, their correctness, and their cost.
 
     Each algorithm of the registry is tried with the data in either operand: whether it can be
     built; whether it gives the exact sums of small random integers, for segments and lengths
@@ -333,7 +333,7 @@ class Trial:
         return measured.but(**self.options, combine=combine, warps=warps, items_per_warp=items)
 
     def measured(self, found: ShapeRow, recipe: Recipe, program: Program) -> ShapeRow:
-        """Add what one block of the default program counts, and what it needs."""
+        """Add the counts of one block of the default program, and its needs."""
         case, usage = self._run_on_ones(program, recipe)
         volume = usage.mma * math.prod(self.tile)
         elements = self.kind.useful(case)
@@ -390,7 +390,7 @@ class Trial:
             except MemoryError as error:
                 self.too_large.append(self._no_memory(error))
                 continue
-            # As above, here and where it runs: `_finding` raises what is a fault of tcusim.
+            # As above, here and where it runs: `_finding` raises faults of tcusim itself.
             except Exception as error:
                 yield self._finding(error)
                 continue
@@ -401,7 +401,7 @@ class Trial:
                 yield from self._outcome(program, case)
 
     def _outcome(self, program: Program, case: Case) -> Iterator[str]:
-        """Run a case; yield what is wrong with it, "" if nothing is, no text if it did not fit."""
+        """Run a case; yield its faults, "" if there are none, no text if it did not fit."""
         self.attempt = case.text
         try:
             inputs = self.kind.inputs(program, case, self.limit)

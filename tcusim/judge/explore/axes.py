@@ -27,7 +27,7 @@ from tcusim.machine.shapes import shape_of
 
 __all__ = ["AXES", "Axis", "Grid", "Point"]
 
-# What an axis may be given as: one value, several, or a text such as "4:64" or "rz,rne".
+# Arguments of an axis: one value, several, or a text such as "4:64" or "rz,rne".
 Given: TypeAlias = str | int | Sequence[str | int]
 
 # More units than this are no grid that anybody means, and their rows would fill the memory.
@@ -45,7 +45,7 @@ class Axis:
     default : int or str
         Its only value where nothing is said.
     meaning : str
-        What it is.
+        Its meaning.
     words : tuple of str
         The values that there are; empty for numbers.
     doubles : bool
@@ -111,7 +111,7 @@ class Axis:
 
 
 _ROUNDINGS: Final = ("rz", "rne")
-# What a grid varies, in the order of its combinations: the first changes least often.
+# The axes of a grid, in the order of its combinations: the first changes least often.
 AXES: Final[Mapping[str, Axis]] = {
     "m": Axis(16, "rows of a tile of a, and of the result", doubles=True),
     "n": Axis(16, "columns of a tile of b, and of the result", doubles=True),
@@ -202,14 +202,14 @@ class Grid:
         like: str | Path | Unit | None = None,
         **axes: Given,
     ) -> Grid:
-        """Return the grid of what is given; the rest has one value each, see `AXES`.
+        """Return the grid of the given axes; each other has one value, see `AXES`.
 
         Parameters
         ----------
         tile : str or sequence of str, optional
             Tiles such as ``"16x16x16,8x32x16"``, in place of m, n and k.
         units : sequence of str, Path or Unit
-            Units that exist, to compare with: what `unit_of` takes.
+            Existing units to compare with, as `unit_of` takes them.
         like : str, Path or Unit, optional
             The unit whose figures the invented ones have.
         **axes

@@ -32,7 +32,7 @@ def explore(
     jobs: Jobs = None,
     progress: Progress | None = None,
 ) -> Exploration:
-    """Evaluate every unit of a grid: its error, its area, and what sums and scans cost on it.
+    """Evaluate every unit of a grid: its error, its area, and its cost of sums and scans.
 
     The rows are equal for any number of processes, on a cluster, and after any interruption.
 
@@ -44,14 +44,14 @@ def explore(
     length : int
         Terms of the sum whose error is told.
     family : str
-        What the terms are: one of ``tcusim.judge.explore.metrics.FAMILIES``.
+        The kind of terms: one of ``tcusim.judge.explore.metrics.FAMILIES``.
     measure : bool
         Whether the error is measured on the simulator, too, beside the predicted one.
     algorithms : sequence of str, optional
         Names of the registry to choose the best from; by default all that sum or scan segments.
     file : str or Path, optional
-        A file of JSON lines, to which each row is appended as soon as it is known. If it is there
-        and of the same grid, what it has is not evaluated again.
+        A file of JSON lines, to which each row is appended as soon as it is known. If it exists
+        for the same grid, its units are not evaluated again.
     jobs : int or Executor, optional
         A number of processes; by default one a processor. A script that uses more than one calls
         this below ``if __name__ == "__main__":``. Or any executor of ``concurrent.futures``, such
@@ -62,7 +62,7 @@ def explore(
     Returns
     -------
     Exploration
-        A row for each unit, in the order of the grid; what cannot be has its reason.
+        A row for each unit, in the order of the grid; impossible ones have a reason.
 
     Raises
     ------

@@ -50,7 +50,7 @@ class Settings:
     length : int
         Terms of the sum whose error is told.
     family : str
-        What the terms are, one of `FAMILIES`.
+        The kind of terms, one of `FAMILIES`.
     measure : bool
         Whether errors are measured on the simulator, too.
     algorithms : tuple of str
@@ -144,7 +144,7 @@ def evaluate(grid: Grid, settings: Settings, point: Point) -> Row:
         for one in findings:
             if one.grave:
                 raise InputError(one.text)
-        # What is only said of a unit is no figure: those of one tile share what is found for it.
+        # Names and notes are no figures: units of one tile share the result.
         timed = replace(unit, name="timed", title="timed", note="", arch=_ANY)
         best = best_for_tile(timed, point.ab, point.acc, settings.algorithms)
     except TcusimError as error:

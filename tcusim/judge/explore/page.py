@@ -1,4 +1,4 @@
-"""An exploration as one page: error against fraction bits, what no other unit beats, the table."""
+"""An exploration as one page: error against fraction bits, the Pareto front, the table."""
 
 from __future__ import annotations
 

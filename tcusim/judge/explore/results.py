@@ -32,7 +32,7 @@ class Exploration(Tabular):
     grid : Grid
         The units that were asked for.
     settings : Settings
-        What was evaluated of each.
+        The evaluated properties.
     rows : tuple of Row
         One for each unit, in the order of the grid.
     """
@@ -112,7 +112,7 @@ class Exploration(Tabular):
         return json.dumps(self.as_json(), ensure_ascii=False, indent=2)
 
     def to_csv(self) -> str:
-        """Return a line for each row, by `COLUMNS`; what is not known is empty."""
+        """Return a line for each row, by `COLUMNS`; unknown values are empty."""
         out = io.StringIO()
         writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
         writer.writeheader()

@@ -132,7 +132,7 @@ def pareto(rows: Sequence[Row], one: str, other: str) -> tuple[Row, ...]:
 
     A row is beaten by one that is less in one metric and no more in the other. Rows that lack
     either are left out, and of equal ones all are kept. Errors are compared by two digits, of which
-    a prediction knows the first: what is better in the third is not.
+    a prediction knows the first; a third makes no unit better.
     """
     known = [
         (x, y, number)

@@ -37,7 +37,7 @@ class Finding:
         Whether no machine can be so, its model computes otherwise, none can use it, or some of it
         is of no use.
     text : str
-        What it is, with its numbers, as a sentence.
+        The finding, with its numbers, as a sentence.
     """
 
     name: str

@@ -52,7 +52,7 @@ class Reference:
     name, tile : str
         The unit and its tile.
     candidates : tuple of Candidate
-        What it can do for each task.
+        Its possible algorithms, for each task.
     """
 
     name: str
@@ -77,23 +77,23 @@ class UnitVerdict:
     left_out : str
         The other tiles, and why they were not tried.
     asked : Asked
-        What was to be said.
+        The question.
     rules : tuple of Rule
         How the tiles compute, in their order.
     refused : str
         Why the unit does not take the types; then there is nothing else.
     findings : tuple of Finding
-        What contradicts itself, or is of no use.
+        Contradictions, and parts of no use.
     claims : tuple of Finding or None
         Claims of the unit that its model contradicts; None without a model.
     reports : tuple of ShapeReport
         Correctness and counts, one for each tile.
     on_arrays : tuple of OnArrays
-        What the functions on arrays do, one for each tile; none if algorithms were named.
+        Results of the functions on arrays, one for each tile; none if algorithms were named.
     candidates : tuple of Candidate
-        What was right, for each task that it can do.
+        Right algorithms, for each task that it can do.
     accuracy : Accuracy or None
-        How precise sums are; None if that was not asked for, or nobody said how it computes.
+        The precision of sums; None if that was not asked for, or the arithmetic is unknown.
     roofline : Roofline or None
         The best of each task on the unit's roofs; None where no time is known.
     machine : str

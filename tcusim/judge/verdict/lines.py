@@ -1,6 +1,6 @@
 """The five lines with which a verdict begins.
 
-What ran and was right is told as that; what did not run is told in the last line.
+Lines report runs with right results; the last line names everything that did not run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Statement:
     name : str
         Of `LINES`.
     text : str
-        What is to be said, in one line without its name.
+        The line, without its name.
     good : bool
         Whether nothing in it is wrong.
     """
@@ -69,7 +69,7 @@ def lines_of(found: UnitVerdict, reference: Reference | None) -> tuple[Statement
     )
 
 
-# --- What is best -----------------------------------------------------------------------------
+# --- The best -------------------------------------------------------------------------------------
 
 
 def _wrong(found: UnitVerdict) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _best(found: UnitVerdict) -> str:
 
 
 def _chosen(best: Mapping[Task, Candidate | None]) -> str:
-    """Return by what the best was chosen, where that is not the time."""
+    """Return the criterion of the best, where it is not the time."""
     untimed = [task.name for task, one in best.items() if one is not None and not one.timed]
     if not untimed:
         return ""
@@ -127,7 +127,7 @@ def _chosen(best: Mapping[Task, Candidate | None]) -> str:
     return f", by the fewest mma, as no time{of} is known"
 
 
-# --- What it costs ----------------------------------------------------------------------------
+# --- Its cost -------------------------------------------------------------------------------------
 
 
 def _cost(found: UnitVerdict, reference: Reference | None) -> str:
@@ -161,7 +161,7 @@ def _time_of(task: Task, one: Candidate, other: Candidate | None) -> str:
     return f"{task.name} {time_text(one.seconds)}{beside}"
 
 
-# --- What may be promised ---------------------------------------------------------------------
+# --- Promises -------------------------------------------------------------------------------------
 
 
 def _precision(found: UnitVerdict) -> Statement:
@@ -186,7 +186,7 @@ def _precision(found: UnitVerdict) -> Statement:
     return Statement(LINES[2], "; ".join([*wrong, text]), not wrong)
 
 
-# --- What bounds it ---------------------------------------------------------------------------
+# --- Its bounds -----------------------------------------------------------------------------------
 
 
 def _bound(found: UnitVerdict) -> str:
@@ -202,7 +202,7 @@ def _bound(found: UnitVerdict) -> str:
     return f"{found.where}{each}" + (f". No time of others without {unknown}" if unknown else "")
 
 
-# --- What nobody tested -----------------------------------------------------------------------
+# --- Untested parts -------------------------------------------------------------------------------
 
 
 def _untested(found: UnitVerdict) -> Iterator[str]:

@@ -37,7 +37,7 @@ __all__ = ["OnArrays", "on_arrays"]
 # Elements that are summed, beside those that are about as many as a panel has: as many as a tile
 # with few columns takes in one row, or in several.
 _FEW: Final = (1, 5, 13)
-# Those that are planned alone, which builds and verifies what many blocks share, and of rows.
+# Lengths that are planned alone, to build and verify programs of many blocks; and of rows.
 _MANY: Final = 2**24
 _LONG: Final = 50_000
 # The most ones among the elements, which the results hold exactly.
@@ -46,7 +46,7 @@ _MOST_ONES: Final = 200
 # Of one tile, about.
 _SECONDS: Final = 1.5
 
-# What is tried, what does it, given options, and what comes out; None is a plan.
+# The name of a case, its call with options, and the right result; None is a plan.
 _Case: TypeAlias = tuple[str, Callable[..., Any], Any]
 
 

@@ -19,7 +19,7 @@ from tcusim.table import Table
 
 __all__ = ["comparison_of", "sections_of"]
 
-# What marks the best of a row, and that none is told apart.
+# The mark of the best of a row, and of a tie.
 BEST: Final = " *"
 
 # A number to compare, and whether more of it is better.
@@ -54,7 +54,7 @@ def sections_of(found: UnitVerdict, *, every_tile: bool = False) -> tuple[Table,
 
 
 def _time(found: UnitVerdict) -> Table:
-    """Tell the predicted time of the three fastest of each task, or what figures are missing."""
+    """Tell the predicted time of the three fastest of each task, or the missing figures."""
     unknown = found.unknown()
     known = [one for one in found.candidates if one.timed]
     if not known:
@@ -99,7 +99,7 @@ def _claims(found: UnitVerdict) -> Table:
 
 
 def _correctness(found: UnitVerdict) -> Table:
-    """Tell what gave the exact sums of integers; that says nothing of rounding."""
+    """List the algorithms with exact sums of integers; that says nothing of rounding."""
     texts = [
         "Every algorithm, on integers so small that nothing is rounded: this tests the "
         "algorithms on the tile, and not the arithmetic."
@@ -113,7 +113,7 @@ def _correctness(found: UnitVerdict) -> Table:
 
 
 def _precision(accuracy: Accuracy) -> Iterator[Table]:
-    """Tell the errors of sums by kind of data and length, then what limits them."""
+    """Tell the errors of sums by kind of data and length, then their limits."""
     for how, blocked in (("one accumulator", None), (f"blocks of {BLOCK} mma", BLOCK)):
         errors = [one for one in accuracy.errors if one.blocked == blocked]
         if all(one.measured is None for one in errors):
@@ -197,7 +197,7 @@ def _counts(reports: Sequence[ShapeReport]) -> Iterator[Table]:
         yield replace(report.table(), title=title, notes=(), summary="")
 
 
-# --- Beside each other ------------------------------------------------------------------------
+# --- Beside each other ----------------------------------------------------------------------------
 
 
 def comparison_of(units: Sequence[UnitVerdict], reference: Reference | None) -> Table:

@@ -35,7 +35,7 @@ __all__ = [
     "subject_of",
 ]
 
-# What may stand for a unit: its name or file, itself, an architecture, or a tile alone.
+# Names of a unit: its name or file, itself, an architecture, or a tile alone.
 Named: TypeAlias = str | Path | Unit | Arch | MmaShape | tuple[int, int, int]
 
 # The tile that is told of where a unit has several, and that of a unit that names none.
@@ -52,11 +52,11 @@ class Subject:
     Attributes
     ----------
     name : str
-        What it is called in the verdict.
+        Its name in the verdict.
     unit : Unit
         Its arithmetic and figures. A tile alone has none: it computes exactly.
     tiles : tuple of MmaShape
-        What is tried; the first is the one that others are compared with.
+        The tiles to try; others are compared with the first.
     ab, acc : str
         Element types of the operands and of the accumulator.
     left_out : str
@@ -93,7 +93,7 @@ class Subject:
 def judged_types(named: Named, ab: str | None, acc: str | None) -> tuple[str, str]:
     """Return the types to judge a unit by: those that are asked for, f16 in f32, or its first.
 
-    A tile alone takes every type. What the unit does not have is refused later, by its reason.
+    A tile alone takes every type. Types that the unit lacks are refused later, with the reason.
     """
     found = _meant(named)
     return usual_types(found.arch if isinstance(found, Unit) else arch_of("exact"), ab, acc)
@@ -112,7 +112,7 @@ def subject_of(
     Parameters
     ----------
     named : str, Path, Unit, Arch, MmaShape or tuple
-        What `unit_of` takes; or a tile, of which `arch` then says how it computes. A unit that is
+        A unit, as `unit_of` takes it; or a tile, which computes as `arch`. A unit that is
         not known yet is registered.
     ab, acc : str
         Element types.
@@ -153,7 +153,7 @@ def subject_of(
             unit = replace(unit, shapes=(only,), instructions=times)
         tiles, left_out = _tiles_of(unit, ab, acc)
         made = Subject(unit.name, unit, tiles, ab, acc, left_out)
-    # It raises what an architecture says of types that it does not take.
+    # It raises the architecture's refusal of types.
     for one in made.tiles:
         made.rule_of(one)
     return made

@@ -1,8 +1,8 @@
 """The tasks of a matrix unit, and the best algorithm for each: counted on its programs.
 
-A task is the same for every unit, so that units can be compared. What is compared is how many
-multiply-accumulates of a tile it takes, not how many are possible at a time: that needs figures of
-a machine, and then time decides.
+A task is the same for every unit, so that units can be compared. The comparison
+counts multiply-accumulates of a tile, not those possible at a time: that needs figures of a
+machine, and then time decides.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Task:
     Attributes
     ----------
     name : str
-        What people call it.
+        Its usual name.
     kind : str
         The algorithms' kind.
     size : int
@@ -115,7 +115,7 @@ class Candidate(Variant):
     seconds : float or None
         Predicted time on the unit; None where a figure is unknown.
     bound : str
-        What takes that time; empty where it is unknown.
+        The bound of that time; empty where it is unknown.
     unknown : tuple of str
         The figures that a prediction lacks.
     """
@@ -142,7 +142,7 @@ class Candidate(Variant):
         return self.mma > 0
 
 
-# --- The candidates of a unit, tried or only counted ------------------------------------------
+# --- The candidates of a unit, tried or only counted ----------------------------------------------
 
 
 def tried(

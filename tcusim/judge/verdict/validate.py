@@ -53,9 +53,9 @@ class Verdict(Tabular):
     units : tuple of UnitVerdict
         In the order in which they were named.
     reference : Reference or None
-        What their costs are compared with; None if it does not take the types.
+        The unit whose costs theirs are compared with; None if it does not take the types.
     seconds : float
-        How long it took.
+        Duration of the run.
     """
 
     units: tuple[UnitVerdict, ...]
@@ -136,7 +136,7 @@ def validate(
     jobs: Jobs = 1,
     progress: Progress | None = None,
 ) -> Verdict:
-    """Judge matrix units: are the algorithms right, how precise are sums, what do they cost.
+    """Judge matrix units: the correctness of algorithms, the precision of sums, and their cost.
 
     Parameters
     ----------
@@ -150,21 +150,21 @@ def validate(
     arch : str
         The arithmetic of a tile alone; ``"exact"`` looks at the algorithms.
     algorithms : sequence of str, optional
-        The only algorithms to try. What is about a unit alone is then left out.
+        The only algorithms to try. Parts about the unit alone are then left out.
     full : bool
         Try many more cases and longer sums, which takes some ten times as long.
     sections : sequence of str, optional
         Of ``"correctness"``, ``"precision"``, ``"counts"`` and ``"time"``; by default all.
     reference : str, Path, Unit, Arch, MmaShape, tuple or None
-        What the costs are compared with: its tile 16x16x16, else its first; None for nothing. The
+        The unit whose costs are compared: its tile 16x16x16, else its first; None for none. The
         usual one is left out where it does not take the types, and a finding says so.
     like : str, Path, Unit, Arch, MmaShape, tuple or None
         The unit whose figures stand for those that a unit lacks, so that times are predicted. By
         default the reference, for tiles alone and units of files.
     model : callable, optional
-        What the unit computes with, if that is more than its rule: a GPU or a simulated circuit.
-        It is called with a (m x k), b (k x n) and c (m x n) and returns d (m x n); where its bits
-        are others, the unit claims what is not so. For one unit.
+        The unit itself, if there is more than its rule: a GPU or a simulated circuit.
+        It is called with a (m x k), b (k x n) and c (m x n) and returns d (m x n); if its bits
+        differ, the unit's claim is wrong. For one unit.
     jobs : int or Executor, optional
         A number of processes that try algorithms, None for one a processor; or an executor.
     progress : callable, optional
@@ -183,7 +183,7 @@ def validate(
         If the only unit, or a reference that is not the usual one, does not take the types. One
         unit of several is told of in the verdict.
     InputError
-        If a file says what cannot be, or a unit has no such tile.
+        If a file contradicts itself, or a unit has no such tile.
 
     Examples
     --------
