@@ -203,15 +203,17 @@ class Table:
     def _repr_html_(self) -> str:
         return shown(self.html())
 
-    def html(self, heading: int = 0, *, kind: str = "") -> str:
+    def html(self, heading: int = 0, *, kind: str = "", folded: bool = False) -> str:
         """Return an HTML fragment.
 
         heading: level of the title's heading; 0 for a paragraph. kind: a class of the table.
+        folded: whether the rows are hidden until the reader clicks on the title.
         """
         heads = [f"<p><strong>{_breaking(one)}</strong></p>" for one in (self.summary, self.title)]
         if heading:
             heads[1] = f"<h{heading}>{escape(self.title)}</h{heading}>"
-        parts = [head for head, one in zip(heads, (self.summary, self.title), strict=True) if one]
+        shown_heads = (self.summary, "" if folded else self.title)
+        parts = [head for head, one in zip(heads, shown_heads, strict=True) if one]
         parts += [_sentences(self.texts)] if self.texts else []
         if self.rows:
             label = self.title or self.summary or "Table"
@@ -223,6 +225,8 @@ class Table:
             parts.append(f"<details><summary>Notes</summary>{notes}</details>")
         elif self.notes:
             parts.append(_sentences(self.notes))
+        if folded:
+            parts = [f"<details><summary>{escape(self.title)}</summary>", *parts, "</details>"]
         return "\n".join(parts)
 
     def _html_rows(self) -> Iterator[str]:

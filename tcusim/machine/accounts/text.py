@@ -64,20 +64,14 @@ def _wrapped(text: str) -> Iterator[Row]:
 def _panel(shown: Panel) -> Iterator[Row]:
     """Yield a step's title, a header, and its lines."""
     yield (Span("  "), Span(shown.title, "title"), Span(f". {shown.sentence}"))
-    has_digits = any(line.digits for line in shown.lines)
-    header = Entry("term", "numbers", "exp", " digits" * has_digits)
-    lines = (header, *shown.lines)
-    names, factors, exponents = (
-        max(len(getattr(line, column)) for line in lines)
-        for column in ("name", "factors", "exponent")
-    )
-    digits = max(len(line.digits) + len(_bracketed(line)) for line in lines)
-    for line in lines:
-        lost = _bracketed(line)
-        room = " " * (digits - len(line.digits) - len(lost))
-        start = f"    {line.name:<{names}}  {line.factors:<{factors}}  {line.exponent:>{exponents}}"
-        yield (Span(f"{start}  {line.digits}"), Span(lost, "lost"), Span(f"{room}  {line.remark}"))
-
-
-def _bracketed(line: Entry) -> str:
-    return f"[{line.lost}]" if line.lost else ""
+    digits = " digits" if any(line.digits for line in shown.lines) else ""
+    lines = (Entry("term", "numbers", "exp", digits), *shown.lines)
+    marks = [f"[{line.lost}]" if line.lost else "" for line in lines]
+    cells = [
+        (line.name, line.factors, line.exponent, f"{line.digits}{mark}", line.remark)
+        for line, mark in zip(lines, marks, strict=True)
+    ]
+    for line, mark, text in zip(lines, marks, aligned(cells, "llr"), strict=True):
+        digits = text.removesuffix(line.remark).rstrip().removesuffix(mark)
+        after = text[len(digits) + len(mark) :]
+        yield (Span(f"    {digits}"), Span(mark, "lost"), Span(after))

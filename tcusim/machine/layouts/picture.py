@@ -10,6 +10,7 @@ from typing import Final
 
 from tcusim.machine.layouts.maps import LANES, FragmentMap
 from tcusim.markup import page, scrolling, themed
+from tcusim.table import Table, aligned
 
 __all__ = ["drawing_of", "fragment_of", "grid_text", "in_words", "lane_text", "page_of"]
 
@@ -150,9 +151,7 @@ def grid_text(one: FragmentMap) -> str:
         rows = [["col    ", *names]]
         for row in sorted(cells):
             rows.append([f"row {row:>3}", *("/".join(cells[row][col]) for col in sorted(lengths))])
-        width = max(len(text) for row in rows for text in row[1:])
-        lines += ["  ".join([row[0], *(text.ljust(width) for text in row[1:])]) for row in rows]
-    lines = [text.rstrip() for text in lines]
+        lines += aligned(rows)
     return "\n".join(lines).lstrip("\n")
 
 
@@ -190,21 +189,22 @@ def page_of(one: FragmentMap) -> str:
 def fragment_of(one: FragmentMap) -> str:
     """Return an element with the picture, and with the same as a table."""
     runs, down = _best_runs(one)
-    rows = []
-    for lane in range(LANES):
-        held = "<br>".join(
-            escape(f"{_held(one, run)}: {run.where(down=down)}") for run in runs if run.lane == lane
+    rows = [
+        (
+            str(lane),
+            "\n".join(
+                f"{_held(one, run)}: {run.where(down=down)}" for run in runs if run.lane == lane
+            ),
         )
-        rows.append(f'<tr><th scope="row">{lane}</th><td>{held}</td></tr>')
-    head = '<tr><th scope="col">lane</th><th scope="col">holds</th></tr>'
+        for lane in range(LANES)
+    ]
+    lanes = Table(("lane", "holds"), rows, "Lane by lane")
     return "\n".join(
         [
             f'<div class="tcusim-layout"><style>{_FRAGMENT_STYLE}</style>',
             f"<p>{escape(in_words(one))} Point at a lane, or move there with Tab.</p>",
             f"{scrolling('The matrix, with the lane of each element')}{drawing_of(one)}</div>",
-            "<details><summary>Lane by lane</summary>",
-            f"{scrolling('Lane by lane')}<table><thead>{head}</thead>",
-            f"<tbody>{''.join(rows)}</tbody></table></div></details></div>",
+            f"{lanes.html(folded=True)}</div>",
         ]
     )
 
