@@ -461,15 +461,6 @@ class Builder:
         """Return whether WMMA could load the tile where it lies, if all of it is in bounds."""
         return view.buffer.dtype == stored_type(frag.dtype) and self._loadable(view)
 
-    def left_parts(self, name: str) -> list[Frag]:
-        """Name the left operands that hold a data tile: one, or as many as it has narrow parts."""
-        return self._operands(name, self.left)
-
-    def _operands(self, name: str, operand: Callable[[str], Frag]) -> list[Frag]:
-        # Between two numbers there is a letter.
-        apart = "p" if name[-1].isdigit() else ""
-        return [operand(part) for part in numbered(name, self.options.parts, apart)]
-
     def load_parts(
         self,
         name: str,
@@ -485,7 +476,8 @@ class Builder:
         right: as right operands instead. stage: as in `load`. only: the elements of the operands to
         take.
         """
-        frags = self._operands(name, self.right if right else self.left)
+        operand = self.right if right else self.left
+        frags = [operand(part) for part in numbered(name, self.options.parts)]
         if len(frags) == 1:
             return [self.load(frags[0], view, line, stage, only)]
         staged = [
@@ -496,8 +488,8 @@ class Builder:
             self._steps.add(Load(frag, tile, self._origin(line), only))
         return frags
 
-    def room(self, name: str, view: View, *, dense: bool = False) -> list[View]:
-        """Return shared memory for the operands that a rectangle, or its narrow parts, make.
+    def room(self, name: str, view: View, *, dense: bool = False) -> View:
+        """Return shared memory for the operands that a rectangle makes.
 
         dense: without gaps between rows, which put rows that are read together in different banks.
         """
@@ -505,10 +497,7 @@ class Builder:
         dtype = options.source if options.adds_rows else stored_type(options.ab)
         rows, cols = self.size(view)
         ldm = cols if dense else skewed(cols, dtype, OPERAND_SKEW)
-        return [
-            self.rect(self.scratch(part, dtype, rows * ldm), 0, rows, cols, ldm)
-            for part in numbered(name, options.parts)
-        ]
+        return self.rect(self.scratch(name, dtype, rows * ldm), 0, rows, cols, ldm)
 
     def spill(
         self, frag: Frag, name: str | None = None, index: int = 0, count: int = 1, line: str = ""

@@ -419,7 +419,7 @@ def scan_single_pass(
                 totals = b.rect(x, batch * panel.count, panel.count, 1, 1)
                 b.store_column(panel.total(tiles, Index.of(batch)), totals)
         else:
-            panel.scan_all(source)
+            panel.each_row(source, panel.step)
             b.copy(b.rect(x, 0, panel.count, 1, 1), panel.totals)
         sums = scan_vectors(b, x, (y, x), rows, order)
         before = _before_rows(b, grid, levels, sums, rows, order, given)
@@ -430,7 +430,7 @@ def scan_single_pass(
 
         def scan_finite() -> None:
             with b.loop("i", batches) as i:
-                panel.scan_finite([b.cut(source, panel.count, panel.row, i * panel.count)])
+                panel.scan_finite(b.cut(source, panel.count, panel.row, i * panel.count))
                 write(i)
 
         def scan_all() -> None:

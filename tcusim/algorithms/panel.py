@@ -38,13 +38,14 @@ from tcusim.algorithms.builder import (
     SUM_SKEW,
     Builder,
     never,
+    require,
     skewed,
-    stored_type,
 )
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.rows import Share, consecutive, data
 from tcusim.algorithms.tile_scan import results, upper
 from tcusim.algorithms.tree import Vectors, scan_vectors
+from tcusim.errors import Given
 from tcusim.machine import format_of
 from tcusim.machine.shapes import LDM_BYTES
 from tcusim.program.grammar import (
@@ -68,8 +69,8 @@ WIDEST_HELD = 2
 # Tiles that a warp holds while it only adds: those of WMMA take 4 registers each.
 MOST_HELD = 16
 
-# A function that gives the operands of a tile, by its group of rows and its position in them.
-TileParts: TypeAlias = Callable[[Index, int], list[Frag]]
+# A function that gives the operand of a tile, by its group of rows and its position in them.
+Tiles: TypeAlias = Callable[[Index, int], Frag]
 
 
 def only_products(view: View, first: int) -> None:
@@ -85,7 +86,7 @@ class RowStep:
     on; by default, an operation that has only products.
     """
 
-    multiply: Callable[[TileParts, Index], None]
+    multiply: Callable[[Tiles, Index], None]
     add: Callable[[View, int], None] = only_products
 
 
@@ -116,6 +117,13 @@ class Panel:
         self.lines = self.size // self.width
         # Operations on groups: a sum by slots takes several together.
         self.steps = self.groups // (1 if share.slots is None else share.slots.tiles)
+        source, ab = b.options.source, b.options.ab
+        require(
+            b.options.parts == 1,
+            f"{source} elements are several {ab} operands each, and panels multiply only one; "
+            f"reduction_panel and scan_panel add rows of {source} without products, with ",
+            Given("ab", source),
+        )
         if not b.options.adds_rows:
             self._ones = b.const(b.right("J"), PatternKind.ONES) if totals else None
             self.zero = b.zero(b.accumulator("Z"))
@@ -131,18 +139,16 @@ class Panel:
         places = range(self.tiles_per_row)
         return places[::-1] if self.order.reverse else places
 
-    def add(self, s: Frag, parts: list[Frag]) -> Frag:
+    def add(self, s: Frag, tile: Frag) -> Frag:
         """S <- A.J + S: the totals of a tile's rows, in every column."""
         assert self._ones is not None
-        for part in parts:
-            s = self.b.mma(self.b.accumulator("S"), part, self._ones, s)
-        return s
+        return self.b.mma(self.b.accumulator("S"), tile, self._ones, s)
 
-    def total(self, parts: TileParts, g: Index) -> Frag:
+    def total(self, tiles: Tiles, g: Index) -> Frag:
         """S = the totals of m rows, in every column."""
         s = self.zero
         for j in self.turns:
-            s = self.add(s, parts(g, j))
+            s = self.add(s, tiles(g, j))
         return s
 
     def each_row(self, view: View, step: RowStep) -> None:
@@ -165,28 +171,28 @@ class Panel:
         else:
             b.as_whole(view, load)
 
-    def each_kept_row(self, kept: Sequence[View], step: RowStep) -> None:
+    def each_kept_row(self, kept: View, step: RowStep) -> None:
         """Do a step for rows in shared memory, as `room` has them."""
         if self.b.options.adds_rows:
-            step.add(kept[0], 0)
+            step.add(kept, 0)
         else:
-            self.each_group_of(self.tiles_of(kept), step.multiply)
+            self.each_group_of(self.lying(kept), step.multiply)
 
-    def each_group_of(self, parts: TileParts, step: Callable[[TileParts, Index], None]) -> None:
+    def each_group_of(self, tiles: Tiles, step: Callable[[Tiles, Index], None]) -> None:
         """Apply `step` to each group of m rows of the given tiles."""
         with self.b.loop("g", self.steps) as g:
-            step(parts, g)
+            step(tiles, g)
 
-    def room(self) -> list[View]:
-        """Return shared memory for all rows, or for their narrow parts."""
+    def room(self) -> View:
+        """Return shared memory for all rows."""
         return self._room(self.b.rect(data(self.b), 0, self.count, self.row, self.row))
 
-    def _room(self, view: View) -> list[View]:
+    def _room(self, view: View) -> View:
         return self.b.room("kept", view, dense=self.slots is not None)
 
-    def source(self, view: View) -> Sequence[View]:
-        """Return a rectangle's views for `each_group`: in place or, by parts, copied."""
-        return [view] if self.is_loadable(view) else self._room(view)
+    def source(self, view: View) -> View:
+        """Return the rows of a rectangle that are loaded again: in place, or as copied."""
+        return view if self.is_loadable(view) else self._room(view)
 
     def by_lines(self, view: View) -> View:
         """Return rows of shared memory as rows of segments: the slots of all, if there are some."""
@@ -207,7 +213,7 @@ class Panel:
         values = b.scratch(name, b.options.acc, b.m * slots.per_row)
         return b.rect(values, 0, b.m, slots.per_row, slots.per_row)
 
-    def hold(self, view: View, most: int) -> TileParts:
+    def hold(self, view: View, most: int) -> Tiles:
         """Load all tiles of a rectangle, of any number of groups; return their accessor.
 
         Each stays in a fragment of its own, up to the tiles of `most` groups; others, and those
@@ -270,44 +276,25 @@ class Panel:
     def _tile(self, view: View, g: Index, j: int) -> View:
         return self.b.cut(view, self.b.m, self.b.k, g * self.b.m, j * self.b.k)
 
-    def lying(self, view: View, only: Operation | None = None) -> TileParts:
+    def lying(self, view: View, only: Operation | None = None) -> Tiles:
         """Return a loader of tiles in place; partial tiles go through shared memory."""
-        return lambda g, j: self.b.load_parts("A", self._tile(view, g, j), only=only)
+        b = self.b
+        return lambda g, j: b.load(b.left("A"), self._tile(view, g, j), only=only)
 
     def _hold(self, view: View) -> None:
         rows, _ = self.b.size(view)
         for g in map(Index.of, range(rows // self.b.m)):
             for j in range(self.tiles_per_row):
-                self.b.load_parts(self._name(g, j), self._tile(view, g, j), stage="t_A")
+                self.b.load(self._held(g, j), self._tile(view, g, j), stage="t_A")
 
-    def _held(self, g: Index, j: int) -> list[Frag]:
-        return self.b.left_parts(self._name(g, j))
+    def _held(self, g: Index, j: int) -> Frag:
+        return self.b.left(f"A{g.const * self.tiles_per_row + j}")
 
-    def _name(self, g: Index, j: int) -> str:
-        return f"A{g.const * self.tiles_per_row + j}"
-
-    def _kept(self, view: View) -> TileParts:
+    def _kept(self, view: View) -> Tiles:
         """Copy all rows to shared memory, in the operands' type; return a loader of their tiles."""
         kept = self._room(view)
-        self.b.copy_parts(kept, view)
-        return self.tiles_of(kept)
-
-    def finite(self, rows: Sequence[View]) -> TileParts:
-        """Return a loader of tiles with zeros for infinities and NaN.
-
-        rows: as `source` has them.
-        """
-        if len(rows) == 1:
-            return self.lying(rows[0], Operation.FINITE)
-        return self.tiles_of(rows, Operation.FINITE)
-
-    def tiles_of(self, kept: Sequence[View], only: Operation | None = None) -> TileParts:
-        """Return a loader of the tiles of rows in shared memory."""
-        b = self.b
-        return lambda g, j: [
-            b.load(frag, self._tile(part, g, j), only=only)
-            for frag, part in zip(b.left_parts("A"), kept, strict=True)
-        ]
+        self.b.copy(kept, view)
+        return self.lying(kept)
 
 
 class ScannedPanel(Panel):
@@ -362,9 +349,9 @@ class ScannedPanel(Panel):
         """The operation that scans rows; the results stay here."""
         return RowStep(self.scan_group, self._scan_rows)
 
-    def room(self) -> list[View]:
+    def room(self) -> View:
         """Return shared memory for all rows; rows without products are scanned in place."""
-        return [self.rows] if self.b.options.adds_rows else super().room()
+        return self.rows if self.b.options.adds_rows else super().room()
 
     @property
     def keeps_rows(self) -> bool:
@@ -379,32 +366,9 @@ class ScannedPanel(Panel):
         scanned = b.cut(self.rows, rows, cols, first)
         b.prefix(scanned, view, ends, reverse=order.reverse, exclusive=order.exclusive)
 
-    def scan_group(self, parts: TileParts, g: Index) -> None:
+    def scan_group(self, tiles: Tiles, g: Index) -> None:
         """Scan m rows by products with U; the results stay here."""
-        self._scan_group(parts, g, g)
-
-    def scan_all(self, view: View) -> None:
-        """Scan the rows of an array's rectangle; the results stay here.
-
-        Elements that must be split are copied here first, all at once, and scanned where they are.
-        """
-        if self.b.options.parts == 1:
-            self.each_row(view, self.step)
-        else:
-            self.b.copy(self.rows, view)
-            self.each_group_of(self._split(self.rows), self.scan_group)
-
-    def _split(self, view: View, only: Operation | None = None) -> TileParts:
-        """Return a function that gives the tiles of split rows, a group of m rows at a time."""
-        b = self.b
-        kept = b.room("kept", b.cut(view, b.m, self.row))
-
-        def parts(g: Index, j: int) -> list[Frag]:
-            if j == self.turns[0]:
-                b.copy_parts(kept, b.cut(view, b.m, self.row, g * b.m))
-            return self.tiles_of(kept, only)(Index(), j)
-
-        return parts
+        self._scan_group(tiles, g, g)
 
     def scan_totals(self, per_segment: int, lines: int) -> Buffer:
         """Scan the totals of the rows, within segments of that many rows; return their buffer."""
@@ -420,11 +384,11 @@ class ScannedPanel(Panel):
         self.sums = scan_vectors(b, x, (y, x), vectors, self.order)
         return self.sums
 
-    def scan_held(self, parts: TileParts, number: int) -> None:
+    def scan_held(self, tiles: Tiles, number: int) -> None:
         """Scan the rows of a batch of tiles, in a panel of one group; the results stay here."""
-        self._scan_group(parts, Index.of(number), Index())
+        self._scan_group(tiles, Index.of(number), Index())
 
-    def mend(self, totals: View, rows: Callable[[], Sequence[View]]) -> None:
+    def mend(self, totals: View, rows: Callable[[], View]) -> None:
         """Scan the rows once more if one of them holds an infinity or NaN.
 
         totals: of the rows, or sums of these, for the test. rows: returns the argument of
@@ -432,19 +396,17 @@ class ScannedPanel(Panel):
         """
         self.choose(totals, lambda: self.scan_finite(rows()), lambda: None)
 
-    def scan_finite(self, rows: Sequence[View]) -> None:
+    def scan_finite(self, rows: View) -> None:
         """Scan all rows, of which some hold infinities or NaN; the results stay here.
 
         U multiplies the finite elements alone. The others are added up by themselves, column by
         column, and to the scanned rows: 0 to those that come before the first.
 
-        rows: where they lie, or the operands that they make there, a view for each part.
+        rows: as `source` has them.
         """
-        b = self.b
-        is_split = len(rows) < b.options.parts
-        finite = self._split(rows[0], Operation.FINITE) if is_split else self.finite(rows)
+        b, finite = self.b, self.lying(rows, Operation.FINITE)
         if self.slots is not None:
-            self.each_group_of(finite, partial(self._scan_slots, self.slots.segment_size, rows[0]))
+            self.each_group_of(finite, partial(self._scan_slots, self.slots.segment_size, rows))
             return
         self.each_group_of(finite, self.scan_group)
         # There is room for two values between the rows.
@@ -457,27 +419,17 @@ class ScannedPanel(Panel):
         self.add_not_finite(
             self.row,
             (sums, found),
-            lambda place: self._column(rows[0], place),
+            lambda place: b.cut(rows, self.count, 1, 0, place),
             lambda place: b.cut(self.rows, self.count, 1, 0, place),
         )
 
-    def _scan_slots(self, size: int, given: View, parts: TileParts, g: Index) -> None:
+    def _scan_slots(self, size: int, given: View, tiles: Tiles, g: Index) -> None:
         """Scan the finite elements of slots; add the others of `size` elements of each."""
-        self.scan_group(parts, g)
+        self.scan_group(tiles, g)
         values = self.values_of_slots("sums"), self.values_of_slots("found")
         self.b.clear(values[0])
         given_at, scanned_at = (partial(self.slots_of, view, g) for view in (given, self.rows))
         self.add_not_finite(size, values, given_at, scanned_at)
-
-    def _column(self, view: View, place: Index) -> View:
-        """Return a column of the rows in the operands' type, to which some floats are infinite."""
-        b, dtype = self.b, stored_type(self.b.options.ab)
-        column = b.cut(view, self.count, 1, 0, place)
-        if view.buffer.dtype == dtype:
-            return column
-        narrow = b.rect(b.scratch("narrow", dtype, self.count), 0, self.count, 1, 1)
-        b.copy(narrow, column)
-        return narrow
 
     def write(self, view: View, before: Buffer | None, first: Index | int = 0) -> None:
         """Write the rows to an array's rectangle; add their prefixes.
@@ -499,17 +451,16 @@ class ScannedPanel(Panel):
             return b.k
         return max(b.n, b.k)
 
-    def _scan_group(self, parts: TileParts, source: Index, target: Index) -> None:
+    def _scan_group(self, tiles: Tiles, source: Index, target: Index) -> None:
         """R = A.U + S for each tile of m rows, S being the sum of those before it in the row."""
         b = self.b
         here = target * (b.m * self.ldm)
         s = self.zero
         for turn, j in enumerate(self.turns, start=1):
-            tile = parts(source, j)
+            tile = tiles(source, j)
             rows = results(b, "R")
             for r, u in zip(rows, self.u, strict=True):
-                for number, part in enumerate(tile):
-                    b.mma(r, part, u, r if number else s)
+                b.mma(r, tile, u, s)
             if turn > 1 and self._width > b.k:
                 b.settle()
             b.store(rows, b.rect(self.scanned, here + j * b.k, b.m, self._width, self.ldm))
@@ -568,15 +519,13 @@ class PanelWork:
         self._full, self._rest = divmod(segment_size, panel.width)
         # Rows of one segment can be added up where they lie, the last one by itself.
         self._alone = panel.b.options.adds_rows and self.lines == 1 and not self._lies_so
-        self._kept = [] if self._lies_so or self._alone else panel.room()
-        used = self.lines * self.rows
         # Rows that are copied one by one get their zeros again each time, with their elements.
-        several = panel.b.options.parts > 1 and not slots
-        self._one_by_one = self._moved and not self._full and not several
-        for kept in self._kept:
+        self._one_by_one = self._moved and not self._full
+        if not self._lies_so and not self._alone:
+            self._kept, used = panel.room(), self.lines * self.rows
             if panel.keeps_rows:
-                self._clear_ends(kept)
-            self._clear(kept, used, 0, (panel.lines - used, panel.width))
+                self._clear_ends(self._kept)
+            self._clear(self._kept, used, 0, (panel.lines - used, panel.width))
 
     def each_row(self, i: Index, step: RowStep) -> None:
         """Do a step for the rows of pass `i`."""
@@ -593,8 +542,8 @@ class PanelWork:
         self._fill()
         panel.each_kept_row(self._kept, step)
 
-    def source(self, i: Index) -> Sequence[View]:
-        """Return the views to reread the rows of pass `i`."""
+    def source(self, i: Index) -> View:
+        """Return the rows of pass `i` to load them again."""
         if self._lies_so:
             return self.panel.source(self._view(data(self.panel.b), i))
         return self._kept
@@ -611,13 +560,12 @@ class PanelWork:
             size, width = self.segment_size, self.panel.width
             inside = [Bound(COL, Index.of(size))]
             spread = b.rect(array.buffer, 0, self.lines, width, size, 1, inside)
-            kept = map(self.panel.by_lines, self._kept)
-            b.copy_parts([b.cut(one, self.lines, width) for one in kept], spread)
+            b.copy(b.cut(self.panel.by_lines(self._kept), self.lines, width), spread)
             return
         if not self.panel.keeps_rows:
-            self._clear_ends(self._kept[0])
-        for rows, lying in self._pieces(self._kept, array):
-            b.copy_parts(rows, lying)
+            self._clear_ends(self._kept)
+        for (rows,), lying in self._pieces([self._kept], array):
+            b.copy(rows, lying)
 
     def _clear_ends(self, kept: View) -> None:
         """Set the elements past the last row of each segment to zeros."""

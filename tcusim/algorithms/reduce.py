@@ -36,7 +36,7 @@ from tcusim.algorithms.panel import (
     Panel,
     PanelWork,
     RowStep,
-    TileParts,
+    Tiles,
     one_sum_of_rows,
 )
 from tcusim.algorithms.registry import algorithm, listing
@@ -74,6 +74,7 @@ from tcusim.program.grammar import (
     Buffer,
     Frag,
     Index,
+    Operation,
     PatternKind,
     View,
 )
@@ -322,11 +323,10 @@ def reduction_short(b: Builder, segment_size: int, *, groups: Groups = None) -> 
         for j, name in enumerate(numbered("P", tiles))
     ]
 
-    def store(parts: TileParts, g: Index) -> None:
+    def store(parts: Tiles, g: Index) -> None:
         s = panel.zero
         for j, one in enumerate(ones):
-            for part in parts(g + j * steps, 0):
-                s = b.mma(b.accumulator("S"), part, one, s)
+            s = b.mma(b.accumulator("S"), parts(g + j * steps, 0), one, s)
         b.store([s], b.rect(totals, g * tile, b.m, b.n, ldm))
 
     def sums(j: int, g: Index, rows: int) -> View:
@@ -335,14 +335,14 @@ def reduction_short(b: Builder, segment_size: int, *, groups: Groups = None) -> 
     def repair() -> None:
         rows = work.source(Index())
 
-        def add(parts: TileParts, g: Index) -> None:
+        def add(parts: Tiles, g: Index) -> None:
             store(parts, g)
             for j in range(tiles):
                 values = sums(j, g, b.m), panel.values_of_slots("found")
-                given = partial(panel.slots_of, rows[0], g + j * steps)
+                given = partial(panel.slots_of, rows, g + j * steps)
                 panel.add_not_finite(segment_size, values, given)
 
-        panel.each_group_of(panel.finite(rows), add)
+        panel.each_group_of(panel.lying(rows, Operation.FINITE), add)
 
     with b.items():
         work.each_row(Index(), RowStep(store))
@@ -378,7 +378,7 @@ class RowTotals:
         rows, _ = self.b.size(view)
         self.b.prefix(self.b.rect(self.values, first, rows, 1, 1), view)
 
-    def _multiply(self, parts: TileParts, g: Index) -> None:
+    def _multiply(self, parts: Tiles, g: Index) -> None:
         """Sum m rows by products with ones."""
         b = self.b
         b.store_column(self.panel.total(parts, g), b.rect(self.values, g * b.m, b.m, 1, 1))

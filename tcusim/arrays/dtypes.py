@@ -16,8 +16,9 @@ floats are computed as they are, in float32 sums, and rounded once to `dtype`.
 
 Sums and scans of float32 are rounded additions of the elements themselves, on every architecture;
 so are those of float64 where tensor cores do not multiply it.
-Products, and algorithms that a user names, multiply: there float32 is split into bf16 parts; where
-there is no bf16, into scaled f16 parts, which takes a look at the data and so a NumPy array.
+Products multiply, and so do the paper's algorithms where a user names one: there float32 is split
+into bf16 parts; where there is no bf16, into scaled f16 parts, which takes a look at the data and
+so a NumPy array.
 
 With bits="exact" NumPy arrays of every type are summed in fixed point, and rounded once to `dtype`;
 so are float16 arrays in GPU memory, whose fixed point float64 holds, and int8, which are exact.
@@ -30,6 +31,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from tcusim.algorithms import algorithm_of
 from tcusim.algorithms.builder import adds_rows, parts_of
 from tcusim.arrays.problem import Shape, Types
 from tcusim.arrays.spec import Spec
@@ -122,6 +124,13 @@ def types_of(work: str, result: str, acc: str, arch: str, *, multiplies: bool = 
     return Types(ab, acc if acc == "f16" else own, source, BY_ARRAY_NAME[result].name)
 
 
+def _multiplies_all(spec: Spec) -> bool:
+    """Return whether the launches of a call multiply elements of every type."""
+    if spec.is_product or spec.algorithm is None:
+        return spec.is_product
+    return not algorithm_of(spec.algorithm).adds_rows
+
+
 def dtype_of(ab: str, acc: str) -> str | None:
     """Return NumPy's name of the arrays whose elements are such operands; None if there are none.
 
@@ -165,7 +174,7 @@ def types_on_host(spec: Spec, given: str, arch: str) -> TypeRule:
         return TypeRule(given, given, wanted, _types_of_digits(arch, tile), "fixed point")
     as_given = given in FLOATS and "float64" not in (given, wanted)
     work = given if as_given else wanted
-    types = types_of(work, wanted, acc, arch, multiplies=product or algorithm is not None)
+    types = types_of(work, wanted, acc, arch, multiplies=_multiplies_all(spec))
     method: Method = "as it is"
     if not types.adds and parts_of(types.source, types.ab) > 1:
         method = "bf16 parts"
@@ -205,7 +214,7 @@ def types_on_device(spec: Spec, given: str, arch: str) -> TypeRule:
         types = Types("f64" if multiplied else "f16", "f64", "f16", BY_ARRAY_NAME[wanted].name)
         return TypeRule(given, given, wanted, types, "fixed point")
     work = wanted if "float64" in (given, wanted) else given
-    types = types_of(work, wanted, acc, arch, multiplies=product or algorithm is not None)
+    types = types_of(work, wanted, acc, arch, multiplies=_multiplies_all(spec))
     is_split = not types.adds and parts_of(types.source, types.ab) > 1
     if is_split and not _multiplies(arch, "bf16", "f32"):
         instead = "" if product else "leave algorithm out, "

@@ -330,7 +330,7 @@ def _precision(problem: AnyProblem) -> Iterator[str]:
         return
     if problem.as_printed:
         yield "as the paper prints it: partial sums are rounded, and chains have no limit"
-    elif problem.kind == "reduction":
+    elif problem.kind == "reduction" and not problem.types.adds:
         yield f"at most {ACCUMULATION_LENGTH} products accumulate before a rounded addition"
 
 

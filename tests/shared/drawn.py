@@ -352,7 +352,8 @@ def reasons(kind: str, given: np.dtype[Any], keywords: dict[str, Any], size: int
     }.get(work.name, [])
     if fixed := is_exact or given.kind not in "fV":
         pairs = [("s8", "s32"), ("f16", "f32")]
-    adds = kind != "product" and named is None and not fixed
+    adds = kind != "product" and not fixed
+    adds &= named is None or tcusim.algorithm_of(named).adds_rows
     of_arch = [one for one in pairs if multiplies(keywords.get("arch", "hopper"), *one)]
     tile = tcusim.shape_of(keywords.get("tile") or ("8x8x4" if in_doubles else "16x16x16"))
     added = adds and (work == np.float32 or not of_arch)
@@ -385,6 +386,8 @@ def _reasons_of_algorithm(
     longest = row.longest(max(tile.m, tile.n), tile.k)
     if longest is not None and size > longest:
         yield rf"{row.name} (sums|scans) segments of at most .*{longest} elements"
+    if name.endswith("_short") and len(pairs) > 1:
+        yield "f32 elements are several bf16 operands each, and panels multiply only one"
     if (name == row.alias or row.combines == ("mma",)) and len(pairs) > 1:
         # Parts of numbers, and digits, are not rounded to operands.
         yield f"'{name}' is run as (the paper prints it|printed)|takes one part; take"

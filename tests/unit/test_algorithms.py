@@ -350,7 +350,11 @@ def test_float32_in_three_bf16_parts_equals_integers(
     archs = names_of_units("bf16", "f32")
     done = set()
     turn = 0
-    for row in segmented_algorithms():
+    # Rows of panels are added without products.
+    split = [
+        row for row in segmented_algorithms() if not row.adds_rows and "_short" not in row.name
+    ]
+    for row in split:
         every = [
             variant
             for variant in variants(row)
@@ -366,7 +370,7 @@ def test_float32_in_three_bf16_parts_equals_integers(
             arch = archs[turn % len(archs)]
             assert_exact_float32(row, variant, program, size, [arch])
             turn += 1
-    assert done == {row.name for row in segmented_algorithms()} - {"reduction_tn_inefficient"}
+    assert done == {row.name for row in split} - {"reduction_tn_inefficient"}
 
 
 # Their partial sums never become operands, whatever `combine` is.

@@ -97,7 +97,6 @@ GROUPED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"warps": 8, "tile": "8x32x16", "side": "b"}, "float16"),
     ({"warps": 8, "acc": "f16"}, "float16"),
     ({"warps": 8, "ab": "bf16"}, "bfloat16"),
-    ({"warps": 8, "ab": "bf16", "source": "f32"}, "float32"),
     ({"warps": 4, "ab": "f32", "source": "f32"}, "float32"),
     ({"warps": 8, "tile": "8x8x4", "ab": "f64", "acc": "f64"}, "float64"),
     ({"warps": 8, "ab": "s8", "acc": "s32"}, "int8"),

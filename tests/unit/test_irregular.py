@@ -315,7 +315,6 @@ def assert_sums_and_scans(
 
 
 TYPES = {
-    "bfloat16 in the tile": (np.float32, "16x16x16", {"ab": "bf16", "source": "f32"}),
     "float64": (np.float64, "8x8x4", {"ab": "f64", "acc": "f64"}),
     "int8": (np.int8, "16x16x16", {"ab": "s8", "acc": "s32"}),
     "int8, wide": (np.int8, "8x32x16", {"ab": "s8", "acc": "s32"}),

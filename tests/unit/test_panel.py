@@ -49,9 +49,11 @@ def test_a_warp_keeps_no_more_than_it_needs(size: int, *, masked: bool, added: b
     assert ("kept" in sums) == (size == 1000 if added else filled)
 
 
-@pytest.mark.parametrize(("source", "ab"), [("f16", "f16"), ("f32", "bf16")])
-def test_rows_of_wide_elements_are_scanned_before_the_wait(source: str, ab: str) -> None:
-    program = build("scan_single_pass", source=source, ab=ab, masked=False)
+@pytest.mark.parametrize(
+    ("source", "ab", "tile"), [("f16", "f16", "16x16x16"), ("f32", "tf32", "16x16x8")]
+)
+def test_rows_of_wide_elements_are_scanned_before_the_wait(source: str, ab: str, tile: str) -> None:
+    program = build("scan_single_pass", source=source, ab=ab, tile=tile, masked=False)
     whens = (step for _, step in walk(program.steps) if isinstance(step, When))
     (choice,) = [when for when in whens if when.not_finite is not None]
     wide = format_of(source).itemsize > WIDEST_HELD
