@@ -87,8 +87,12 @@ class Plot:
     first: int = 0
     linear: bool = False
 
-    def _repr_html_(self) -> str:
+    def html(self) -> str:
+        """Return the chart as HTML with SVG, and its style."""
         return f"<style>{style()}</style>\n{draw(self)}"
+
+    def _repr_html_(self) -> str:
+        return self.html()
 
 
 def style() -> str:

@@ -12,9 +12,9 @@ import tcusim
 from tcusim import line_charts
 from tcusim.judge.cost.fitted import FITTED, MEANINGS
 from tcusim.judge.cost.model import RESOURCES
-from tcusim.judge.cost.models import compare_with_shuffles
 from tcusim.judge.cost.roofline import roofline
 from tcusim.line_charts import Line, Plot
+from tcusim.machine import Figure, Instruction, unit_of
 
 __all__ = ["ALLOWED", "charts", "comparison", "constants", "resources", "summary", "times"]
 
@@ -139,19 +139,27 @@ def _speeds(operation: str, title: str) -> str:
 
 
 def comparison() -> str:
-    """Return the paper's count of cycles, and the corrected ones."""
-    found = [compare_with_shuffles(unit) for unit in ("v100", "h200")]
-    rows = []
-    for name, key in (
-        ("two products, as often as a matrix unit takes them", "products_issued"),
-        ("two products, one waiting for the other", "products_waited"),
-        ("eight rounds of five shuffles and additions", "shuffles_issued"),
-        ("seven additions in each lane, and one round", "shuffles_better"),
-        ("the same, each waiting for the one before", "shuffles_waited"),
+    """Return the paper's cycles to sum 256 numbers in a warp, and the corrected ones."""
+    units = [unit_of(name) for name in ("v100", "h200")]
+    tiles = [unit.instruction("16x16x16", "f16", "f16", "wmma") for unit in units]
+    shuffles = [unit.shuffle_interval for unit in units]
+    waits = [unit.shuffle_latency for unit in units]
+    rows: list[tuple[str, ...]] = [
+        ("printed: two products", "64", ""),
+        ("printed: shuffles", "256", ""),
+    ]
+    for name, figures, factor, more in (
+        ("two products, as often as a matrix unit takes them", _each(tiles, "interval"), 2, 0),
+        ("two products, one waiting for the other", _each(tiles, "latency"), 2, 0),
+        # An addition takes 4 cycles, as in the paper: of 32 lanes on 8 units.
+        ("eight rounds of five shuffles and additions", shuffles, 8 * 5, 8 * 5 * 4),
+        ("seven additions in each lane, and one round", shuffles, 5, 7 * 4 + 5 * 4),
+        ("the same, each waiting for the one before", waits, 5, 7 * 4 + 5 * 4),
     ):
-        cells = [getattr(one, key) for one in found]
-        rows.append((name, *("unknown" if cell is None else f"{cell:g}" for cell in cells)))
-    printed = found[0]
-    rows.insert(0, ("printed: two products", f"{printed.printed_products:g}", ""))
-    rows.insert(1, ("printed: shuffles", f"{printed.printed_shuffles:g}", ""))
-    return table(("cycles to sum 256 numbers", *(one.unit for one in found)), rows)
+        cells = ["unknown" if one is None else f"{one.value * factor + more:g}" for one in figures]
+        rows.append((name, *cells))
+    return table(("cycles to sum 256 numbers", *(unit.name for unit in units)), rows)
+
+
+def _each(tiles: Sequence[Instruction | None], name: str) -> list[Figure | None]:
+    return [None if tile is None else getattr(tile, name) for tile in tiles]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -28,7 +29,6 @@ from tcusim.machine import FORMATS, Unit, format_of, unit_of, usual_types
 from tcusim.table import Table
 
 if TYPE_CHECKING:
-    from tcusim.judge.cost.model import LaunchCost
     from tcusim.judge.cost.predicted import Cost
 
 __all__ = ["cost_command"]
@@ -150,7 +150,11 @@ def cost_command(what: str, unit: str, as_json: bool, **options: Any) -> None:
     if as_json:
         print_json(found.as_json())
     else:
-        _show(found, _products(found, where, target) if isinstance(target, ProductPlan) else "")
+        first, *others = found.tables()
+        if isinstance(target, ProductPlan):
+            title, *texts = first.texts
+            first = replace(first, texts=[title, *_products(found, where, target), *texts])
+        show(first, *others)
 
 
 def _target(what: str, options: dict[str, Any]) -> Program | Plan | ProductPlan:
@@ -205,84 +209,30 @@ def _require(what: str, given: dict[str, Any]) -> None:
 # --- Output -----------------------------------------------------------------------------------
 
 
-def _products(found: Cost, where: Unit, plan: ProductPlan) -> str:
+def _products(found: Cost, where: Unit, plan: ProductPlan) -> list[str]:
     """Return the speed of a product, beside the peak of the unit's matrix units at its clock."""
     from tcusim.judge.cost.roofline import roofline
 
     program = plan.launch_plan.launches[0].program
     peak = roofline({}, where, (program.shape.name, program.ab, program.acc)).peak
     if peak is None or where.clock is None:
-        return ""
+        return []
     word = "TFLOP/s" if format_of(program.acc).is_float else "TOP/s"
     # A multiply-add is two operations.
     most, clock = f"{2 * peak / 1e12:.4g} {word}", where.clock
     said = f"of {program.ab} to {program.acc} at {clock.value / 1e6:,.4g} MHz ({clock.source})"
     if not found.seconds:
-        return f"matrix units: at most {most} {said}"
+        return [f"matrix units: at most {most} {said}"]
     rate = sum(one.multiply_adds for one in found.launches) / found.seconds
-    return (
-        f"matrix units: {2 * rate / 1e12:.3g} {word}, {100 * rate / peak:.3g}% of the {most} {said}"
-    )
-
-
-def _show(found: Cost, products: str) -> None:
-    from tcusim.judge.cost.model import RESOURCES
-
-    texts = [f"{found.title} on {found.unit}: the time is unknown"]
-    if found.seconds is None:
-        texts.append(f"the unit does not say: {', '.join(found.unknown)}")
-    else:
-        rate = f"{found.bytes / found.seconds / 1e9:.3g}e9 bytes a second of its arrays"
-        texts = [f"{found.title} on {found.unit}: {_time(found.seconds)}, {rate}"]
-    texts += [products] if products else []
-    texts += [f"bound by {found.bound}"] if found.bound else []
-    rows = [(name, _time(seconds), RESOURCES[name]) for name, seconds in found.parts.items()]
-    show(
-        Table(("resource", "alone", "what it is"), rows, texts=texts, align="lr"),
-        *(Table(texts=_launch_lines(launch)) for launch in found.launches),
-    )
-
-
-def _launch_lines(launch: LaunchCost) -> list[str]:
-    work, occupancy = launch.work, launch.occupancy
-    each = max(1, launch.blocks)
-    where = "in the cache" if launch.cached else "in memory"
-    limit = f", as its {occupancy.limit} allow" if occupancy.limit else ""
-    return [
-        f"{launch.program}: {launch.blocks} blocks, {occupancy.blocks} a core{limit}",
-        f"  a block: {occupancy.registers} registers a thread (estimated), "
-        f"{occupancy.shared_bytes} bytes of shared memory, {_cycles(work.span)} alone",
-        f"  a block: {work.instructions / each:.0f} instructions of warps, {work.mma / each:.0f} "
-        f"products, {work.block_barriers / each:.0f} barriers",
-        f"  a block: {work.sectors_read / each:.0f} sectors read, "
-        f"{work.sectors_written / each:.0f} written; {work.lines / each:.0f} turns for lines, "
-        f"{work.passes / each:.0f} for banks, "
-        f"{_conflicts(launch):.2f} times the least",
-        f"  {launch.read_bytes} bytes read, {launch.written_bytes} written, {where}",
-    ]
-
-
-def _cycles(span: float) -> str:
-    return "an unknown time" if math.isnan(span) else f"{span:.0f} cycles"
-
-
-def _conflicts(launch: LaunchCost) -> float:
-    """Return the turns of the banks over those that full ones would take."""
-    least = launch.work.shared_bytes / 128
-    return launch.work.passes / least if least else 1.0
-
-
-def _time(seconds: float | None) -> str:
-    from tcusim.judge.cost.predicted import time_text
-
-    return "unknown" if seconds is None else time_text(seconds)
+    speed = f"{2 * rate / 1e12:.3g} {word}, {100 * rate / peak:.3g}% of the {most}"
+    return [f"matrix units: {speed} {said}"]
 
 
 # --- Sizes of segments --------------------------------------------------------------------------
 
 
 def _sweep(what: str, unit: str, as_json: bool, options: dict[str, Any]) -> None:
-    from tcusim.judge.cost.predicted import cost
+    from tcusim.judge.cost.predicted import cost, time_text
     from tcusim.judge.cost.roofline import memory_bound_sizes, roofline
 
     if not what.startswith("segmented"):
@@ -301,7 +251,7 @@ def _sweep(what: str, unit: str, as_json: bool, options: dict[str, Any]) -> None
     if options["html"] is not None:
         from tcusim.markup import page
 
-        files.write_page(options["html"], page(f"{what} on {unit}", roofs.html()))
+        files.write_page(options["html"], page(f"{what} on {unit}", roofs.plot().html()))
     if as_json:
         rows = [{"segment_size": size, **one.as_json()} for size, one in found]
         roof = {"peak": roofs.peak, "roofs": dict(roofs.roofs), "points": dict(roofs.points)}
@@ -310,7 +260,7 @@ def _sweep(what: str, unit: str, as_json: bool, options: dict[str, Any]) -> None
     sweep_rows = []
     for size, one in found:
         rate = "" if one.bandwidth is None else f"{one.bandwidth / 1e9:.0f}"
-        sweep_rows.append((str(size), _time(one.seconds), rate, one.bound))
+        sweep_rows.append((str(size), time_text(one.seconds), rate, one.bound))
     unknown = {name: None for _, one in found for name in one.unknown}
     said = "at none of these sizes"
     if bound is not None:

@@ -191,3 +191,12 @@ def test_exact_plans_have_a_cost(kind: str) -> None:
         if unit == "h200":
             assert found.seconds is not None
             assert 0 < found.seconds < 1e-3
+
+
+def test_a_cost_prints_its_resources_and_launches() -> None:
+    found = cost(tcusim.plan("sum", length=2**20), H200)
+    for text in (str(found), found._repr_html_()):
+        assert " on h200: " in text
+        assert "GB/s of its arrays" in text
+        assert all(name in text for name in found.parts)
+        assert all(f"{launch.program}: " in text for launch in found.launches)

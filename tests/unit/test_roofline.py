@@ -33,7 +33,7 @@ def test_roofs_are_the_units_and_points_lie_below() -> None:
 
 
 def test_the_chart_has_each_point_and_each_roof() -> None:
-    text = roofline({"sums of 16": sums(16)}).html()
+    text = roofline({"sums of 16": sums(16)}).plot().html()
     for word in ("sums of 16", "memory", "L2", "all matrix units", "<svg"):
         assert word in text
 

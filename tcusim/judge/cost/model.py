@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tcusim.judge.cost.accesses import LINE, SECTOR
+from tcusim.judge.cost.accesses import BANKS, LINE, SECTOR
 from tcusim.judge.cost.fitted import FITTED, Fitted
 from tcusim.judge.cost.occupancy import Occupancy, occupancy_of
 from tcusim.judge.cost.work import Latencies, Work, work_of
 from tcusim.machine import Unit, format_of
 from tcusim.program.grammar import BufferRole, Mma, Program, Space
+from tcusim.program.lanes import WORD_BYTES
 from tcusim.program.walk import sites
 
 __all__ = ["RESOURCES", "LaunchCost", "launch_cost", "longest"]
@@ -81,6 +82,25 @@ class LaunchCost:
     def bound(self) -> str:
         """The part that takes longest."""
         return longest(self.parts)
+
+    def lines(self) -> list[str]:
+        """Return a line on the grid, three on a block, and one on the arrays."""
+        one, fits = self.work.times(1 / max(1, self.blocks)), self.occupancy
+        limit = f", as its {fits.limit} allow" if fits.limit else ""
+        alone = "an unknown time" if math.isnan(one.span) else f"{one.span:.0f} cycles"
+        turns = BANKS * WORD_BYTES * one.passes / one.shared_bytes if one.shared_bytes else 1.0
+        return [
+            f"{self.program}: {self.blocks} blocks, {fits.blocks} a core{limit}",
+            f"  a block: {fits.registers} registers a thread (estimated), "
+            f"{fits.shared_bytes} bytes of shared memory, {alone} alone",
+            f"  a block: {one.instructions:.0f} instructions of warps, {one.mma:.0f} products, "
+            f"{one.block_barriers:.0f} barriers",
+            f"  a block: {one.sectors_read:.0f} sectors read, {one.sectors_written:.0f} written; "
+            f"{one.lines:.0f} turns for lines, {one.passes:.0f} for banks, {turns:.2f} times the "
+            f"least",
+            f"  {self.read_bytes} bytes read, {self.written_bytes} written, "
+            f"{'in the cache' if self.cached else 'in memory'}",
+        ]
 
 
 def longest(parts: Mapping[str, float | None]) -> str:

@@ -1,4 +1,4 @@
-"""`tcusim.cost`: how long a program, or a plan, takes on a unit, and what bounds it."""
+"""`tcusim.cost`: the time of a program or a plan on a unit, and its bottleneck."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tcusim.machine import Unit, unit_of
 from tcusim.machine.rules import Arch
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan
+from tcusim.table import Table, Tabular
 
 __all__ = ["Cost", "cost", "time_text"]
 
@@ -27,8 +28,8 @@ _CACHED_PART: Final = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """The predicted time of a program or a plan on a unit.
+class Cost(Tabular):
+    """The predicted time of a program or a plan on a unit; `print` it, or show it in a notebook.
 
     Attributes
     ----------
@@ -82,6 +83,21 @@ class Cost:
     def bandwidth(self) -> float | None:
         """Bytes a second of the arrays: what a user sees of the memory's speed."""
         return self.bytes / self.seconds if self.seconds else None
+
+    def tables(self) -> tuple[Table, ...]:
+        """Return a table of the resources, then the work of each launch."""
+        texts = [f"{self.title} on {self.unit}: the time is unknown"]
+        if self.seconds is None:
+            texts.append(f"the unit does not say: {', '.join(self.unknown)}")
+        else:
+            rate = f"{self.bytes / self.seconds / 1e9:,.0f} GB/s of its arrays"
+            texts = [f"{self.title} on {self.unit}: {time_text(self.seconds)}, {rate}"]
+        texts += [f"bound by {self.bound}"] if self.bound else []
+        rows = [(name, time_text(self.parts[name]), text) for name, text in RESOURCES.items()]
+        return (
+            Table(("resource", "alone", "what it is"), rows, texts=texts, align="lr"),
+            *(Table(texts=launch.lines()) for launch in self.launches),
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tcusim import line_charts
 from tcusim.judge.cost.predicted import Cost
 from tcusim.line_charts import Line, Plot
 from tcusim.machine import Unit, unit_of
@@ -57,10 +56,6 @@ class Roofline:
             log=True,
             level=level,
         )
-
-    def html(self) -> str:
-        """Return the chart as HTML with SVG, and its style."""
-        return f"<style>{line_charts.style()}</style>\n{line_charts.draw(self.plot())}"
 
     def _roof(self, rate: float, x: float) -> float:
         return rate * x if self.peak is None else min(rate * x, self.peak)
