@@ -5,6 +5,7 @@ Each is a function that returns HTML with SVG inside, drawn from data when the s
 
 from __future__ import annotations
 
+from draw_code import rooms
 from draw_gpu import barriers, hierarchy, lanes, launches, tiling
 from draw_idea import grid, pipeline, reduction, scan
 from draw_lessons import (
@@ -32,6 +33,7 @@ __all__ = [
     "pipeline",
     "reduction",
     "roofline",
+    "rooms",
     "scan",
     "stages",
     "status_words",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ def _tool(name: str) -> ModuleType:
 
 figures: Any = _tool("figures")
 drawing: Any = _tool("drawing")
+draw_code: Any = _tool("draw_code")
 draw_idea: Any = _tool("draw_idea")
 screens: Any = _tool("screens")
 
@@ -180,3 +182,21 @@ def test_the_picture_of_the_readme_is_up_to_date() -> None:
     assert len(kept) > 100
     assert kept == new
     assert str(screens.PICTURE.relative_to(ROOT)) in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_a_first_call_takes_the_drawn_way() -> None:
+    """In a process of its own, since this one may have kept plans."""
+    code = (
+        "import sys, numpy, tcusim\n"
+        "found = []\n"
+        "def look(frame, event, _):\n"
+        "    name = frame.f_globals.get('__name__', '')\n"
+        "    if event == 'call' and name not in found: found.append(name)\n"
+        "x = numpy.ones(100, numpy.float16)\n"
+        "sys.setprofile(look); tcusim.sum(x); sys.setprofile(None)\n"
+        "print(*found)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    way = [module for module, _ in draw_code.WAY]
+    assert [name for name in found.stdout.split() if name in way] == way
+    assert {name for row in draw_code.layers() for name in row} == set(draw_code.PURPOSES)
