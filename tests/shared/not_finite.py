@@ -71,7 +71,7 @@ class Case:
         return np.minimum(np.arange(segments + 1) * self.size, segments * self.size - 3)
 
 
-_BF16_PARTS = {"ab": "bf16", "source": "f32"}
+_TF32 = {"tile": "16x16x8", "ab": "tf32", "source": "f32"}
 _F64 = {"tile": "8x8x4", **dict.fromkeys(("ab", "acc", "source", "result"), "f64")}
 _RAGGED = (40, 0, 33, 1, 100, 16, 64, 17, 100, 96, 32)
 
@@ -80,17 +80,17 @@ CASES: Final = (
     Case("scan_panel", 40),
     Case("scan_panel", 64),
     Case("scan_panel", 300, {"acc": "f16", "result": "f16", "side": "b"}),
-    Case("scan_panel", 300, _BF16_PARTS),
+    Case("scan_panel", 300, _TF32),
     Case("scan_panel", 64, {"ab": "bf16", "source": "bf16"}),
     Case("scan_panel", 64, _F64),
     Case("scan_panel", 1100),
     Case("scan_panel", 9000, {"warps": 2}),
     Case("scan_single_pass", None, {"warps": 4, "columns": 2}),
-    Case("scan_single_pass", None, {"warps": 4, "columns": 2, **_BF16_PARTS}),
+    Case("scan_single_pass", None, {"warps": 4, "columns": 2, **_TF32}),
     Case("scan_single_pass", 9000, {"warps": 8}),
     Case("scan_single_pass", 20_000, {"warps": 8, "columns": 2}),
     Case("scan_ragged", 100, {"whole": True}, _RAGGED),
-    Case("scan_ragged", 100, {"whole": True, **_BF16_PARTS}, _RAGGED),
+    Case("scan_ragged", 100, {"whole": True, **_TF32}, _RAGGED),
 )
 ORDERS: Final = tuple(
     {"exclusive": exclusive, "reverse": reverse}
