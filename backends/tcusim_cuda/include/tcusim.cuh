@@ -1143,113 +1143,118 @@ __device__ inline Vector<T, V> join(Path, const Parts& parts, const T* p, long l
 }
 
 // The vectors of a rectangle: of V neighbours in a row, or DOWN a column. A lane holds at most HELD
-// of them in registers.
+// of them in registers. Lambdas are passed by value, and capture by value: by reference, nvcc does not
+// see that an input is read only, nor which addresses are a constant apart.
 template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false>
 struct Rectangle {
     static constexpr int vectors = ROWS * COLS / V;
     // The vectors of a lane; and groups of about one size, which are in registers together.
-    static constexpr int count = (vectors + 31) / 32;
+    static constexpr int count = (vectors + 31) / 32, times = 1;
     static constexpr int groups = (count + HELD - 1) / HELD;
     static constexpr int held = (count + groups - 1) / groups;
 
-    // Calls one(row, col) for vector e.
-    template <class One>
-    __device__ static void at(int e, One one) {
+    // The place of vector e, and the call of a lambda for it, in some iteration.
+    __device__ static int along(int e) {
         constexpr int inner = (DOWN ? ROWS : COLS) / V;
-        constexpr bool is_line = (DOWN ? COLS : ROWS) == 1;
-        const int along = is_line ? V * e : V * (e % inner);
-        const int across = is_line ? 0 : e / inner;
-        one(DOWN ? along : across, DOWN ? across : along);
+        return (DOWN ? COLS : ROWS) == 1 ? V * e : V * (e % inner);
     }
-    // Calls one(nth, row, col) for N vectors of a lane, of which the first is number e.
-    template <int N, class One>
-    __device__ static void each(int e, One one) {
-        constexpr int unrolled = N < 16 ? N : 16;
-        #pragma unroll unrolled
-        for (int nth = 0; nth < N; ++nth) {
-            if (vectors % (32 * N) == 0 || e + 32 * nth < vectors) {
-                at(e + 32 * nth, [&](int row, int col) { one(nth, row, col); });
-            }
-        }
+    __device__ static int across(int e) {
+        constexpr int inner = (DOWN ? ROWS : COLS) / V;
+        return (DOWN ? COLS : ROWS) == 1 ? 0 : e / inner;
     }
-    template <class One>
-    __device__ static void all(int lane, One one) {
-        each<count>(lane, one);
+    __device__ static int row(int e) { return DOWN ? along(e) : across(e); }
+    __device__ static int col(int e) { return DOWN ? across(e) : along(e); }
+    template <class Call, class Path, class... Held>
+    __device__ static auto call(int, int e, const Call& call, Path path, Held&... held) {
+        return call(path, row(e), col(e), held...);
     }
-    template <class One>
-    __device__ static void each_tested(int lane, One one) {
-        #pragma unroll 1
-        for (int e = lane; e < vectors; e += 32) at(e, one);
+    // Whether there is a vector e, one of N of each lane.
+    __device__ static bool has(int e, int N = count) {
+        return vectors % (32 * N) == 0 || e < vectors;
     }
-    // What a lambda reads.
-    template <class Get>
-    using Value = decltype(static_cast<Get*>(nullptr)->operator()(Fast(), 0, 0));
 };
+// Loops of up to so many iterations are unrolled, so that their loads are in flight together.
+constexpr int unrolled(int iterations) { return iterations < 16 ? iterations : 16; }
 
 // Calls one(Fast(), row, col) for each vector of a lane.
 template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false, class One>
 __device__ inline void each(int lane, One one) {
-    Rectangle<ROWS, COLS, V, HELD, DOWN>::all(lane, [&](int, int row, int col) {
-        one(Fast(), row, col);
-    });
+    using Place = Rectangle<ROWS, COLS, V, HELD, DOWN>;
+    #pragma unroll unrolled(Place::count)
+    for (int nth = 0; nth < Place::count; ++nth) {
+        const int e = lane + 32 * nth;
+        if (Place::has(e)) Place::call(0, e, one, Fast());
+    }
 }
 template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false, class One>
 __device__ inline void each(int lane, bool whole, One one) {
+    using Place = Rectangle<ROWS, COLS, V, HELD, DOWN>;
     if (whole) {
         each<ROWS, COLS, V, HELD, DOWN>(lane, one);
-    } else {
-        Rectangle<ROWS, COLS, V, HELD, DOWN>::each_tested(lane, [&](int row, int col) {
-            one(Tested(), row, col);
-        });
+        return;
+    }
+    #pragma unroll 1
+    for (int nth = 0; nth < Place::count; ++nth) {
+        const int e = lane + 32 * nth;
+        if (Place::has(e)) Place::call(0, e, one, Tested());
     }
 }
 // Whether it holds for an element of the rectangle.
 template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false, class Test>
 __device__ inline bool any(int lane, Test test) {
     bool found = false;
-    Rectangle<ROWS, COLS, V, HELD, DOWN>::all(lane, [&](int, int row, int col) {
-        found |= test(row, col);
-    });
+    each<ROWS, COLS, V, HELD, DOWN>(lane, [&](Fast, int row, int col) { found |= test(row, col); });
     return __any_sync(0xFFFFFFFFu, found);
 }
 
-// Moves a rectangle: get(path, row, col) reads a vector, and put(path, row, col, held) writes it. All
-// reads of a group come before its first write, so that memory answers them together. That is legal:
-// a step reads no element that another lane writes.
+// A part of a move: N vectors of a lane, the first of which is number e. All reads come before the
+// first write, so that memory answers them together. That is legal: a step reads no element that
+// another lane writes.
+template <class Place, int N, class Get, class Put>
+__device__ inline void move_group(int e, const Get& get, const Put& put) {
+    decltype(get(Fast(), 0, 0)) held[N];
+    #pragma unroll
+    for (int nth = 0; nth < N; ++nth) {
+        const int at = e + 32 * nth;
+        if (Place::has(at, N)) held[nth] = Place::call(0, at, get, Fast());
+    }
+    #pragma unroll
+    for (int nth = 0; nth < N; ++nth) {
+        const int at = e + 32 * nth;
+        if (Place::has(at, N)) Place::call(0, at, put, Fast(), held[nth]);
+    }
+}
+// Moves a rectangle: get(path, row, col) reads a vector, and put(path, row, col, held) writes it.
 template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false, class Get, class Put>
 __device__ inline void move(int lane, Get get, Put put) {
-    using Lanes = Rectangle<ROWS, COLS, V, HELD, DOWN>;
-    if constexpr (Lanes::count == 1) {
-        Lanes::all(lane, [&](int, int row, int col) {
-            auto held = get(Fast(), row, col);
-            put(Fast(), row, col, held);
-        });
+    using Place = Rectangle<ROWS, COLS, V, HELD, DOWN>;
+    constexpr int held = Place::held, end = 32 * held * Place::groups;
+    if constexpr (Place::count == 1) {
+        if (!Place::has(lane)) return;
+        auto one = Place::call(0, lane, get, Fast());
+        Place::call(0, lane, put, Fast(), one);
+    } else if constexpr (Place::groups <= 2) {
+        #pragma unroll
+        for (int first = 0; first < end; first += 32 * held) {
+            move_group<Place, held>(lane + first, get, put);
+        }
     } else {
-        constexpr int step = 32 * Lanes::held;
-        const auto group = [&](int e) {
-            typename Lanes::template Value<Get> held[Lanes::held];
-            Lanes::template each<Lanes::held>(e, [&](int nth, int row, int col) {
-                held[nth] = get(Fast(), row, col);
-            });
-            Lanes::template each<Lanes::held>(e, [&](int nth, int row, int col) {
-                put(Fast(), row, col, held[nth]);
-            });
-        };
-        if constexpr (Lanes::groups <= 2) {
-            #pragma unroll
-            for (int first = 0; first < Lanes::groups * step; first += step) group(lane + first);
-        } else {
-            for (int first = 0; first < Lanes::groups * step; first += step) group(lane + first);
+        for (int first = 0; first < end; first += 32 * held) {
+            move_group<Place, held>(lane + first, get, put);
         }
     }
 }
 // The same with a test of each vector.
 template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false, class Get, class Put>
 __device__ inline void move_tested(int lane, Get get, Put put) {
-    Rectangle<ROWS, COLS, V, HELD, DOWN>::each_tested(lane, [&](int row, int col) {
-        auto held = get(Tested(), row, col);
-        put(Tested(), row, col, held);
-    });
+    using Place = Rectangle<ROWS, COLS, V, HELD, DOWN>;
+    #pragma unroll 1
+    for (int nth = 0; nth < Place::count; ++nth) {
+        const int e = lane + 32 * nth;
+        if (!Place::has(e)) continue;
+        auto held = Place::call(0, e, get, Tested());
+        Place::call(0, e, put, Tested(), held);
+    }
 }
 // whole: whether all vectors are in bounds and aligned.
 template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false, class Get, class Put>
@@ -1263,47 +1268,54 @@ __device__ inline void move(int lane, bool whole, Get get, Put put) {
 // the loop's variable comes before the row.
 template <int TIMES, class Once>
 struct Repeated {
-    static constexpr int count = TIMES * Once::count;
-    template <class Get>
-    using Value = decltype(static_cast<Get*>(nullptr)->operator()(Fast(), 0, 0, 0));
+    static constexpr int times = TIMES, count = Once::count;
 
-    template <class One>
-    __device__ static void all(int lane, One one) {
-        #pragma unroll
-        for (int time = 0; time < TIMES; ++time) {
-            Once::template each<Once::count>(lane, [&](int nth, int row, int col) {
-                one(time * Once::count + nth, time, row, col);
-            });
-        }
-    }
-    template <class One>
-    __device__ static void each_tested(int lane, One one) {
-        #pragma unroll 1
-        for (int time = 0; time < TIMES; ++time) {
-            Once::each_tested(lane, [&](int row, int col) { one(time, row, col); });
-        }
+    __device__ static bool has(int e) { return Once::has(e); }
+    template <class Call, class Path, class... Held>
+    __device__ static auto call(int time, int e, const Call& call, Path path, Held&... held) {
+        return call(path, time, Once::row(e), Once::col(e), held...);
     }
 };
 
-template <class First, class... Rest, class Get, class Put, class... Others>
+template <class Place, class... Places, class Get, class Put, class... Others>
 __device__ inline void move_at_once(int lane, Get get, Put put, Others... others) {
-    typename First::template Value<Get> held[First::count];
-    First::all(lane, [&](int nth, auto... place) { held[nth] = get(Fast(), place...); });
-    if constexpr (sizeof...(Rest) > 0) move_at_once<Rest...>(lane, others...);
-    First::all(lane, [&](int nth, auto... place) { put(Fast(), place..., held[nth]); });
+    decltype(Place::call(0, 0, get, Fast())) held[Place::times][Place::count];
+    #pragma unroll
+    for (int time = 0; time < Place::times; ++time) {
+        #pragma unroll
+        for (int nth = 0; nth < Place::count; ++nth) {
+            const int e = lane + 32 * nth;
+            if (Place::has(e)) held[time][nth] = Place::call(time, e, get, Fast());
+        }
+    }
+    if constexpr (sizeof...(Places) > 0) move_at_once<Places...>(lane, others...);
+    #pragma unroll
+    for (int time = 0; time < Place::times; ++time) {
+        #pragma unroll
+        for (int nth = 0; nth < Place::count; ++nth) {
+            const int e = lane + 32 * nth;
+            if (Place::has(e)) Place::call(time, e, put, Fast(), held[time][nth]);
+        }
+    }
 }
-template <class First, class... Rest, class Get, class Put, class... Others>
+template <class Place, class... Places, class Get, class Put, class... Others>
 __device__ inline void move_in_turn(int lane, Get get, Put put, Others... others) {
-    First::each_tested(lane, [&](auto... place) {
-        auto held = get(Tested(), place...);
-        put(Tested(), place..., held);
-    });
-    if constexpr (sizeof...(Rest) > 0) move_in_turn<Rest...>(lane, others...);
+    #pragma unroll 1
+    for (int time = 0; time < Place::times; ++time) {
+        #pragma unroll 1
+        for (int nth = 0; nth < Place::count; ++nth) {
+            const int e = lane + 32 * nth;
+            if (!Place::has(e)) continue;
+            auto held = Place::call(time, e, get, Tested());
+            Place::call(time, e, put, Tested(), held);
+        }
+    }
+    if constexpr (sizeof...(Places) > 0) move_in_turn<Places...>(lane, others...);
 }
-template <class... Rectangles, class... Lambdas>
+template <class... Places, class... Lambdas>
 __device__ inline void move_together(int lane, bool whole, Lambdas... lambdas) {
-    if (whole) move_at_once<Rectangles...>(lane, lambdas...);
-    else move_in_turn<Rectangles...>(lane, lambdas...);
+    if (whole) move_at_once<Places...>(lane, lambdas...);
+    else move_in_turn<Places...>(lane, lambdas...);
 }
 
 // Writes the vectors of a rectangle, which follow each other from `to` on, wherever that is.
@@ -1311,8 +1323,8 @@ __device__ inline void move_together(int lane, bool whole, Lambdas... lambdas) {
 // which another lane has. The ends are written by elements. All lanes of the warp call it.
 template <int ROWS, int COLS, int V, class T, class Get>
 __device__ inline void store_run(T* to, Get get) {
-    using Lanes = Rectangle<ROWS, COLS, V>;
-    constexpr int COUNT = Lanes::vectors;
+    using Place = Rectangle<ROWS, COLS, V>;
+    constexpr int COUNT = Place::vectors;
     constexpr int bytes = V * static_cast<int>(sizeof(T)), words = bytes / 4;
     const int lane = static_cast<int>(threadIdx.x % 32);
     // Bytes and elements between an aligned place and `to`.
@@ -1324,7 +1336,7 @@ __device__ inline void store_run(T* to, Get get) {
         const int e = first + lane;
         const bool here = COUNT % 32 == 0 || e < COUNT;
         Vector<T, V> own = {};
-        if (here) Lanes::at(e, [&](int row, int col) { own = get(Fast(), row, col); });
+        if (here) own = Place::call(0, e, get, Fast());
         // The vector before, and the own one.
         unsigned int w[2 * words];
         memcpy(w + words, own.x, bytes);
@@ -1361,59 +1373,60 @@ struct Scalar<Vector<T, V>> {
 // in several PIECES. HELD: rows of a lane that are read before the first is added up.
 template <int ROWS, int COLS, int V, int EACH, int LANES, int HELD, int PIECES = 1>
 struct RowsOfLanes {
+    using OneByOne = RowsOfLanes<ROWS, COLS, V, EACH, LANES, 1, PIECES>;
+    static constexpr int vector = V, held = HELD;
     static constexpr int at_once = 32 / LANES, turns = (ROWS + at_once - 1) / at_once;
     static constexpr int elements = EACH * PIECES;
     static constexpr bool fill_rows = COLS == elements * LANES;
     static constexpr bool fill_lanes = ROWS % (at_once * HELD) == 0;
 
-    // Calls one(e, col) for the vectors of N elements that a lane has of a row, if it has any.
-    template <int N, class One>
-    __device__ static void each(int lane, bool here, One one) {
-        #pragma unroll
-        for (int e = 0; e < elements; e += N) {
-            const int piece = e / EACH * (32 * EACH) + lane * EACH + e % EACH;
-            const int col = PIECES > 1 ? piece : lane % LANES * EACH + e;
-            if (here && (fill_rows || col < COLS)) one(e, col);
-        }
+    __device__ static int row(int lane, int turn) { return turn * at_once + lane / LANES; }
+    __device__ static bool has_row(int row) { return fill_lanes || row < ROWS; }
+    // The column of element e of a lane, and whether the lane has it.
+    __device__ static int col(int lane, int e) {
+        if constexpr (PIECES == 1) return lane % LANES * EACH + e;
+        return e / EACH * (32 * EACH) + lane * EACH + e % EACH;
     }
-    // Reads rows, and calls add(row, here, x) for each: for elements of a lane, zeros behind its end.
-    template <class Path, class Get, class Add>
-    __device__ static void run(Path path, int lane, Get get, Add add) {
-        const auto group = [&](int first) {
-            typename Scalar<decltype(get(path, 0, 0))>::type held[HELD][elements];
-            const auto each_row = [&](auto one) {
-                #pragma unroll
-                for (int nth = 0; nth < HELD; ++nth) {
-                    const int row = (first + nth) * at_once + lane / LANES;
-                    one(row, fill_lanes || row < ROWS, held[nth]);
-                }
-            };
-            each_row([&](int row, bool here, auto& x) {
-                #pragma unroll
-                for (int e = 0; !(fill_rows && fill_lanes) && e < elements; ++e) x[e] = 0;
-                each<V>(lane, here, [&](int e, int col) { put(x + e, get(path, row, col)); });
-            });
-            each_row(add);
-        };
-        if constexpr (turns <= HELD) {
-            group(0);
-        } else if constexpr (turns * elements <= 16 && Path::value) {
-            #pragma unroll
-            for (int first = 0; first < turns; first += HELD) group(first);
-        } else {
-            #pragma unroll 1
-            for (int first = 0; first < turns; first += HELD) group(first);
-        }
-    }
+    __device__ static bool has(bool here, int col) { return here && (fill_rows || col < COLS); }
 };
 
-// Calls run(path, rows) for rows that are in bounds and aligned, or with tests, one at a time.
-template <class Rows, class OneByOne, class Run>
-__device__ inline void on_path(Fast path, Run run) { run(path, Rows()); }
-template <class Rows, class OneByOne, class Run>
-__device__ inline void on_path(bool whole, Run run) {
-    if (whole) run(Fast(), Rows());
-    else run(Tested(), OneByOne());
+// Reads rows, and calls add(path, row, here, x) for each: for a lane's elements, zeros past its end.
+template <class Rows, class Path, class Get, class Add>
+__device__ inline void add_group(Path path, int lane, int first, const Get& get, const Add& add) {
+    constexpr int count = Rows::elements, held = Rows::held;
+    typename Scalar<decltype(get(path, 0, 0))>::type x[held][count];
+    #pragma unroll
+    for (int nth = 0; nth < held; ++nth) {
+        const int row = Rows::row(lane, first + nth);
+        const bool here = Rows::has_row(row);
+        #pragma unroll
+        for (int e = 0; !(Rows::fill_rows && Rows::fill_lanes) && e < count; ++e) x[nth][e] = 0;
+        #pragma unroll
+        for (int e = 0; e < count; e += Rows::vector) {
+            const int col = Rows::col(lane, e);
+            if (Rows::has(here, col)) put(x[nth] + e, get(path, row, col));
+        }
+    }
+    #pragma unroll
+    for (int nth = 0; nth < held; ++nth) {
+        const int row = Rows::row(lane, first + nth);
+        add(path, row, Rows::has_row(row), x[nth]);
+    }
+}
+template <class Rows, class Path, class Get, class Add>
+__device__ inline void add_rows(Path path, int lane, const Get& get, const Add& add) {
+    constexpr bool few = Rows::turns * Rows::elements <= 16 && Path::value;
+    constexpr int times = few ? (Rows::turns + Rows::held - 1) / Rows::held : 1;
+    #pragma unroll times
+    for (int first = 0; first < Rows::turns; first += Rows::held) {
+        add_group<Rows>(path, lane, first, get, add);
+    }
+}
+// whole: whether all rows are in bounds and aligned; else they are read one by one, with tests.
+template <class Rows, class Get, class Add>
+__device__ inline void add_rows(bool whole, int lane, const Get& get, const Add& add) {
+    if (whole) add_rows<Rows>(Fast(), lane, get, add);
+    else add_rows<typename Rows::OneByOne>(Tested(), lane, get, add);
 }
 
 struct NoTotal {
@@ -1427,12 +1440,9 @@ template <
     class Total>
 __device__ inline void sum_rows(int lane, Path whole, Get get, Total total) {
     using Rows = RowsOfLanes<ROWS, COLS, V, EACH, LANES, HELD, PIECES>;
-    using OneByOne = RowsOfLanes<ROWS, COLS, V, EACH, LANES, 1, PIECES>;
-    on_path<Rows, OneByOne>(whole, [&](auto path, auto rows) {
-        rows.run(path, lane, get, [&](int row, bool here, auto& x) {
-            const auto sum = sum_of_row<EACH, LANES, PIECES>(x);
-            if (here && lane % LANES == 0) total(row, sum);
-        });
+    add_rows<Rows>(whole, lane, get, [=](auto, int row, bool here, auto& x) {
+        const auto sum = sum_of_row<EACH, LANES, PIECES>(x);
+        if (here && lane % LANES == 0) total(row, sum);
     });
 }
 
@@ -1442,16 +1452,15 @@ template <
     class Path, class Get, class Put, class Total = NoTotal>
 __device__ inline void scan_rows(int lane, Path whole, Get get, Put put, Total total = {}) {
     using Rows = RowsOfLanes<ROWS, COLS, V, EACH, LANES, HELD>;
-    using OneByOne = RowsOfLanes<ROWS, COLS, V, EACH, LANES, 1>;
-    on_path<Rows, OneByOne>(whole, [&](auto path, auto rows) {
-        rows.run(path, lane, get, [&](int row, bool here, auto& x) {
-            const auto sum = prefix_sums<EACH, LANES, REVERSE, EXCLUSIVE>(x);
-            rows.template each<TO>(lane, here, [&](int e, int col) {
-                auto held = vector_of<TO>(x + e);
-                put(path, row, col, held);
-            });
-            if (here && lane % LANES == 0) total(row, sum);
-        });
+    add_rows<Rows>(whole, lane, get, [=](auto path, int row, bool here, auto& x) {
+        const auto sum = prefix_sums<EACH, LANES, REVERSE, EXCLUSIVE>(x);
+        #pragma unroll
+        for (int e = 0; e < EACH; e += TO) {
+            const int col = Rows::col(lane, e);
+            auto held = vector_of<TO>(x + e);
+            if (Rows::has(here, col)) put(path, row, col, held);
+        }
+        if (here && lane % LANES == 0) total(row, sum);
     });
 }
 // The same to rows in shared memory that the lanes fill, the first element at to(row, col).
@@ -1460,13 +1469,10 @@ template <
     class Path, class Get, class To, class Total = NoTotal>
 __device__ inline void scan_rows_in_turn(int lane, Path whole, Get get, To to, Total total = {}) {
     using Rows = RowsOfLanes<ROWS, COLS, V, EACH, LANES, HELD>;
-    using OneByOne = RowsOfLanes<ROWS, COLS, V, EACH, LANES, 1>;
-    on_path<Rows, OneByOne>(whole, [&](auto path, auto rows) {
-        rows.run(path, lane, get, [&](int row, bool here, auto& x) {
-            const auto sum = prefix_sums<EACH, LANES, REVERSE, EXCLUSIVE>(x);
-            if (here) store_in_turn<TO>(to(row, lane % LANES * EACH), x);
-            if (here && lane % LANES == 0) total(row, sum);
-        });
+    add_rows<Rows>(whole, lane, get, [=](auto, int row, bool here, auto& x) {
+        const auto sum = prefix_sums<EACH, LANES, REVERSE, EXCLUSIVE>(x);
+        if (here) store_in_turn<TO>(to(row, lane % LANES * EACH), x);
+        if (here && lane % LANES == 0) total(row, sum);
     });
 }
 
