@@ -364,7 +364,7 @@ def test_steps_of_tiles() -> None:
         ("norml", 4, {}, UnknownName, "Did you mean 'normal'"),
         ("normal", 0, {}, InputError, "length must be an integer within 1..16777216, got 0"),
         ("normal", 4, {"k": 0}, InputError, "k must be an integer within"),
-        ("normal", 4, {"blocked": 0}, InputError, "blocked must be a number of mma from 1 on"),
+        ("normal", 4, {"blocked": 0}, InputError, "blocked must be an integer of at least 1"),
     ],
 )
 def test_what_is_refused(

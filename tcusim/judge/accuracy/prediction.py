@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.errors import InputError, Unsupported, unknown_name
+from tcusim.errors import Unsupported, require_int, unknown_name
 from tcusim.judge.accuracy.families import FAMILIES, Family, Float64, in_type, terms_of
 from tcusim.machine import Fused, Integer, Rule, Sequential, format_of
 
@@ -119,18 +119,20 @@ class Step:
 
     def take(self, c: Float64, terms: Float64) -> Float64:
         """Return the sum of c (rows) and terms (rows, length) after one step."""
-        if self.c_after:
-            return self.join(c, self.partial(terms))
-        return self._round(self._aligned(c, terms), self.nearest_output, self.output_bits)
+        return self.join(c, self.partial(terms))
 
     def partial(self, terms: Float64) -> Float64:
-        """Return the rounded sums of terms (rows, length), to which c is added after."""
+        """Return a step without c: the rounded sums (rows) if c is added after, else the terms."""
+        if not self.c_after:
+            return terms
         together = self._aligned(np.zeros(len(terms)), terms)
         return self._round(together, self.nearest_output, self.output_bits)
 
     def join(self, c: Float64, partial: Float64) -> Float64:
-        """Return c (rows) and what `partial` returned, added and rounded."""
-        return self._round(partial + c, True, self.acc_bits)
+        """Return the sum of c (rows) and a result of `partial` after the step."""
+        if self.c_after:
+            return self._round(partial + c, True, self.acc_bits)
+        return self._round(self._aligned(c, partial), self.nearest_output, self.output_bits)
 
     @property
     def sum_bits(self) -> int:
@@ -235,11 +237,10 @@ def predicted_error(
     """
     if family not in FAMILIES:
         raise unknown_name("family", family, FAMILIES)
-    for name, value, most in (("length", length, LONGEST), ("k", k, 2**16)):
-        if not isinstance(value, int) or not 1 <= value <= most:
-            raise InputError(f"{name} must be an integer within 1..{most}, got {value!r}")
-    if blocked is not None and (not isinstance(blocked, int) or blocked < 1):
-        raise InputError(f"blocked must be a number of mma from 1 on, got {blocked!r}")
+    require_int("length", length, 1, LONGEST)
+    require_int("k", k, 1, 2**16)
+    if blocked is not None:
+        require_int("blocked", blocked, 1)
     if isinstance(rule.how, Integer):
         return 0.0
     step = step_of(rule, k)
@@ -248,26 +249,37 @@ def predicted_error(
         # What float64 rounds to, it cannot follow: the error of so many bits less is as much more.
         step = replace(step, output_bits=_MOST_BITS, acc_bits=_MOST_BITS)
     if blocked is None or length <= blocked * k:
-        return _at(_chain(step, family, rule.ab), length) * 2.0**-finer
+        return _chain(step, family, rule.ab).at(length) * 2.0**-finer
     return _blocked(step, family, rule.ab, length, blocked * k) * 2.0**-finer
 
 
-@dataclass(frozen=True, slots=True)
 class _Walk:
-    """Errors by length: root mean square over the sum of magnitudes, and the mean with its sign.
+    """Errors of sums by length: the root mean square over the sum of magnitudes, and the mean.
 
-    The latter is of the error itself.
+    The mean is of the errors themselves, with their sign.
     """
 
-    lengths: tuple[int, ...]
-    errors: tuple[float, ...]
-    means: tuple[float, ...]
+    def __init__(self, magnitude: float) -> None:
+        # magnitude: the mean magnitude of a term.
+        self.magnitude = magnitude
+        self.rows: dict[int, tuple[float, float]] = {}
 
+    def add(self, length: int, errors: Float64, sizes: Float64 | None = None) -> None:
+        """Record the errors of sums of a length. sizes: their sums of magnitudes, if known."""
+        finite = np.isfinite(errors)
+        if np.mean(~finite) > _OVERFLOWING:
+            self.rows[length] = (math.inf, math.inf)
+            return
+        size = np.full(len(errors), length * self.magnitude) if sizes is None else sizes
+        size = np.where(size == 0.0, 1.0, size)[finite]
+        root = math.sqrt(float(np.mean((errors[finite] / size) ** 2)))
+        self.rows[length] = (root, float(errors[finite].mean()))
 
-def _at(walk: _Walk, length: int, column: str = "errors") -> float:
-    """Return the error at a length, between those that are known."""
-    known = getattr(walk, column)
-    return float(np.interp(math.log2(length), np.log2(walk.lengths), known))
+    def at(self, length: int, column: int = 0) -> float:
+        """Return the error at a length, or the mean (column 1), between those recorded."""
+        lengths = sorted(self.rows)
+        known = [self.rows[each][column] for each in lengths]
+        return float(np.interp(math.log2(length), np.log2(lengths), known))
 
 
 # --- One accumulator --------------------------------------------------------------------------
@@ -289,26 +301,23 @@ class _Moments:
         self.rare = rare
         self.terms = terms
         self.sums = terms.sum(axis=1)
-        self.mean = step.length * float(drawn.mean()) if drawn.size else float(self.sums.mean())
-        self.variance = step.length * float(drawn.var()) if drawn.size else float(self.sums.var())
+        self.drawn, self.drawn_variance = drawn, float(drawn.var())
+        self.mean = step.length * float(drawn.mean())
+        self.variance = step.length * self.drawn_variance
         self._apart, self._variance = self.sums - self.sums.mean(), float(self.sums.var())
+        # The part of each step without c, which is the same beside each c.
+        self._partial = step.partial(terms)
         # The error that each step makes before c joins, and the spread of what its sum leaves open.
         self.before = np.zeros_like(self.sums)
         self.spread_before = 0.0
         if _keeps_negatives(step):
-            self.before = step.take(np.zeros_like(self.sums), terms) - self.sums
+            self.before = step.join(np.zeros_like(self.sums), self._partial) - self.sums
             self.spread_before = float((self.before - self._slope(self.before) * self.sums).std())
         # The place of the last bit of each term, ascending: half of the terms have more.
         added = (self.sums + self.before) if _keeps_negatives(step) else terms.ravel()
         self.last = np.sort(_last_bits(added))
-        self.drawn = drawn
-        # What is summed before c comes is the same beside each c.
-        self._partial = step.partial(terms) if step.c_after else None
-        self._variance_drawn = float(drawn.var()) if drawn.size else 0.0
         self.top = int(_exponents(np.abs(drawn).max(keepdims=True))[0])
         self._known: dict[tuple[int, int], tuple[float, float, float]] = {}
-        # By the place of the last bit of c: the exponent of the first row, and the rows.
-        self._tables: dict[int, tuple[int, Float64]] = {}
         self._latest: tuple[Float64 | None, float, Float64] = (None, 0.0, terms)
 
     def at(self, computed: Float64, terms: float) -> Float64:
@@ -324,13 +333,12 @@ class _Moments:
         exponents = _exponents(computed)
         # c has no bit that none of its terms has.
         last = int(self.last[min(len(self.last) - 1, int(0.7 * len(self.last) / terms))])
-        low, high = int(exponents.min()), int(exponents.max()) + 1
-        start, table = self._tables.get(last, (low, np.zeros((0, 3))))
-        if low < start or high > start + len(table):
-            start, high = min(low, start), max(high, start + len(table))
-            table = np.array([self._one(e, last) for e in range(start, high)])
-            self._tables[last] = start, table
-        found = table[exponents - start].T
+        least = int(exponents.min())
+        counts = np.bincount(exponents - least)
+        table = np.zeros((3, counts.size))
+        for place in np.flatnonzero(counts).tolist():
+            table[:, place] = self._one(least + place, last)
+        found = table[:, exponents - least]
         self._latest = computed, terms, found
         return found
 
@@ -354,10 +362,7 @@ class _Moments:
         # A step and its opposite meet the same c, so that rounding to nearest has no chance bias.
         place = (np.arange(rows) % (rows // 2) * 0.6180339887498949) % 1.0
         c = np.ldexp(np.floor((1.0 + place) * 2.0 ** (exponent - last)), last)
-        if self._partial is None:
-            errors = step.take(c, self.terms) - c - self.sums
-        else:
-            errors = step.join(c, self._partial) - c - self.sums
+        errors = step.join(c, self._partial) - c - self.sums
         if not np.isfinite(errors).all():
             return 0.0, 0.0, 0.0
         beside = self._cut_beside(exponent)
@@ -369,7 +374,7 @@ class _Moments:
             bias = float((errors - slope * self.sums).mean()) + slope * self.mean
         joining = errors - self.before
         spread = float((joining - self._slope(joining) * self.sums).std())
-        if self.rare is not None and self._partial is not None:
+        if self.rare is not None:
             # The rounding of c + partial, beside errors that so few steps tell too little of.
             joining = errors + self.sums - self._partial
             mean, deviation = self.rare
@@ -391,7 +396,7 @@ class _Moments:
         They follow from those of one term: of what few terms lose, few steps would tell little.
         """
         step = self.step
-        variance = self._variance_drawn
+        variance = self.drawn_variance
         if not _rounds_nothing(step) or exponent < self.top or not variance:
             return None
         assert step.fraction_bits is not None, "what rounds nothing cuts"
@@ -488,6 +493,17 @@ class _LowBits:
         sizes = 2.0**self.places
         return gone @ sizes, (gone * (1.0 - gone)) @ np.square(sizes)
 
+    def drift(
+        self, near: Sequence[tuple[float, Float64]], steps: float, rng: np.random.Generator
+    ) -> Float64:
+        """Return the moves of computed sums that lose bits in a stride; the first are `near`'s."""
+        (_, computed), *_ = near
+        mean, variance = self.lost(near, steps)
+        if self.step.nearest_terms:
+            mean, variance = np.zeros_like(mean), variance + np.square(mean)
+        pull = -np.sign(computed) * np.minimum(mean, np.abs(computed))
+        return np.asarray(pull + np.sqrt(variance) * rng.standard_normal(len(computed)))
+
 
 def _bits_at(values: Float64, places: NDArray[np.intp]) -> Float64:
     """Return the bits of numbers at some places: (numbers, places)."""
@@ -515,8 +531,7 @@ def _follow(step: Step, family: Family, ab: str) -> _Walk:
         samples *= _MORE_AFTER
     drawn = _strata(family, rng, ab, samples)
     rows = _steps(drawn, rng, step.length)
-    magnitude = float(np.abs(drawn).mean())
-    walk = _Record(magnitude)
+    walk = _Walk(float(np.abs(drawn).mean()))
     with np.errstate(all="ignore"):
         rare = _rare_errors(step, family, ab, rows, terms)
         moments = _Moments(step, rows, drawn.ravel(), rare)
@@ -534,8 +549,8 @@ def _follow(step: Step, family: Family, ab: str) -> _Walk:
                 found[length] = np.concatenate([found[length], pair], axis=1)
         for length, (errors, sizes) in found.items():
             walk.add(length, errors, sizes)
-        _stride(step, family, moments, walk, first_steps, ends, rng)
-    return walk.walk()
+        _Strides(step, family, moments, ends, first_steps, rng).follow(walk)
+    return walk
 
 
 def _one_by_one(step: Step, terms: Float64) -> tuple[dict[int, Float64], tuple[Float64, Float64]]:
@@ -638,124 +653,132 @@ def _steps(strata: Float64, rng: np.random.Generator, length: int) -> Float64:
     return found if one_sign else np.concatenate([found, -found])
 
 
-class _Record:
-    """Errors as they are found."""
+class _Strides:
+    """Sums, exact and computed, that are followed in strides, after steps taken one by one."""
 
-    def __init__(self, magnitude: float) -> None:
-        self.magnitude = magnitude
-        self.rows: dict[int, tuple[float, float]] = {}
+    def __init__(
+        self,
+        step: Step,
+        family: Family,
+        moments: _Moments,
+        sums: tuple[Float64, Float64],
+        steps: int,
+        rng: np.random.Generator,
+    ) -> None:
+        self.step, self.family, self.moments, self.rng = step, family, moments, rng
+        self.exact, self.computed = (each[:_FEWER_SUMS] for each in sums)
+        self.steps = float(steps)
+        # The next power of two terms, in steps: there some families return to zero.
+        self.turn = 2 ** math.floor(math.log2(self.terms) + 1) / step.length
+        self.cuts = np.zeros_like(self.exact)
+        only_cuts = step.fraction_bits is not None and step.fraction_bits <= step.output_bits
+        self.shared = _SHARED if only_cuts and not _keeps_negatives(step) else 0.0
+        self.low_bits = _LowBits(moments, self.computed)
 
-    def add(self, length: int, errors: Float64, sizes: Float64 | None = None) -> None:
-        """Keep the errors of sums of a length; sizes: of their magnitudes, if they are known."""
-        finite = np.isfinite(errors)
-        if np.mean(~finite) > _OVERFLOWING:
-            self.rows[length] = (math.inf, math.inf)
-            return
-        errors = errors[finite]
-        if sizes is not None:
-            sizes = sizes[finite]
-        size = length * self.magnitude if sizes is None else np.where(sizes == 0.0, 1.0, sizes)
-        root = math.sqrt(float(np.mean((errors / size) ** 2)))
-        self.rows[length] = (root, float(errors.mean()))
+    @property
+    def terms(self) -> float:
+        """Terms of each sum so far."""
+        return self.steps * self.step.length
 
-    def walk(self) -> _Walk:
-        """Return everything, by length."""
-        lengths = tuple(sorted(self.rows))
-        columns = zip(*(self.rows[length] for length in lengths), strict=True)
-        errors, means = (tuple(column) for column in columns)
-        return _Walk(lengths, errors, means)
+    def follow(self, walk: _Walk) -> None:
+        """Record the errors of sums after each stride, up to the longest."""
+        while self.terms < LONGEST:
+            stride = min(max(1.0, self.steps // _STRIDE), self.turn - self.steps)
+            for taken, followed in self._parts(stride):
+                self._advance(taken, followed)
+            if self.steps >= self.turn:
+                self.turn *= 2.0
+                self.cuts = np.zeros_like(self.exact)
+            errors = self.computed - self.exact
+            walk.add(round(self.terms), errors)
+            if not np.isfinite(self.computed).any():
+                walk.add(LONGEST, errors)
+                return
 
+    def _moments_at(self, computed: Float64) -> Float64:
+        return self.moments.at(computed, self.terms)
 
-def _stride(
-    step: Step,
-    family: Family,
-    moments: _Moments,
-    walk: _Record,
-    first_steps: int,
-    sums: tuple[Float64, Float64],
-    rng: np.random.Generator,
-) -> None:
-    """Follow sums, exact and computed, in strides, from where they were taken one by one."""
-    length = step.length
-    exact, computed = (each[:_FEWER_SUMS] for each in sums)
-    steps = float(first_steps)
-    # The next power of two terms, in steps: there some families return to zero.
-    turn = 2 ** math.floor(math.log2(steps * length) + 1) / length
-    cuts = np.zeros_like(exact)
-    shared = _SHARED if _only_cuts(step) and not _keeps_negatives(step) else 0.0
-    low_bits = _LowBits(moments, computed)
-    while steps * length < LONGEST:
-        stride = min(max(1.0, steps // _STRIDE), turn - steps)
-        for part in _parts(stride, step, family, moments, computed, steps * length):
-            left = turn - steps if family.returns else math.inf
-            staying = max(0.0, 1.0 - part.taken / left)
-            mean = -exact * part.taken / left if family.returns else part.taken * moments.mean
-            spread = math.sqrt(part.taken * moments.variance * staying)
-            moved = mean + spread * rng.standard_normal(len(exact))
-            exact = exact + moved
-            noise = math.sqrt(part.taken) * rng.standard_normal((2, len(exact)))
-            # The cuts of a term and of its negative cancel, too, as far as the grid is the same.
-            noise[0] = -cuts * part.taken / left + math.sqrt(staying) * noise[0]
-            cuts = cuts + noise[0]
-            drift = _moved(part, family, moments, computed, moved, steps * length)
-            drift += moments.spread_before * noise[0]
-            if part.followed:
-                near = _near(computed, part, moments, steps * length)
-                drift += _spread(moments, near, steps * length) * (
-                    math.sqrt(shared) * noise[0] + math.sqrt(1.0 - shared) * noise[1]
-                )
-                if low_bits.places.size:
-                    drift += _of_low_bits(low_bits, near, part.followed, rng)
-            computed = computed + drift
-            computed = np.where(np.abs(computed) > step.largest, np.inf, computed)
-            steps += part.taken
-        if steps >= turn:
-            turn *= 2.0
-            cuts = np.zeros_like(exact)
-        walk.add(round(steps * length), computed - exact)
-        if not np.isfinite(computed).any():
-            walk.add(LONGEST, computed - exact)
-            return
+    def _parts(self, stride: float) -> list[tuple[float, float]]:
+        """Return the parts of a stride: the steps of the exact sum, and those that matter.
 
+        Where sums are held near zero, their values long ago do not matter.
+        """
+        whole = [(stride, stride)]
+        finite = np.where(np.isfinite(self.computed), self.computed, 0.0)
+        pull = _root(self._moments_at(self.computed)[0])
+        if self.family.one_sign or not pull:
+            return whole
+        # Where pull and chance are in balance. A sum that is nearer to zero, since it cancels, is
+        # not held there: it keeps its value.
+        size = max(_root(finite), 0.5 * self.moments.variance / pull)
+        if stride * pull < 0.25 * size:
+            return whole
+        short = max(1.0, math.floor(0.25 * size / pull))
+        count = min(_RELAXING, math.ceil(stride / short))
+        if count * short >= stride:
+            return [(stride / count, stride / count)] * count
+        return [(stride - count * short, 0.0), *([(short, short)] * count)]
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Part of a stride, in steps: those that the exact sum takes, and those that matter."""
+    def _advance(self, taken: float, followed: float) -> None:
+        """Take a part of a stride."""
+        rng, family, moments = self.rng, self.family, self.moments
+        left = self.turn - self.steps if family.returns else math.inf
+        staying = max(0.0, 1.0 - taken / left)
+        mean = -self.exact * taken / left if family.returns else taken * moments.mean
+        spread = math.sqrt(taken * moments.variance * staying)
+        moved = mean + spread * rng.standard_normal(len(self.exact))
+        self.exact = self.exact + moved
+        noise = math.sqrt(taken) * rng.standard_normal((2, len(self.exact)))
+        # The cuts of a term and of its negative cancel, too, as far as the grid is the same.
+        noise[0] = -self.cuts * taken / left + math.sqrt(staying) * noise[0]
+        self.cuts = self.cuts + noise[0]
+        drift = moments.spread_before * noise[0]
+        if followed:
+            drift = self._drift(moved, taken, followed) + drift
+            near = self._near(taken)
+            drift += self._spread(near) * (
+                math.sqrt(self.shared) * noise[0] + math.sqrt(1.0 - self.shared) * noise[1]
+            )
+            if self.low_bits.places.size:
+                drift += self.low_bits.drift(near, followed, rng)
+        self.computed = self.computed + drift
+        over = np.abs(self.computed) > self.step.largest
+        self.computed = np.where(over, np.inf, self.computed)
+        self.steps += taken
 
-    taken: float
-    followed: float
+    def _drift(self, moved: Float64, taken: float, followed: float) -> Float64:
+        """Return the moves of computed sums, but for chance, by those of the exact sums."""
+        computed, one_sign = self.computed, self.family.one_sign
+        bias, slope, _ = self._moments_at(computed)
+        error = slope * (moved - (taken * self.moments.mean if one_sign else 0.0))
+        pull = followed * bias
+        if not one_sign:
+            # A pull toward zero stops there.
+            pull = np.clip(pull * np.sign(computed), -np.abs(computed), np.abs(computed))
+        return np.asarray(moved + error + pull)
 
+    def _near(self, taken: float) -> tuple[tuple[float, Float64], ...]:
+        """Return the sums during a stride, with probabilities: Gauss-Hermite, of three points.
 
-def _parts(
-    stride: float,
-    step: Step,
-    family: Family,
-    moments: _Moments,
-    computed: Float64,
-    terms: float,
-) -> list[_Part]:
-    """Divide a stride where sums are held near zero: what they were long ago does not matter."""
-    size = math.sqrt(float(np.mean(np.square(np.where(np.isfinite(computed), computed, 0.0)))))
-    bias = moments.at(computed, terms)[0]
-    pull = math.sqrt(float(np.mean(np.square(bias))))
-    if family.one_sign or not pull:
-        return [_Part(stride, stride)]
-    # Where pull and chance are in balance. A sum that is nearer to zero, since it cancels, is not
-    # held there: what it was is what it still is.
-    size = max(size, 0.5 * moments.variance / pull)
-    if stride * pull < 0.25 * size:
-        return [_Part(stride, stride)]
-    short = max(1.0, math.floor(0.25 * size / pull))
-    count = min(_RELAXING, math.ceil(stride / short))
-    if count * short >= stride:
-        return [_Part(stride / count, stride / count)] * count
-    before = stride - count * short
-    return [_Part(before, 0.0), *([_Part(short, short)] * count)]
+        Few sums get far: those that may get there count by how probable it is.
+        """
+        # The variance is on average half of that at the end. What is cut away moves nothing.
+        moving = np.clip(1.0 + self._moments_at(self.computed)[1], 0.0, 1.0)
+        off = math.sqrt(1.5 * taken * self.moments.variance) * moving
+        return (4 / 6, self.computed), (1 / 6, self.computed - off), (1 / 6, self.computed + off)
+
+    def _spread(self, near: Sequence[tuple[float, Float64]]) -> Float64:
+        found: Float64 = self._moments_at(self.computed)[2]
+        if found.all():
+            return found
+        # Some sums err only where they may get in this stride.
+        every = [share * self._moments_at(values)[2] ** 2 for share, values in near]
+        return np.asarray(np.sqrt(sum(every)))
 
 
-def _only_cuts(step: Step) -> bool:
-    """Return whether errors are those of the alignment alone, and none of the rounding."""
-    return step.fraction_bits is not None and step.fraction_bits <= step.output_bits
+def _root(values: Float64) -> float:
+    """Return the root mean square."""
+    return math.sqrt(float(np.mean(np.square(values))))
 
 
 def _keeps_negatives(step: Step) -> bool:
@@ -768,64 +791,6 @@ def _rounds_nothing(step: Step) -> bool:
     if step.c_after or step.fraction_bits is None:
         return False
     return step.fraction_bits + math.ceil(math.log2(step.length + 1)) <= step.output_bits
-
-
-def _near(
-    computed: Float64, part: _Part, moments: _Moments, terms: float
-) -> tuple[tuple[float, Float64], ...]:
-    """Return the sums during a stride, with probabilities: Gauss-Hermite, of three points.
-
-    Few sums get far: those that may get there count by how probable it is.
-    """
-    # The variance is on average half of that at the end. What is cut away moves nothing.
-    moving = np.clip(1.0 + moments.at(computed, terms)[1], 0.0, 1.0)
-    off = math.sqrt(1.5 * part.taken * moments.variance) * moving
-    return (4 / 6, computed), (1 / 6, computed - off), (1 / 6, computed + off)
-
-
-def _spread(moments: _Moments, near: Sequence[tuple[float, Float64]], terms: float) -> Float64:
-    (_, computed), *_ = near
-    found: Float64 = moments.at(computed, terms)[2]
-    if found.all():
-        return found
-    # Some sums err only where they may get in this stride.
-    every = [share * moments.at(values, terms)[2] ** 2 for share, values in near]
-    return np.asarray(np.sqrt(sum(every)))
-
-
-def _of_low_bits(
-    low_bits: _LowBits,
-    near: Sequence[tuple[float, Float64]],
-    steps: float,
-    rng: np.random.Generator,
-) -> Float64:
-    """Return by how much computed sums move as they lose bits that few terms have."""
-    (_, computed), *_ = near
-    mean, variance = low_bits.lost(near, steps)
-    if low_bits.step.nearest_terms:
-        mean, variance = np.zeros_like(mean), variance + np.square(mean)
-    pull = -np.sign(computed) * np.minimum(mean, np.abs(computed))
-    return np.asarray(pull + np.sqrt(variance) * rng.standard_normal(len(computed)))
-
-
-def _moved(
-    part: _Part,
-    family: Family,
-    moments: _Moments,
-    computed: Float64,
-    moved: Float64,
-    terms: float,
-) -> Float64:
-    """Return by how much computed sums move, but for chance, where the exact ones move so far."""
-    if not part.followed:
-        return np.zeros_like(moved)
-    bias, slope, _ = moments.at(computed, terms)
-    error = slope * (moved - (part.taken * moments.mean if family.one_sign else 0.0))
-    pull = part.followed * bias
-    if not family.one_sign:
-        # What pulls toward zero stops there.
-        pull = np.clip(pull * np.sign(computed), -np.abs(computed), np.abs(computed))
-    return np.asarray(moved + error + pull)
 
 
 def _exponents(computed: Float64) -> NDArray[np.intp]:
@@ -873,9 +838,9 @@ def _blocks(step: Step, family: str, ab: str, block: int) -> _Blocks:
     addition = Step(1, None, bits, True, True, False, step.largest, bits)
     acc = "f16" if bits <= 10 else "f32" if bits <= 23 else "f64"
     return _Blocks(
-        _at(others, block, "means") / magnitude if own.one_sign else 0.0,
-        _at(first, block),
-        _at(others, block),
+        others.at(block, 1) / magnitude if own.one_sign else 0.0,
+        first.at(block),
+        others.at(block),
         _follow(addition, partial, acc),
         float(np.mean(np.abs(partial.draw(rng, (1, 4096))))) / magnitude,
     )
@@ -885,7 +850,7 @@ def _blocked(step: Step, family: str, ab: str, length: int, block: int) -> float
     """Return the error where blocks of a length are added up with a rounding to nearest each."""
     known = _blocks(step, family, ab, block)
     blocks = length / block
-    added = _at(known.added, max(1, round(blocks))) * known.size
+    added = known.added.at(max(1, round(blocks))) * known.size
     of_first = min(2.0, blocks)
     spread = of_first * max(0.0, known.first**2 - known.bias**2)
     spread += (blocks - of_first) * max(0.0, known.others**2 - known.bias**2)
