@@ -23,6 +23,8 @@ __all__ = [
 
 # More than any memory holds: the bound of sizes and counts.
 MOST_ELEMENTS: Final = 2**48
+# More processes than any machine runs: the bound of `jobs`.
+MOST_JOBS: Final = 4096
 
 
 class Given(NamedTuple):

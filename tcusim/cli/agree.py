@@ -7,12 +7,11 @@ from typing import Any
 import click
 
 from tcusim.cli import files
-from tcusim.cli.options import JSON, OutputFile, arithmetic
+from tcusim.cli.options import JOBS, JSON, OutputFile, arithmetic
 from tcusim.cli.output import examples, json_text, print_json, progress, show
 from tcusim.judge.correctness import agreement
 from tcusim.judge.correctness.cases import COLUMNS, Case, CaseGrid, columns_of
 from tcusim.judge.correctness.testing import assert_agree
-from tcusim.judge.run import MOST_JOBS
 from tcusim.machine import arch_of
 
 __all__ = ["agree_command"]
@@ -40,9 +39,7 @@ __all__ = ["agree_command"]
 @click.option(
     "--seconds", type=click.FloatRange(min=0), metavar="N", help="Begin no program after N seconds."
 )
-@click.option(
-    "--jobs", type=click.IntRange(1, MOST_JOBS), help="Processes; default: one a processor."
-)
+@JOBS
 @click.option("--case", metavar="CASE", help="Run one case, and say where the two part.")
 @JSON
 @click.option("-o", "--output", type=OutputFile(), help="Write it to a file.")

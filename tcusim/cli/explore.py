@@ -9,14 +9,13 @@ from typing import Any, Final
 import click
 
 from tcusim.cli import files
-from tcusim.cli.options import OneOf, OutputFile
+from tcusim.cli.options import JOBS, OneOf, OutputFile
 from tcusim.cli.output import examples, json_text, progress, show
 from tcusim.judge.accuracy import FAMILIES
 from tcusim.judge.explore.axes import AXES, Grid
 from tcusim.judge.explore.grid import explore
 from tcusim.judge.explore.results import Exploration
 from tcusim.judge.explore.row import METRICS
-from tcusim.judge.run import MOST_JOBS
 
 __all__ = ["explore_command"]
 
@@ -91,9 +90,7 @@ def _axes(function: Callable[..., Any]) -> Callable[..., Any]:
     metavar="FILE",
     help="Append each row to this file of JSON lines. The same command goes on from there.",
 )
-@click.option(
-    "--jobs", type=click.IntRange(1, MOST_JOBS), help="Processes; default: one a processor."
-)
+@JOBS
 @click.option("--csv", type=OutputFile(), help="Write all rows as CSV; - prints them instead.")
 @click.option("--json", type=OutputFile(), help="Write everything as JSON; - prints it instead.")
 @click.option("--html", type=OutputFile(), help="Write a page with plots and the table.")

@@ -112,6 +112,9 @@ _USUAL_TILE: Final = "16x16x16"
 
 # Options of several commands.
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+JOBS: Final = click.option(
+    "--jobs", type=click.IntRange(1, errors.MOST_JOBS), help="Processes; default: one a processor."
+)
 MEMBER: Final = click.option("--member", metavar="NAME", help="Array to take from an .npz file.")
 
 # --- Architectures and units ------------------------------------------------------------------

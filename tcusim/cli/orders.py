@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tcusim.cli import files
-from tcusim.cli.options import JSON, OutputFile
+from tcusim.cli.options import JOBS, JSON, OutputFile
 from tcusim.cli.output import examples, json_text, print_json
 
 __all__ = ["orders_command"]
@@ -38,7 +38,7 @@ __all__ = ["orders_command"]
     type=click.Path(exists=True, dir_okay=False),
     help="Explain what --capture wrote on a GPU; none is needed here.",
 )
-@click.option("--jobs", type=click.IntRange(1), help="Processes; default: one a processor.")
+@JOBS
 @click.option("--seconds", type=float, help="Time to explain all calls.")
 @JSON
 @click.option("-o", "--output", type=OutputFile(), help="Write JSON to a file.")

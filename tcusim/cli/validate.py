@@ -10,9 +10,9 @@ import click
 from tcusim import errors
 from tcusim.algorithms import algorithms
 from tcusim.cli import files
-from tcusim.cli.options import OneOf, OutputFile, Tile, arithmetic, in_words_of_the_command
+from tcusim.cli.options import JOBS, OneOf, OutputFile, Tile, arithmetic, in_words_of_the_command
 from tcusim.cli.output import duration, examples, print_json, progress, show
-from tcusim.judge.run import MOST_JOBS, processors
+from tcusim.judge.run import processors
 from tcusim.judge.verdict.found import SECTIONS
 from tcusim.judge.verdict.subjects import Named, judged_types, names_tile, subject_of
 from tcusim.judge.verdict.tasks import seconds_of
@@ -74,9 +74,7 @@ _PATIENCE_SECONDS: Final = 60
     help="Whose figures stand for those that a unit lacks. Default: the reference's, of tiles and "
     "files.",
 )
-@click.option(
-    "--jobs", type=click.IntRange(1, MOST_JOBS), help="Processes; default: one a processor."
-)
+@JOBS
 @click.option(
     *("--json", "output"),
     type=OutputFile(),

@@ -20,6 +20,7 @@ from threading import Thread
 from typing import Any, Final, TypeAlias, TypeVar
 
 from tcusim.errors import (
+    MOST_JOBS,
     Given,
     InputError,
     TcusimError,
@@ -30,7 +31,6 @@ from tcusim.judge.journal import Journal
 from tcusim.machine import Unit, register_unit, registered_units
 
 __all__ = [
-    "MOST_JOBS",
     "WHOLE",
     "Jobs",
     "Progress",
@@ -50,8 +50,6 @@ _Batch: TypeAlias = tuple[int, ...]
 
 # The whole of a progress that is a share.
 WHOLE: Final = 1000
-# More processes than any host has processors.
-MOST_JOBS: Final = 4096
 # Work of fewer seconds is not worth another process, which takes one to begin.
 _WORTH_SECONDS: Final = 6.0
 # Cases that share programs, in one batch.
