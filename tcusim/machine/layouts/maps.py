@@ -28,6 +28,8 @@ _Places: TypeAlias = tuple[Any, Any]
 
 _LANE: Final = np.arange(LANES)[:, None]
 _GROUP, _TURN = _LANE >> 2, _LANE & 3
+# Every lane works on tile 0.
+_ONE_TILE: Final = np.zeros(LANES, int)
 # The single bits of a lane's number.
 _B0, _B1, _B2, _B3, _B4 = (_LANE >> bit & 1 for bit in range(5))
 
@@ -135,31 +137,38 @@ def mma_sync_map(
     """
     m, n, k = sizes
     dtype = acc if operand == "c" else ab
-    tiles = np.zeros(LANES, int)
+    tiles = _ONE_TILE
     if (m, n, k, ab) == (8, 8, 4, "f16"):
         # Lanes 0-3 and 16-19 multiply a tile of their own, lanes 4-7 and 20-23 another, ...
         places, tiles = _quad_pairs(operand, dtype, order), (_GROUP & 3)[:, 0]
     else:
         places = {"a": _rows_of_a, "b": _columns_of_b, "c": _pairs_of_c}[operand](sizes, dtype)
+    source = _section(f"m{m}n{n}k{k}", ab)
+    types = ab, acc
+    return _map("mma.sync", sizes, operand, types, order, places, source, "documented", tiles)
+
+
+def _map(
+    family: str,
+    sizes: tuple[int, int, int],
+    operand: str,
+    types: tuple[str, str],
+    order: str,
+    places: _Places,
+    source: str,
+    evidence: str,
+    tiles: Ints = _ONE_TILE,
+) -> FragmentMap:
+    """Return the map with these places: rows and columns that broadcast to (32, elements)."""
+    m, n, k = sizes
+    ab, acc = types
+    rows, cols = map(np.ascontiguousarray, np.broadcast_arrays(*places))
     size = {"a": (m, k), "b": (k, n), "c": (m, n)}[operand]
+    dtype, order = (acc, "") if operand == "c" else (ab, order)
     ptx = f"m{m}n{n}k{k}"
     return FragmentMap(
-        ptx,
-        "mma.sync",
-        operand,
-        dtype,
-        order if operand != "c" else "",
-        size,
-        *_arrays(places),
-        tiles,
-        _section(ptx, ab),
-        "documented",
+        ptx, family, operand, dtype, order, size, rows, cols, tiles.copy(), source, evidence
     )
-
-
-def _arrays(places: _Places) -> tuple[Ints, Ints]:
-    rows, cols = np.broadcast_arrays(*places)
-    return np.ascontiguousarray(rows), np.ascontiguousarray(cols)
 
 
 def _in_words(count: int, dtype: str) -> tuple[Ints, Ints, int]:
@@ -225,7 +234,6 @@ def wmma_map(
     transposed product 32x8x16.
     """
     m, n, k = sizes
-    dtype = acc if operand == "c" else ab
     if (m, n) == (8, 32):
         other = wmma_map((32, 8, k), {"a": "b", "b": "a", "c": "c"}[operand], ab, acc, order)
         rows, cols = other.cols, other.rows
@@ -233,24 +241,13 @@ def wmma_map(
         part = mma_sync_map((min(m, 16), 8, k), operand, ab, acc, order)
         downs = range(0, m, 16) if operand in "ac" else (0,)
         acrosses = range(0, n, 8) if operand in "bc" else (0,)
-        places = [(part.rows + down, part.cols + over) for down in downs for over in acrosses]
-        rows, cols = (np.concatenate(parts, axis=1) for parts in zip(*places, strict=True))
+        parts = [(part.rows + down, part.cols + over) for down in downs for over in acrosses]
+        rows, cols = (np.concatenate(each, axis=1) for each in zip(*parts, strict=True))
         if ab == "f16" and operand != "c":
             times = _HALVES // rows.shape[1]
             rows, cols = np.tile(rows, times), np.tile(cols, times)
-    return FragmentMap(
-        f"m{m}n{n}k{k}",
-        "wmma",
-        operand,
-        dtype,
-        order if operand != "c" else "",
-        {"a": (m, k), "b": (k, n), "c": (m, n)}[operand],
-        rows,
-        cols,
-        np.zeros(LANES, int),
-        "[H200]",
-        "recorded",
-    )
+    places = rows, cols
+    return _map("wmma", sizes, operand, (ab, acc), order, places, "[H200]", "recorded")
 
 
 def volta_wmma_map(operand: str, ab: str, acc: str, order: str) -> FragmentMap:
@@ -262,18 +259,8 @@ def volta_wmma_map(operand: str, ab: str, acc: str, order: str) -> FragmentMap:
     """
     dtype = acc if operand == "c" else ab
     places, source = _VOLTA[operand](dtype, order)
-    return FragmentMap(
-        "m16n16k16",
-        "wmma",
-        operand,
-        dtype,
-        order if operand != "c" else "",
-        (16, 16),
-        *_arrays(places),
-        np.zeros(LANES, int),
-        source,
-        "published, by others who probed a V100",
-    )
+    evidence = "published, by others who probed a V100"
+    return _map("wmma", (16, 16, 16), operand, (ab, acc), order, places, source, evidence)
 
 
 def _volta_factor(operand: str, order: str) -> tuple[_Places, str]:
