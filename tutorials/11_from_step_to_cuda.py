@@ -193,10 +193,10 @@ if missing is None:
 #
 # $ gdb --args python sums.py
 # (gdb) set breakpoint pending on
-# (gdb) break kernel.cu:46
+# (gdb) break kernel.cu:43
 # (gdb) run
 # Thread 1 "python" hit Breakpoint 1, reduction_16... (in=0x..., out=0x..., length=256)
-# 46          tcu::move<1, 16>(lane,
+# 43          tcu::move<1, 16>(lane,
 # (gdb) print lane
 # $1 = 6
 # (gdb) print s_V.begin[16]

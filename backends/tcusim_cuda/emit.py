@@ -353,9 +353,6 @@ class Emitter:
             header = ["", *text.splitlines(), ""]
         types = f"{program.ab} to {program.acc}"
         self._line(
-            "#include <cuda_bf16.h>",
-            "#include <cuda_fp16.h>",
-            "#include <mma.h>",
             *header,
             "using namespace nvcuda;",
             "",
@@ -414,8 +411,11 @@ class Emitter:
             self._shared_memory()
         for name in _ranges(self.program):
             self._line(f"tcu::Found {name}_found;")
+        kinds: dict[str, list[str]] = {}
         for frag in fragments_of(self.program):
-            self._line(self._fragment(frag))
+            kinds.setdefault(self._kind_of(frag), []).append(frag.name + self._array_of(frag))
+        for kind, names in kinds.items():
+            self._line(f"{kind} {', '.join(names)};")
         if self.tables.filled and not self.program.status:
             self._constants()
             self._line("__syncthreads();")
@@ -521,10 +521,8 @@ class Emitter:
 
     # --- Fragments ---------------------------------------------------------------------------
 
-    def _fragment(self, frag: Frag) -> str:
-        """Declare a tile's fragment, or fragments."""
-        down, across = self._grid_of(frag)
-        array = "" if self.instruction.single else f"[{down * across}]"
+    def _kind_of(self, frag: Frag) -> str:
+        """Print the type of a tile's fragment, or fragments."""
         shape, layout = self.instruction.shape, ""
         if frag.role is not Role.ACC:
             layout = f", wmma::{self.layouts[frag.name]}"
@@ -532,9 +530,12 @@ class Emitter:
             f"{self.space}::fragment<wmma::{frag.role.value}, {shape.m}, {shape.n}, {shape.k}, "
             f"{FRAGMENT_TYPES[frag.dtype]}{layout}>"
         )
-        if frag.name in self.kept:
-            kind = f"tcu::Kept<{kind}>"
-        return f"{kind} {frag.name}{array};"
+        return f"tcu::Kept<{kind}>" if frag.name in self.kept else kind
+
+    def _array_of(self, frag: Frag) -> str:
+        """Print the extent of the array, if a tile has several fragments."""
+        down, across = self._grid_of(frag)
+        return "" if self.instruction.single else f"[{down * across}]"
 
     def _space_of(self, frag: Frag) -> str:
         """Return the C++ namespace of the functions for a fragment."""
@@ -808,22 +809,15 @@ class Emitter:
             self._line(f"tcu::spread_rows<{sizes}>({', '.join(places)}, lane);")
             return
         move = assigned(step, how)
-        run = self._shifted_run(step)
-        if run is not None:
-            with self._block(f"if ({run.test})" if run.test else ""):
-                self._line(*run.lines())
-            if run.test:
-                with self._block("else"):
-                    self._line(*move.tested())
-            return
-        ranges = contiguous_copy(self.program, step)
-        if ranges is None:
+        special = self._shifted_run(step) or contiguous_copy(self.program, step)
+        if special is None:
             self._line(*move.lines())
             return
-        with self._block(f"if ({ranges.test})"):
-            self._line(*ranges.lines())
-        with self._block("else"):
-            self._line(*move.tested())
+        with self._block(f"if ({special.test})" if special.test else ""):
+            self._line(*special.lines())
+        if special.test:
+            with self._block("else"):
+                self._line(*move.tested())
 
     def _shifted_run(self, step: Assign) -> ShiftedRun | None:
         return shifted_run(self.program, step, self.known)

@@ -192,7 +192,7 @@ class _TappedEmitter(Emitter):
         # Fragments of one kind share a record of their places.
         kinds: dict[str, Placing] = {}
         for frag in fragments_of(self.program):
-            kind = self._fragment(frag).rpartition(" ")[0]
+            kind = self._kind_of(frag)
             self.grids[frag.name] = self._grid_of(frag)
             if kind not in kinds:
                 kinds[kind] = self._placing(frag, -1 - len(kinds))

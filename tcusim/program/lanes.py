@@ -50,8 +50,6 @@ HELD_BYTES = 128
 MOST_HELD = 16
 # Loops of up to this many iterations are unrolled, so that their loads are in flight together.
 UNROLL = 16
-# Loops of so few groups of vectors are unrolled as well: where each is, is then known.
-FEW_GROUPS = 2
 # Vectors of one element of a lane from which on one test for all of them is worth two loops.
 GUARDED = 4
 # Elements of rows that a lane holds at a time, so that its loads are in flight together.

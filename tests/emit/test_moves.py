@@ -74,5 +74,5 @@ def test_parts_are_taken_one_after_the_other_and_the_first_may_be_infinite() -> 
 
 def test_what_is_taken_and_tested() -> None:
     assert taking(Operation.NOT_FINITE) == "tcu::only_not_finite"
-    tests = [Alignment(IN, Index(), 16), Bound(BLOCK, LENGTH)]
+    tests: list[Alignment | Bound] = [Alignment(IN, Index(), 16), Bound(BLOCK, LENGTH)]
     assert c_guard(tests) == "tcu::is_multiple(in, 16) && block < length"

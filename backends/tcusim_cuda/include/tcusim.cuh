@@ -1234,6 +1234,7 @@ __device__ inline void move(int lane, Get get, Put put) {
         auto one = Place::call(0, lane, get, Fast());
         Place::call(0, lane, put, Fast(), one);
     } else if constexpr (Place::groups <= 2) {
+        // So few groups are unrolled as well: where each is, is then known.
         #pragma unroll
         for (int first = 0; first < end; first += 32 * held) {
             move_group<Place, held>(lane + first, get, put);

@@ -1,6 +1,3 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <mma.h>
 #include "tcusim.cuh"
 using namespace nvcuda;
 
@@ -21,10 +18,8 @@ reduction_256(const half* __restrict__ in, half* __restrict__ out, const long lo
     __shared__ __align__(32) half c_P1_all[256];
     const tcu::Shared<half> c_P1 = {c_P1_all};
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> P;
-    wmma::fragment<wmma::accumulator, 16, 16, 16, half> V;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> P1;
-    wmma::fragment<wmma::accumulator, 16, 16, 16, half> R;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, half> V, R;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A, P1;
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::col_major> X;
 
     // Constant matrices, made once a block.

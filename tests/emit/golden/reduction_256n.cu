@@ -1,6 +1,3 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <mma.h>
 #include "tcusim.cuh"
 using namespace nvcuda;
 
@@ -23,10 +20,8 @@ reduction_256n(const half* __restrict__ in, float* __restrict__ out, const long 
     __shared__ __align__(32) half c_P1_all[256];
     const tcu::Shared<half> c_P1 = {c_P1_all};
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> P;
-    wmma::fragment<wmma::accumulator, 16, 16, 16, float> V;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> P1;
-    wmma::fragment<wmma::accumulator, 16, 16, 16, float> R;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> V, R;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A, P1;
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::col_major> X;
 
     // Constant matrices, made once a block.

@@ -1,6 +1,3 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <mma.h>
 #include "tcusim.cuh"
 using namespace nvcuda;
 
@@ -27,12 +24,9 @@ reduction_256n_block(const half* __restrict__ in, float* __restrict__ out, const
     __shared__ __align__(32) half c_P1_all[256];
     const tcu::Shared<half> c_P1 = {c_P1_all};
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> P;
-    wmma::fragment<wmma::accumulator, 16, 16, 16, float> V;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> P1;
-    wmma::fragment<wmma::accumulator, 16, 16, 16, float> R;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> V, R;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A, P1, E;
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::col_major> X;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> E;
 
     // Constant matrices, made once a block.
     for (int e = threadIdx.x; e < 256; e += blockDim.x) c_P[e] = (e / 16) == 0 ? tcu::convert<half>(1.0f) : tcu::convert<half>(0.0f);

@@ -1,6 +1,3 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <mma.h>
 #include "tcusim.cuh"
 using namespace nvcuda;
 
@@ -24,9 +21,7 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
     const tcu::Shared<__nv_bfloat16> c_P = {c_P_all};
     wmma::fragment<wmma::matrix_a, 16, 16, 16, __nv_bfloat16, wmma::row_major> P;
     wmma::fragment<wmma::accumulator, 16, 16, 16, float> V;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, __nv_bfloat16, wmma::col_major> A0;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, __nv_bfloat16, wmma::col_major> A1;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, __nv_bfloat16, wmma::col_major> A2;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, __nv_bfloat16, wmma::col_major> A0, A1, A2;
 
     // Constant matrices, made once a block.
     for (int e = threadIdx.x; e < 256; e += blockDim.x) c_P[e] = (e / 16) == 0 ? tcu::convert<__nv_bfloat16>(1.0f) : tcu::convert<__nv_bfloat16>(0.0f);

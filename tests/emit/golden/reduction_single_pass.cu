@@ -1,6 +1,3 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <mma.h>
 #include "tcusim.cuh"
 using namespace nvcuda;
 
@@ -29,16 +26,8 @@ reduction_single_pass(const half* __restrict__ in, float* __restrict__ out, unsi
     const tcu::Status<float> sums_of_blocks = {workspace + 16, ticket.launch};
     const tcu::Status<float> sums_of_groups = {workspace + 16 + ((4*length + 163835) / 32768), ticket.launch};
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> J;
-    wmma::fragment<wmma::accumulator, 16, 16, 16, float> Z;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A0;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A1;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A2;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A3;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A4;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A5;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A6;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A7;
-    wmma::fragment<wmma::accumulator, 16, 16, 16, float> S;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> Z, S;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A0, A1, A2, A3, A4, A5, A6, A7;
 
     // 1  J <- 1
     wmma::fill_fragment(J, tcu::convert<half>(1.0f));

@@ -1,6 +1,3 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <mma.h>
 #include "tcusim.cuh"
 using namespace nvcuda;
 
@@ -23,10 +20,8 @@ reduction_t(const half* __restrict__ in, float* __restrict__ out, const long lon
     __shared__ __align__(32) half c_P1_all[1024];
     const tcu::Shared<half> c_P1 = {c_P1_all};
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> P[4];
-    wmma::fragment<wmma::accumulator, 16, 16, 16, float> V[4];
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A[4];
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> P1[4];
-    wmma::fragment<wmma::accumulator, 16, 16, 16, float> R[4];
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> V[4], R[4];
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A[4], P1[4];
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::col_major> X[4];
 
     // Constant matrices, made once a block.

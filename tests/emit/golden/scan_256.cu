@@ -1,6 +1,3 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <mma.h>
 #include "tcusim.cuh"
 using namespace nvcuda;
 
@@ -20,17 +17,9 @@ scan_256(const half* __restrict__ in, float* __restrict__ out, const long long l
     const tcu::Shared<half> c_U = {c_U_all};
     __shared__ __align__(32) half c_L_all[256];
     const tcu::Shared<half> c_L = {c_L_all};
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> U;
-    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> L;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> J;
-    wmma::fragment<wmma::accumulator, 16, 16, 16, float> S;
-    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> A;
-    wmma::fragment<wmma::accumulator, 16, 16, 16, float> AU;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> B;
-    wmma::fragment<wmma::accumulator, 16, 16, 16, float> Z;
-    wmma::fragment<wmma::accumulator, 16, 16, 16, float> LA;
-    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> X;
-    wmma::fragment<wmma::accumulator, 16, 16, 16, float> R;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> U, J, B;
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> L, A, X;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> S, AU, Z, LA, R;
 
     // Constant matrices, made once a block.
     for (int e = threadIdx.x; e < 256; e += blockDim.x) c_U[e] = (e / 16) <= (e % 16) ? tcu::convert<half>(1.0f) : tcu::convert<half>(0.0f);

@@ -1,6 +1,3 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <mma.h>
 #include "tcusim.cuh"
 using namespace nvcuda;
 

@@ -1,6 +1,3 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <mma.h>
 #include "tcusim.cuh"
 using namespace nvcuda;
 
@@ -20,12 +17,9 @@ scan_kn(const half* __restrict__ in, float* __restrict__ out, const long long le
     const tcu::Shared<half> c_U0 = {c_U0_all};
     __shared__ __align__(32) half c_U1_all[128];
     const tcu::Shared<half> c_U1 = {c_U1_all};
-    wmma::fragment<wmma::matrix_a, 8, 32, 16, half, wmma::row_major> U0;
-    wmma::fragment<wmma::matrix_a, 8, 32, 16, half, wmma::row_major> U1;
-    wmma::fragment<wmma::accumulator, 8, 32, 16, float> S;
+    wmma::fragment<wmma::matrix_a, 8, 32, 16, half, wmma::row_major> U0, U1;
+    wmma::fragment<wmma::accumulator, 8, 32, 16, float> S, R0, R1;
     wmma::fragment<wmma::matrix_b, 8, 32, 16, half, wmma::col_major> A;
-    wmma::fragment<wmma::accumulator, 8, 32, 16, float> R0;
-    wmma::fragment<wmma::accumulator, 8, 32, 16, float> R1;
 
     // Constant matrices, made once a block.
     for (int e = threadIdx.x; e < 128; e += blockDim.x) c_U0[e] = (e % 16) <= (e / 16) ? tcu::convert<half>(1.0f) : tcu::convert<half>(0.0f);

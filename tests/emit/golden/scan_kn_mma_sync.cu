@@ -1,6 +1,3 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <mma.h>
 #include "tcusim.cuh"
 using namespace nvcuda;
 
@@ -20,12 +17,9 @@ scan_kn(const half* __restrict__ in, float* __restrict__ out, const long long le
     const tcu::Shared<half> c_U0 = {c_U0_all};
     __shared__ __align__(32) half c_U1_all[256];
     const tcu::Shared<half> c_U1 = {c_U1_all};
-    tcu::fragment<wmma::matrix_b, 16, 8, 16, half, wmma::row_major> U0;
-    tcu::fragment<wmma::matrix_b, 16, 8, 16, half, wmma::row_major> U1;
-    tcu::fragment<wmma::accumulator, 16, 8, 16, float> S;
+    tcu::fragment<wmma::matrix_b, 16, 8, 16, half, wmma::row_major> U0, U1;
+    tcu::fragment<wmma::accumulator, 16, 8, 16, float> S, R0, R1;
     tcu::fragment<wmma::matrix_a, 16, 8, 16, half, wmma::row_major> A;
-    tcu::fragment<wmma::accumulator, 16, 8, 16, float> R0;
-    tcu::fragment<wmma::accumulator, 16, 8, 16, float> R1;
 
     // Constant matrices, made once a block.
     for (int e = threadIdx.x; e < 256; e += blockDim.x) c_U0[e] = (e / 16) <= (e % 16) ? tcu::convert<half>(1.0f) : tcu::convert<half>(0.0f);
