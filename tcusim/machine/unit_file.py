@@ -253,7 +253,10 @@ class _Reader:
             )
         pairs = {(rule.ab, rule.acc) for rule in arch.rows}
         tiles = tuple(self._tile(name, pairs) for name in names) or tiles_of(arch.sm, pairs)
-        instructions = self._instructions(arch, tiles)
+        instructions = tuple(
+            self._instruction(number, values, arch, tiles)
+            for number, values in enumerate(self.top.tables("instructions"), 1)
+        )
         with _within(self.file):
             note = self.top.text("note", "")
             unit = Unit(self.name, self.title, arch, tiles, instructions, note, **figures)
@@ -334,7 +337,7 @@ class _Reader:
         how = self._numerics(table, depths)
         source = table.text("source", self.source)
         evidence = table.text("evidence", self.confidence)
-        family = table.text("family") if "family" in table.values else ""
+        family = table.text("family", "")
         accs = table.texts("acc", ("s32" if isinstance(how, Integer) else "f32",))
         for ab, acc in itertools.product(table.texts("ab", ("f16",)), accs):
             with _within(table.where):
@@ -370,33 +373,26 @@ class _Reader:
 
     def _refusal(self, number: int, values: object) -> Refusal:
         table = _Table(f"{self.file}: refusal {number}", values, KEYS["refusals"])
-        ab, acc = (table.text(key) if key in table.values else "" for key in _TYPES)
+        ab, acc = (table.text(key, "") for key in _TYPES)
         return Refusal(ab, acc, table.text("why"))
 
     # --- Figures ------------------------------------------------------------------------------
 
-    def _instructions(self, arch: Arch, tiles: tuple[MmaShape, ...]) -> tuple[Instruction, ...]:
-        return tuple(
-            self._instruction(
-                _Table(f"{self.file}: instruction {number}", values, KEYS["instructions"]),
-                arch,
-                [tile.name for tile in tiles],
-            )
-            for number, values in enumerate(self.top.tables("instructions"), 1)
-        )
-
-    def _instruction(self, table: _Table, arch: Arch, tiles: list[str]) -> Instruction:
+    def _instruction(
+        self, number: int, values: object, arch: Arch, tiles: tuple[MmaShape, ...]
+    ) -> Instruction:
         """Return the time of an instruction; keys with a single possible value may be omitted."""
+        table = _Table(f"{self.file}: instruction {number}", values, KEYS["instructions"])
         types = {key: dict.fromkeys(getattr(rule, key) for rule in arch.rows) for key in _TYPES}
         tile, ab, acc = (
             table.text(key, next(iter(valid)) if len(valid) == 1 else None)
-            for key, valid in (("tile", dict.fromkeys(tiles)), *types.items())
+            for key, valid in (("tile", {one.name: None for one in tiles}), *types.items())
         )
         refused = any(one.ab in ("", ab) and one.acc in ("", acc) for one in arch.refusals)
         if not refused and (ab, acc) not in [(rule.ab, rule.acc) for rule in arch.rows]:
             has = ", ".join(dict.fromkeys(f"{rule.ab} -> {rule.acc}" for rule in arch.rows))
             raise table.error(f"the unit has no rule for {ab} -> {acc}; it has {has}")
-        family = table.text("family") if "family" in table.values else ""
+        family = table.text("family", "")
         times = {
             key: self._figure(f"{table.where}: {key}", table.values[key])
             for key in _TIMES
@@ -448,11 +444,8 @@ def unit_toml(unit: Unit) -> str:
     lines = [
         "# A unit for tcusim: `tcusim list FILE` shows it, and --unit FILE computes with it.",
         "# All keys are on the page Units of the documentation.",
-        f"name = {_quoted(unit.name)}",
-        f"title = {_quoted(unit.title)}",
+        *_texts(unit, "name", "title", "note"),
     ]
-    if unit.note:
-        lines.append(f"note = {_quoted(unit.note)}")
     own = own_arithmetic(unit)
     if not own:
         lines.append(f"arch = {_quoted(unit.arch.name)}")
@@ -462,20 +455,12 @@ def unit_toml(unit: Unit) -> str:
         if number is not None:
             lines.append(f"{key} = {number}")
     if own:
-        lines.append(f"source = {_quoted(unit.arch.source)}")
+        lines += _texts(unit.arch, "source")
         lines += [line for rule in unit.arch.rows for line in _rule_lines(rule)]
         for refusal in unit.arch.refusals:
-            lines += ["", "[[refusals]]"]
-            lines += [
-                f"{key} = {_quoted(getattr(refusal, key))}"
-                for key in _TYPES
-                if getattr(refusal, key)
-            ]
-            lines.append(f"why = {_quoted(refusal.why)}")
+            lines += ["", "[[refusals]]", *_texts(refusal, *_TYPES, "why")]
     for one in unit.instructions:
-        lines += ["", "[[instructions]]"]
-        texts = {key: getattr(one, key) for key in ("tile", "ab", "acc", "family")}
-        lines += [f"{key} = {_quoted(text)}" for key, text in texts.items() if text]
+        lines += ["", "[[instructions]]", *_texts(one, "tile", *_TYPES, "family")]
         lines += [_figure_line(key, getattr(one, key), KEYS["instructions"][key]) for key in _TIMES]
     lines += ["", "[figures]"]
     lines += [
@@ -484,20 +469,22 @@ def unit_toml(unit: Unit) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _texts(one: object, *keys: str) -> list[str]:
+    """Return the lines of an object's texts that are not empty."""
+    texts = {key: getattr(one, key) for key in keys}
+    return [f"{key} = {_quoted(text)}" for key, text in texts.items() if text]
+
+
 def _rule_lines(rule: Rule) -> list[str]:
     """Return the table of a rule; of a fused step, every parameter that it has."""
     kind = next((kind for kind, one in _SIMPLE.items() if one == rule.how), "fused")
-    lines = ["", "[[rules]]", *(f"{key} = {_quoted(getattr(rule, key))}" for key in _TYPES)]
-    lines.append(f"kind = {_quoted(kind)}")
+    lines = ["", "[[rules]]", *_texts(rule, *_TYPES), f"kind = {_quoted(kind)}"]
     if isinstance(rule.how, Fused):
         for name, key in _OF_FUSED.items():
             value = getattr(rule.how, name)
             if value is not None:
                 lines.append(f"{key} = {_quoted(value)}  # {_RULE_KEYS[key].meaning}")
-    if rule.family:
-        lines.append(f"family = {_quoted(rule.family)}")
-    lines += [f"{key} = {_quoted(getattr(rule, key))}" for key in ("source", "evidence")]
-    return lines
+    return [*lines, *_texts(rule, "family", "source", "evidence")]
 
 
 def _figure_line(key: str, figure: Figure | None, about: Key) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, Final
 
 from tcusim.errors import InputError, require_choice, told
@@ -127,37 +127,11 @@ class Quantity:
 
 _BYTES_A_SECOND: Final[dict[str, Any]] = {"least": 1e6, "most": 1e18}
 
-# The figures of a machine: the fields of a `Unit` that are figures.
-FIGURES: Final = {
-    "clock": Quantity(
-        "Hz", "cycles a second of the cores under sustained work", least=1e5, most=1e12
-    ),
-    "cores": Quantity("cores", "cores of the machine", whole=True),
-    "units_per_core": Quantity("units", "matrix units of a core", whole=True),
-    "fma_per_core": Quantity("multiply-adds a cycle", "of a core's ordinary float32 units"),
-    "warps_per_core": Quantity("warps", "that a core holds at once", whole=True),
-    "blocks_per_core": Quantity("blocks", "that a core holds at once", whole=True),
-    "threads_per_core": Quantity("threads", "that a core holds at once", whole=True),
-    "registers_per_core": Quantity("registers of 32 bits", "of a core", whole=True),
-    "shared_bytes_per_core": Quantity("bytes", "shared memory of a core", whole=True),
-    "shared_bytes_per_block": Quantity(
-        "bytes", "shared memory that one block may have", whole=True
-    ),
-    "shared_bandwidth": Quantity("bytes a cycle", "between a core and its shared memory"),
-    "shared_latency": Quantity("cycles", "of a load from shared memory"),
-    "l2_bytes": Quantity("bytes", "the cache that all cores share", whole=True, most=1e15),
-    "l2_bandwidth": Quantity("bytes a second", "from that cache to all cores", **_BYTES_A_SECOND),
-    "l2_latency": Quantity("cycles", "of a load that this cache serves"),
-    "memory_bytes": Quantity("bytes", "global memory", whole=True, most=1e18),
-    "memory_bandwidth": Quantity("bytes a second", "of global memory", **_BYTES_A_SECOND),
-    "memory_latency": Quantity("cycles", "of a load that global memory serves"),
-    "shuffle_latency": Quantity("cycles", "of an exchange between lanes of a warp"),
-    "shuffle_interval": Quantity("cycles", "between two such exchanges of one scheduler's warps"),
-    "barrier_latency": Quantity("cycles", "of a barrier that every warp has reached"),
-    "launch_seconds": Quantity(
-        "seconds", "from a kernel's end to the next one's start", least=1e-12, most=1e3
-    ),
-}
+
+def _figure(quantity: str, meaning: str, **more: Any) -> Any:
+    """Return a field of a `Unit` for a figure, with its `Quantity`."""
+    return field(default=None, metadata={Quantity: Quantity(quantity, meaning, **more)})
+
 
 # The form of a name: "mychip" or "rtx 4090" is one, a path is not.
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9 _.+-]*")
@@ -207,28 +181,46 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
     instructions: tuple[Instruction, ...] = ()
     note: str = ""
     _: KW_ONLY
-    clock: Figure | None = None
-    cores: Figure | None = None
-    units_per_core: Figure | None = None
-    fma_per_core: Figure | None = None
-    warps_per_core: Figure | None = None
-    blocks_per_core: Figure | None = None
-    threads_per_core: Figure | None = None
-    registers_per_core: Figure | None = None
-    shared_bytes_per_core: Figure | None = None
-    shared_bytes_per_block: Figure | None = None
-    shared_bandwidth: Figure | None = None
-    shared_latency: Figure | None = None
-    l2_bytes: Figure | None = None
-    l2_bandwidth: Figure | None = None
-    l2_latency: Figure | None = None
-    memory_bytes: Figure | None = None
-    memory_bandwidth: Figure | None = None
-    memory_latency: Figure | None = None
-    shuffle_latency: Figure | None = None
-    shuffle_interval: Figure | None = None
-    barrier_latency: Figure | None = None
-    launch_seconds: Figure | None = None
+    clock: Figure | None = _figure(
+        "Hz", "cycles a second of the cores under sustained work", least=1e5, most=1e12
+    )
+    cores: Figure | None = _figure("cores", "cores of the machine", whole=True)
+    units_per_core: Figure | None = _figure("units", "matrix units of a core", whole=True)
+    fma_per_core: Figure | None = _figure(
+        "multiply-adds a cycle", "of a core's ordinary float32 units"
+    )
+    warps_per_core: Figure | None = _figure("warps", "that a core holds at once", whole=True)
+    blocks_per_core: Figure | None = _figure("blocks", "that a core holds at once", whole=True)
+    threads_per_core: Figure | None = _figure("threads", "that a core holds at once", whole=True)
+    registers_per_core: Figure | None = _figure("registers of 32 bits", "of a core", whole=True)
+    shared_bytes_per_core: Figure | None = _figure("bytes", "shared memory of a core", whole=True)
+    shared_bytes_per_block: Figure | None = _figure(
+        "bytes", "shared memory that one block may have", whole=True
+    )
+    shared_bandwidth: Figure | None = _figure(
+        "bytes a cycle", "between a core and its shared memory"
+    )
+    shared_latency: Figure | None = _figure("cycles", "of a load from shared memory")
+    l2_bytes: Figure | None = _figure(
+        "bytes", "the cache that all cores share", whole=True, most=1e15
+    )
+    l2_bandwidth: Figure | None = _figure(
+        "bytes a second", "from that cache to all cores", **_BYTES_A_SECOND
+    )
+    l2_latency: Figure | None = _figure("cycles", "of a load that this cache serves")
+    memory_bytes: Figure | None = _figure("bytes", "global memory", whole=True, most=1e18)
+    memory_bandwidth: Figure | None = _figure(
+        "bytes a second", "of global memory", **_BYTES_A_SECOND
+    )
+    memory_latency: Figure | None = _figure("cycles", "of a load that global memory serves")
+    shuffle_latency: Figure | None = _figure("cycles", "of an exchange between lanes of a warp")
+    shuffle_interval: Figure | None = _figure(
+        "cycles", "between two such exchanges of one scheduler's warps"
+    )
+    barrier_latency: Figure | None = _figure("cycles", "of a barrier that every warp has reached")
+    launch_seconds: Figure | None = _figure(
+        "seconds", "from a kernel's end to the next one's start", least=1e-12, most=1e3
+    )
 
     def __post_init__(self) -> None:
         """Prove that the parts are there, and that no two figures contradict each other."""
@@ -333,6 +325,11 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
             return found.get(family) or found.get("")
         return next(iter(found.values()), None)
 
+
+# The figures of a machine: the fields of a `Unit` that are figures.
+FIGURES: Final[dict[str, Quantity]] = {
+    one.name: one.metadata[Quantity] for one in fields(Unit) if Quantity in one.metadata
+}
 
 # Of two figures, the first is never more than the second.
 ORDERED: Final = (
