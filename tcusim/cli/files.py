@@ -5,13 +5,9 @@ A file is read whole or not at all, and appears whole or not at all.
 
 from __future__ import annotations
 
-import lzma
-import math
 import os
 import stat
-import struct
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,9 +37,6 @@ __all__ = [
 Array: TypeAlias = NDArray[Any]
 
 _SUFFIXES: Final = (".npy", ".npz", ".csv", ".txt")
-
-# The versions of NumPy's format; the second and the third differ in the encoding of names alone.
-_NPY_VERSIONS: Final = ((1, 0), (2, 0), (3, 0))
 
 # The characters that a message shows of a field that is no number.
 _LONGEST_QUOTE: Final = 20
@@ -80,14 +73,16 @@ def read_array(path: str | Path, *, member: str | None = None) -> Array:
     try:
         if suffix == ".npy":
             with file.open("rb") as stream:
-                return _read_npy(stream, file.stat().st_size, str(file))
+                return _read_npy(stream, str(file))
         if suffix == ".npz":
             return _read_npz(file, member)
         return _read_text(file, suffix)
     except OSError as error:
         raise _failed("read", file, error) from error
     except MemoryError as error:
-        raise InputError(f"{file}: the array does not fit in memory") from error
+        raise InputError(
+            f"{file} is damaged, or its array does not fit in memory ({error})"
+        ) from error
 
 
 def _listed(text: str) -> Array | None:
@@ -130,93 +125,53 @@ def _failed(verb: str, file: Path, error: OSError) -> InputError:
     return InputError(f"cannot {verb} {file}: {(error.strerror or str(error)).lower()}")
 
 
-def _read_npy(stream: IO[bytes], size: int, name: str) -> Array:
-    """Read one array in NumPy's format from a stream of `size` bytes."""
-    try:
-        version = formats.read_magic(stream)
-        if version not in _NPY_VERSIONS:
-            raise ValueError(f"version {version}")
-        first = version == _NPY_VERSIONS[0]
-        read = formats.read_array_header_1_0 if first else formats.read_array_header_2_0
-        shape, _, dtype = read(stream)
-    except Exception as error:
-        # A header is a Python literal: a damaged one makes NumPy and ast raise nearly anything.
-        raise InputError(
-            f"{name} is not an array file of NumPy, or its beginning is damaged; "
-            f"write it again with numpy.save"
-        ) from error
-    _check_type(dtype, name)
-    held = size - stream.tell()
-    # An axis of no elements makes the array empty, but NumPy multiplies the others all the same.
-    extent = dtype.itemsize * math.prod(max(1, count) for count in shape)
-    if any(isinstance(count, bool) or count < 0 for count in shape) or extent >= 2**63:
-        raise InputError(
-            f"{name} says that its shape is {shape}, which no array has; its beginning is damaged. "
-            f"Write it again with numpy.save"
-        )
-    expected = dtype.itemsize * math.prod(shape)
-    if held < expected:
-        raise InputError(
-            f"{name} is cut short: {held} bytes of data where shape {shape} of {dtype} needs "
-            f"{expected}; copy or write it again"
-        )
-    stream.seek(0)
-    return np.asarray(formats.read_array(stream, allow_pickle=False))
+def _read_npy(stream: IO[bytes], name: str) -> Array:
+    """Read one array of real numbers in NumPy's format."""
+    with _damage(name, "an array file of NumPy", "numpy.save"):
+        array = np.asarray(formats.read_array(stream, allow_pickle=False))
+    dtype, fields = array.dtype, array.dtype.names or ()
+    if dtype.kind in "biuf" and dtype.itemsize <= 8:
+        return array
+    what = _OTHER_TYPES.get("fields" if fields else dtype.kind, _OTHER_TYPES["other"])
+    raise InputError(f"{name} holds {what.format(dtype=dtype, fields=', '.join(fields))}")
 
 
-def _check_type(dtype: np.dtype[Any], name: str) -> None:
-    """Raise an error for data without real numbers, before a byte of them is read."""
-    fields = ", ".join(dtype.names or ())
-    for is_such, what in (
-        (
-            dtype.hasobject,
-            "pickled Python objects, which are never loaded, as they may run code; write an array "
-            "of numbers, such as a.astype(float)",
-        ),
-        (
-            dtype.kind == "c",
-            f"complex numbers ({dtype}), tensor cores take real ones; write a.real and a.imag as "
-            f"two files",
-        ),
-        (fields, f"records of the fields {fields}; write one of them"),
-        (
-            dtype.kind == "V",
-            f"raw bytes ({dtype}), as numpy.save writes bf16 and fp8 arrays; write "
-            f"a.astype(numpy.float32), and name its type when you read it",
-        ),
-        (
-            dtype.kind not in "biuf" or dtype.itemsize > 8,
-            f"{dtype}, which tcusim does not take; write integers or floats of at most 64 bits",
-        ),
-    ):
-        if is_such:
-            raise InputError(f"{name} holds {what}")
+# What messages say of types other than real numbers, by the kind of the dtype.
+_OTHER_TYPES: Final = {
+    "c": "complex numbers ({dtype}), tensor cores take real ones; write a.real and a.imag as two "
+    "files",
+    "fields": "records of the fields {fields}; write one of them",
+    "V": "raw bytes ({dtype}), as numpy.save writes bf16 and fp8 arrays; write "
+    "a.astype(numpy.float32), and name its type when you read it",
+    "other": "{dtype}, which tcusim does not take; write integers or floats of at most 64 bits",
+}
 
 
 def _read_npz(file: Path, member: str | None) -> Array:
+    with _damage(str(file), "an .npz file", "numpy.savez"), zipfile.ZipFile(file) as archive:
+        name = _member(file, archive, member)
+        with archive.open(name) as stream:
+            return _read_npy(stream, f"{file}, member {name.removesuffix('.npy')!r}")
+
+
+@contextmanager
+def _damage(name: str, kind: str, writer: str) -> Iterator[None]:
+    """Report any error of NumPy or zipfile as damage: they raise nearly anything."""
     try:
-        with zipfile.ZipFile(file) as archive:
-            name = _member(file, archive, member)
-            with archive.open(name) as stream:
-                # A compressed member is read in pieces: its size is known from the directory.
-                size = archive.getinfo(name).file_size
-                return _read_npy(stream, size, f"{file}, member {name.removesuffix('.npy')!r}")
-    except InputError:
+        yield
+    except (InputError, OSError, MemoryError):
         raise
-    except _OF_DAMAGED_ARCHIVES as error:
+    except Exception as error:
+        if "Object arrays" in str(error):
+            raise InputError(
+                f"{name} holds pickled Python objects, which are never loaded, as they may run "
+                f"code; write an array of numbers, such as a.astype(float)"
+            ) from error
+        reason = str(error) or type(error).__name__
         raise InputError(
-            f"{file} is not an .npz file, or it is damaged or cut short ({error}); "
-            f"copy or write it again with numpy.savez"
+            f"{name} is not {kind}, or it is damaged or cut short ({reason}); copy it again, or "
+            f"write it again with {writer}"
         ) from error
-    except RuntimeError as error:
-        raise InputError(f"{file}: {error}; tcusim reads no encrypted files") from error
-
-
-# Errors of zipfile for a damaged archive: its own, and those of a codec, a name or a number.
-_OF_DAMAGED_ARCHIVES: Final = (
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
-    *(EOFError, NotImplementedError, ValueError),
-)
 
 
 def _member(file: Path, archive: zipfile.ZipFile, member: str | None) -> str:
