@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
+from textwrap import shorten
 from typing import Any, Final, TypeAlias, TypeVar
 
 import click
@@ -15,9 +17,9 @@ from tcusim import machine as numerics
 from tcusim.algorithms import algorithms, build
 from tcusim.backends import find_emitter
 from tcusim.cli.options import JSON
-from tcusim.cli.output import columns, examples, print_json
+from tcusim.cli.output import columns, examples, print_json, show
 from tcusim.machine import FIGURES, Figure, shapes, unit_of, units
-from tcusim.table import Table, aligned
+from tcusim.table import Table
 
 __all__ = ["list_command"]
 
@@ -54,11 +56,10 @@ def list_command(names: tuple[str, ...], full: bool, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    lines: list[str] = []
-    for name, rows in found.items():
-        shown = _in_full if full or wanted else _TABLES[name][1]
-        lines += [name, "", *shown(rows), ""]
-    click.echo("\n".join(lines[:-1]))
+    for number, (name, rows) in enumerate(found.items()):
+        shown = _in_full(name, rows) if full or wanted else [_TABLES[name][1](rows)]
+        click.echo("\n" * bool(number), nl=False)
+        show(*(replace(one, title=one.title or name) for one in shown))
 
 
 def _named(found: dict[str, list[Row]], wanted: Sequence[str]) -> dict[str, list[Row]]:
@@ -231,79 +232,79 @@ def _number(value: float) -> str:
 
 # The minimum width of a terminal, in columns, to show the paper's names.
 _WIDE: Final = 110
-# The names of the kinds of algorithms in headings; others go by their own word.
-_KINDS: Final = {
-    "reduction": "sums of segments",
-    "scan": "scans of segments",
-    "irregular_reduction": "sums of segments by offsets",
-    "irregular_scan": "scans of segments by offsets",
-    "product": "products of matrices",
-}
 
 
-def _short_algorithms(rows: list[Row]) -> Iterator[str]:
-    """Yield names by kind and level, with the paper's names."""
+def _short_algorithms(rows: list[Row]) -> Table:
+    """Return names by kind and level, with the paper's names."""
     kinds, levels = ([*dict.fromkeys(row[column] for row in rows)] for column in ("kind", "level"))
     rows = sorted(rows, key=lambda row: (kinds.index(row["kind"]), levels.index(row["level"])))
     # Beside the paper's names a narrow terminal would show no more than two words of the titles.
-    shown = ("name", "paper", "title") if columns() >= _WIDE else ("name", "title")
-    lines = iter(aligned([row[column] for column in shown] for row in rows))
-    for (kind, level), members in groupby(rows, lambda row: (row["kind"], row["level"])):
-        yield f"  {_KINDS.get(kind, kind)}, by a {level}"
-        for _, line in zip(members, lines, strict=False):
-            yield _cut(f"    {line}")
-    yield ""
-    yield "  `tcusim list NAME` tells all of one, --all of every one."
+    names = ("name", "paper", "level") if columns() >= _WIDE else ("name", "level")
+    header = [{"name": "algorithm"}.get(name, name) for name in names]
+    cells = [[row[name] for name in names] for row in rows]
+    widths = (max(map(len, column)) for column in zip(header, *cells, strict=True))
+    space = columns() - 2 - sum(width + 2 for width in widths)
+    titles = (shorten(row["title"], max(20, space), placeholder="…") for row in rows)
+    return Table(
+        [*header, "what it does"],
+        [[*some, title] for some, title in zip(cells, titles, strict=True)],
+        notes=["`tcusim list NAME` tells all of one, --all of every one."],
+        whole=len(names),
+    )
 
 
-def _short_shapes(rows: list[Row]) -> Iterator[str]:
-    """Yield each shape with the types of its instructions."""
-    lines = []
-    above = ""
-    for row in rows:
-        name = "" if row["name"] == above else row["name"]
-        above = row["name"]
-        since = f"from sm_{row['min sm']}" if row["min sm"] else ""
-        lines.append((name, row["instruction"], since, row["types"]))
-    yield from _lines(lines, whole=3)
+def _short_shapes(rows: list[Row]) -> Table:
+    """Return each shape with the types of its instructions."""
+    names = [row["name"] for row in rows]
+    cells = [
+        (
+            "" if name == above else name,
+            row["instruction"],
+            f"sm_{row['min sm']}" if row["min sm"] else "",
+            row["types"],
+        )
+        for row, name, above in zip(rows, names, ["", *names[:-1]], strict=True)
+    ]
+    return Table(("shape", "instruction", "from", "types"), cells, whole=3)
 
 
-def _short_architectures(rows: list[Row]) -> Iterator[str]:
-    """Yield each architecture with its other names and, by evidence, the types."""
-    width = max(len(row["name"]) for row in rows)
+def _short_architectures(rows: list[Row]) -> Table:
+    """Return each architecture with its other names and, by evidence, the types."""
+    cells = []
     for (name, title, also, recorded), members in groupby(
         rows, lambda row: (row["name"], row["title"], row["also"], row["recorded on"])
     ):
-        text = title + (f"; also {also}" if also else "")
-        if also:
-            text += f"; recorded on {recorded}" if recorded else "; recorded on none of these"
-        yield from _lines([(f"{name:<{width}}", text)])
+        text = f"{title}; also {also}; recorded on {recorded or 'none of these'}" if also else title
+        cells.append((name, text))
         for evidence, types in _joined((row["evidence"], row["types"]) for row in members).items():
-            yield from _lines([(f"{evidence}:", types)], indent=4)
+            cells.append(("", f"{evidence}: {types}"))
+    return Table(("architecture", "what it is, and the evidence for its types"), cells)
 
 
-def _short_units(rows: list[Row]) -> Iterator[str]:
-    """Yield each unit with its arithmetic, and how much is known of it."""
-    lines = []
+def _short_units(rows: list[Row]) -> Table:
+    """Return each unit with its arithmetic, and the number of its known figures."""
+    cells = []
     for row in rows:
         known = f"{len(row['figures'])} of {len(FIGURES)} figures"
         if row["instructions"]:
             known += f", times of {len(row['instructions'])} instructions"
-        lines.append((row["name"], row["arithmetic"], f"{row['title']}: {known}"))
-    yield from _lines(lines, whole=2)
-    yield ""
-    yield "  `tcusim list NAME` tells every figure with its source, and which nobody knows."
+        cells.append((row["name"], row["arithmetic"], f"{row['title']}: {known}"))
+    notes = ["`tcusim list NAME` tells every figure with its source, and which nobody knows."]
+    return Table(("unit", "arithmetic", "what is known of it"), cells, notes=notes, whole=2)
 
 
-def _short_backends(rows: list[Row]) -> Iterator[str]:
-    lines = []
-    for row in rows:
-        reason = row["available"]
-        lines.append((row["name"], row["title"] if reason == "yes" else f"not here: {reason}"))
-    yield from _lines(lines)
+def _short_backends(rows: list[Row]) -> Table:
+    cells = [
+        (
+            row["name"],
+            row["title"] if row["available"] == "yes" else f"not here: {row['available']}",
+        )
+        for row in rows
+    ]
+    return Table(("backend", "what it is"), cells)
 
 
-# How the rows of each table are found, and told in short.
+# The rows of each table, and their short form.
 _TABLES: Final = {
     "algorithms": (_algorithm_rows, _short_algorithms),
     "shapes": (_shape_rows, _short_shapes),
@@ -316,32 +317,19 @@ _TABLES: Final = {
 # --- In full ----------------------------------------------------------------------------------
 
 
-def _in_full(rows: list[Row]) -> Iterator[str]:
-    """Yield a line for all facts of each row, without those that repeat the row above."""
-    above: Row = {}
-    width = max(len(column) for row in rows for column in row)
-    for row in rows:
-        same = above.get("name") == row["name"]
-        if not same:
-            if above:
-                yield ""
-            yield f"  {row['name']}"
-        for column, value in row.items():
-            if column == "name" or not value or (same and above.get(column) == value):
-                continue
-            if not isinstance(value, dict):
-                yield from _lines([(f"{column:<{width}}", str(value))], indent=4)
-                continue
-            yield f"    {column}"
-            yield from _lines(value.items(), indent=6)
-        above = row
-
-
-def _lines(rows: Iterable[Sequence[str]], *, whole: int = 1, indent: int = 2) -> Iterator[str]:
-    """Yield the lines of rows, folded to the terminal. whole: first columns never folded."""
-    for line in Table(rows=list(rows), whole=whole).lines(columns() - indent):
-        yield f"{'':{indent}}{line}"
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= columns() else line[: columns() - 1].rstrip() + "…"
+def _in_full(table: str, rows: list[Row]) -> Iterator[Table]:
+    """Yield a table of the facts of each name; several rows of a name repeat no fact."""
+    for name, members in groupby(rows, lambda row: row["name"]):
+        above: Row = {"name": name}
+        cells: list[tuple[str, str]] = []
+        for row in members:
+            for column, value in row.items():
+                if not value or above.get(column) == value:
+                    continue
+                if isinstance(value, dict):
+                    cells.append((column, ""))
+                    cells += [(f"  {key}", text) for key, text in value.items()]
+                else:
+                    cells.append((column, str(value)))
+            above = row
+        yield Table(rows=cells, title=f"{table}: {name}")

@@ -38,8 +38,8 @@ def test_list_refuses_another_word() -> None:
 
 def test_list_tells_all_of_a_name() -> None:
     text = succeeds("list", "scan_256n", "V100")
-    assert "paper      scan_256n" in text
-    assert re.search(r"      --form +How what precedes each row is found\.", text)
+    assert re.search(r"paper +scan_256n", text)
+    assert re.search(r"    --form +How what precedes each row is found\.", text)
     assert "NVIDIA Volta" in text
     assert "reduction" not in text
     tables = json.loads(succeeds("list", "scan_tn", "--json"))
@@ -67,7 +67,9 @@ def test_units_with_every_figure_and_its_source(tmp_path: Path) -> None:
     assert re.search(
         r"memory_bandwidth +2\.039e\+12 bytes a second \(documented: NVIDIA A100 data", told
     )
-    assert "mma.sync 16x8x16 f16→f32  latency 24.7 cycles (published: Sun et al." in told
+    assert re.search(
+        r"mma.sync 16x8x16 f16→f32 +latency 24.7 cycles \(published: Sun et al\.", told
+    )
     assert re.search(r"not known +shared_latency, l2_bandwidth", told)
     (tmp_path / "mine.toml").write_text('tiles = "5x7x3"\nfraction_bits = 9\n[figures]\ncores=7\n')
     mine = json.loads(succeeds("list", "--json", str(tmp_path / "mine.toml")))
