@@ -20,7 +20,15 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tcusim.errors import InputError, names_of, require_flags, require_int, require_names, told
+from tcusim.errors import (
+    InputError,
+    names_of,
+    require_choice,
+    require_flags,
+    require_int,
+    require_names,
+    told,
+)
 from tcusim.machine.convert import as_array, as_values, from_values, round_to_tf32
 from tcusim.machine.formats import (
     BY_ARRAY_NAME,
@@ -76,6 +84,9 @@ _SPLITS: Final = (*range(2, 17), 18, 20, 24, 28, 32)
 # As CUTLASS splits k: into more parts than others, down to one access each.
 _MOST_PARTS: Final = 128
 _SLICES: Final = (2, 3, 4, 5, 6, 8, 12, 16)
+# Elements of k of a kernel's tile, or 0, and between two times that an accumulator is emptied.
+_TILES: Final = (0, 16, 32, 64, 128)
+_EVERY: Final = (0, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,21 +151,13 @@ class GemmOrder:
 
     def __post_init__(self) -> None:
         """Reject invalid orders, and redundant spellings of the same order."""
-        require_int("GemmOrder.parts", self.parts, 1)
-        require_int("GemmOrder.slab", self.slab, 0)
-        require_int("GemmOrder.every", self.every, 0)
-        require_int("GemmOrder.share", self.share, 1)
-        require_int("GemmOrder.step", self.step, 0)
-        require_int("GemmOrder.tile", self.tile, 0)
-        for name, valid in (
-            ("combine", _COMBINE),
-            ("between", _BETWEEN),
-            ("operands", ("", *TF32)),
-        ):
-            value = getattr(self, name)
-            if value not in valid:
-                choices = " or ".join(map(repr, valid))
-                raise InputError(f"GemmOrder.{name} must be {choices}, got {told(value)}")
+        for name in ("parts", "slab", "every", "share", "step", "tile"):
+            least = 1 if name in ("parts", "share") else 0
+            require_int(f"GemmOrder.{name}", getattr(self, name), least)
+        require_choice("GemmOrder.combine", self.combine, _COMBINE)
+        require_choice("GemmOrder.between", self.between, _BETWEEN)
+        if self.operands != "":
+            require_choice("GemmOrder.operands", self.operands, TF32, ", or '' for the usual one")
         if self.parts == 1 and (self.slab or self.combine != "in turn" or self.between == "result"):
             raise InputError(
                 "GemmOrder of one part has nothing to combine; leave out slab, combine and between"
@@ -280,7 +283,7 @@ def gemm_orders(
     steps = tuple(steps)
     for step in steps:
         require_int("steps", step, 0)
-    tiles = [tile for tile in (0, 16, 32, 64, 128) if not tile or (k > tile and k % tile)]
+    tiles = [tile for tile in _TILES if not tile or (k > tile and k % tile)]
     first: dict[object, GemmOrder] = {}
 
     def add(orders: Iterable[GemmOrder]) -> None:
@@ -291,7 +294,7 @@ def gemm_orders(
         add([GemmOrder(step=step, tile=tile)])
         if vector == _ACCESS:
             add([GemmOrder(every=128, step=step, tile=tile)])
-    for tile, step in itertools.product((0, 16, 32, 64, 128), steps):
+    for tile, step in itertools.product(_TILES, steps):
         add(_vector_splits(k, step, tile, vector))
     for step in steps:
         add(order for order in _splits(step, 0) if (order.between, order.combine) == _WAYS[0])
@@ -311,20 +314,20 @@ def _vector_splits(k: int, step: int, tile: int, vector: int) -> Iterator[GemmOr
 
 
 def _chains(step: int, tile: int) -> Iterator[GemmOrder]:
-    for every in (0, 4, 8, 16, 32, 64, 128, 256, 512):
+    for every in _EVERY:
         yield GemmOrder(every=every, step=step, tile=tile)
 
 
 def _splits(step: int, tile: int) -> Iterator[GemmOrder]:
     # The parts are multiples of the kernel's tile.
-    for parts, share in itertools.product(_SPLITS, (tile,) if tile else (16, 32, 64, 128)):
+    for parts, share in itertools.product(_SPLITS, (tile,) if tile else _TILES[1:]):
         for between, combine in _WAYS:
             yield GemmOrder(parts, 0, combine, between, share=share, step=step, tile=tile)
 
 
 def _slices(step: int, tile: int) -> Iterator[GemmOrder]:
     # The warps of a block share its tile.
-    for parts, slab in itertools.product(_SLICES, (8, 16, 32, 64, 128)):
+    for parts, slab in itertools.product(_SLICES, (8, *_TILES[1:])):
         if tile in (0, parts * slab):
             for between, combine in _WAYS:
                 yield GemmOrder(parts, slab, combine, between, step=step, tile=tile)

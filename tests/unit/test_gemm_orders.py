@@ -365,7 +365,10 @@ def test_orders_that_add_alike_come_once() -> None:
             )
             for name, least in (("slab", 0), ("every", 0), ("share", 1), ("step", 0), ("tile", 0))
         ),
-        (lambda: GemmOrder(2, combine="at once"), "GemmOrder.combine must be 'in turn' or 'in pai"),  # type: ignore[arg-type]
+        (
+            lambda: GemmOrder(2, combine="at once"),
+            "GemmOrder.combine must be one of in turn, in pa",
+        ),  # type: ignore[arg-type]
         (lambda: GemmOrder(slab=32), "GemmOrder of one part has nothing to combine"),
         (lambda: GemmOrder(share=32), "GemmOrder.share is of contiguous parts; leave it out"),
         (
@@ -381,7 +384,7 @@ def test_orders_that_add_alike_come_once() -> None:
             "no tensor core's product is rounded to it. Take a float",
         ),
         (lambda: predict_matmul(A.astype(np.float64), B), "a has elements of float64, by which no"),
-        (lambda: GemmOrder(operands="rna"), "GemmOrder.operands must be '' or 'cut' or 'nearest_e"),  # type: ignore[arg-type]
+        (lambda: GemmOrder(operands="rna"), "GemmOrder.operands must be one of cut, nearest_even"),  # type: ignore[arg-type]
         (
             lambda: predict_matmul(A, B, order=GemmOrder(operands="cut")),
             "GemmOrder.operands is for float32 operands, which become tf32; these are f16",
