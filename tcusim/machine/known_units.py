@@ -124,7 +124,7 @@ def fused_unit(
 
 def _without_figures(arch: Arch, name: str) -> Unit:
     """Return the unit of an architecture: its tiles, and the shared memory of a block."""
-    tiles = tiles_of(arch.sm, {(rule.ab, rule.acc) for rule in arch.rows})
+    tiles = tiles_of(arch.sm, set(arch.pairs))
     shared = None
     if arch.shared_kb is not None:
         shared = Figure(1024 * arch.shared_kb, arch.source, "documented")

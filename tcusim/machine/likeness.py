@@ -36,9 +36,8 @@ def like(unit: Unit, other: Unit) -> Unit:
         for less, more in ORDERED:
             _order(found, lent, less, more)
     _whole_warps(found, lent, other)
-    times = [_time(unit, other, tile, *pair) for tile in unit.shapes for pair in _pairs(unit)]
-    made = {(one.tile, one.ab, one.acc, one.family): one for one in unit.instructions}
-    made |= {(one.tile, one.ab, one.acc, one.family): one for one in times if one is not None}
+    times = [_time(unit, other, tile, *pair) for tile in unit.shapes for pair in unit.arch.pairs]
+    made = {one.key: one for one in (*unit.instructions, *times) if one is not None}
     return replace(unit, instructions=tuple(made.values()), **found)
 
 
@@ -74,10 +73,6 @@ def _whole_warps(found: dict[str, Any], lent: Mapping[str, Figure], other: Unit)
         found[names[0]] = replace(found[names[0]], value=found[names[1]].value * lanes)
     elif found[names[0]].value % lanes == 0:
         found[names[1]] = replace(found[names[1]], value=found[names[0]].value / lanes)
-
-
-def _pairs(unit: Unit) -> list[tuple[str, str]]:
-    return list(dict.fromkeys((rule.ab, rule.acc) for rule in unit.arch.rows))
 
 
 def _time(unit: Unit, other: Unit, tile: MmaShape, ab: str, acc: str) -> Instruction | None:

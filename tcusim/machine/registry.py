@@ -223,10 +223,9 @@ def usual_types(arch: Arch, ab: str | None = None, acc: str | None = None) -> tu
     """
     require_names(ab=ab, acc=acc)
     usual = ab or "f16", acc or _WIDE.get(ab or "", "f32")
-    rows = [(row.ab, row.acc) for row in arch.rows]
     refused = any(one.ab in ("", usual[0]) and one.acc in ("", usual[1]) for one in arch.refusals)
-    fitting = [one for one in rows if ab in (None, one[0]) and acc in (None, one[1])]
-    return usual if usual in rows or refused or not fitting else fitting[0]
+    fitting = [one for one in arch.pairs if ab in (None, one[0]) and acc in (None, one[1])]
+    return usual if usual in arch.pairs or refused or not fitting else fitting[0]
 
 
 # Accumulator types other than f32, by operand type.

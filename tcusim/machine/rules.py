@@ -293,3 +293,8 @@ class Arch:
     def names(self) -> tuple[str, ...]:
         """Every name of this architecture: its own, its compute capabilities, its aliases."""
         return (self.name, *(f"sm_{number}" for number in self.sm), *self.aliases)
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """The pairs of operand and accumulator types that have a rule, in the order of the rows."""
+        return tuple(dict.fromkeys((row.ab, row.acc) for row in self.rows))

@@ -251,7 +251,7 @@ class _Reader:
                 'tiles is needed: what one mma takes, as in tiles = "16x16x16". Or arch, for the '
                 "tiles of an architecture that exists."
             )
-        pairs = {(rule.ab, rule.acc) for rule in arch.rows}
+        pairs = set(arch.pairs)
         tiles = tuple(self._tile(name, pairs) for name in names) or tiles_of(arch.sm, pairs)
         instructions = tuple(
             self._instruction(number, values, arch, tiles)
@@ -389,8 +389,8 @@ class _Reader:
             for key, valid in (("tile", {one.name: None for one in tiles}), *types.items())
         )
         refused = any(one.ab in ("", ab) and one.acc in ("", acc) for one in arch.refusals)
-        if not refused and (ab, acc) not in [(rule.ab, rule.acc) for rule in arch.rows]:
-            has = ", ".join(dict.fromkeys(f"{rule.ab} -> {rule.acc}" for rule in arch.rows))
+        if not refused and (ab, acc) not in arch.pairs:
+            has = ", ".join(f"{left} -> {right}" for left, right in arch.pairs)
             raise table.error(f"the unit has no rule for {ab} -> {acc}; it has {has}")
         family = table.text("family", "")
         times = {

@@ -107,6 +107,11 @@ class Instruction:
                 f"and a unit is free again at the latest when the result is there."
             )
 
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Tile, types and family; a unit has one instruction of a key."""
+        return self.tile, self.ab, self.acc, self.family
+
     def __str__(self) -> str:
         return f"Instruction {self.tile} {self.ab} -> {self.acc}"
 
@@ -256,28 +261,27 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
             if one.tile not in [shape.name for shape in self.shapes]:
                 tiles = ", ".join(shape.name for shape in self.shapes)
                 raise InputError(f"{where}: {one}: it has no such tile; its tiles: {tiles}")
-            key = (one.tile, one.ab, one.acc, one.family)
-            if key in seen:
+            if one.key in seen:
                 raise InputError(f"{where}: {one} ({one.family or 'any family'}) is given twice")
-            seen.add(key)
+            seen.add(one.key)
 
     def __repr__(self) -> str:
         """Return a one-line description; its fields and `unit_toml` have everything."""
         tiles = ", ".join(shape.name for shape in self.shapes) or "no tiles"
-        pairs = dict.fromkeys(f"{rule.ab} to {rule.acc}" for rule in self.arch.rows)
         return (
-            f"<Unit {self.name}: {self.title}; {tiles}; {', '.join(pairs) or 'no types'}; "
+            f"<Unit {self.name}: {self.title}; {tiles}; {self._types() or 'no types'}; "
             f"{len(self.figures())} of {len(FIGURES)} figures>"
         )
+
+    def _types(self) -> str:
+        return ", ".join(f"{ab} to {acc}" for ab, acc in self.arch.pairs)
 
     def table(self) -> Table:
         """Return the figures as a table, each with its source."""
         facts = {
             "tiles": ", ".join(shape.name for shape in self.shapes),
             "arithmetic": self.arch.title,
-            "types": ", ".join(
-                dict.fromkeys(f"{rule.ab} to {rule.acc}" for rule in self.arch.rows)
-            ),
+            "types": self._types(),
         }
         rows = [(name, text, "", "") for name, text in facts.items() if text]
         rows += [

@@ -179,7 +179,7 @@ def instructions_of(unit: Unit, sm: int) -> Iterator[tuple[MmaShape, Operands]]:
     for shape in unit.shapes:
         for row in shape.operands:
             wmma = row.family == "wmma"
-            known = any((rule.ab, rule.acc) == (row.ab, row.acc) for rule in unit.arch.rows)
+            known = (row.ab, row.acc) in unit.arch.pairs
             quad = shape.name == "8x8x4" and row.ab == "f16"
             if (
                 row.min_sm <= sm

@@ -174,7 +174,7 @@ def _with(unit: Unit, found: Found, source: str) -> Unit:
     if found.name not in ("latency", "interval"):
         return unit
     tile, ab, acc, family = (str(found.about[name]) for name in ("tile", "ab", "acc", "family"))
-    several = {(one.tile, one.ab, one.acc, one.family): one for one in unit.instructions}
+    several = {one.key: one for one in unit.instructions}
     known = several.get((tile, ab, acc, family), Instruction(tile, ab, acc, family))
     several[tile, ab, acc, family] = replace(known, **measured_figure)
     return replace(unit, instructions=tuple(several.values()))
