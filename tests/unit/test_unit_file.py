@@ -271,6 +271,15 @@ def test_what_is_written_is_read_as_the_same_unit(written: Callable[..., Path], 
     assert text.count("not known") >= len(unit.unknown())
 
 
+def test_texts_that_are_empty_are_not_written(written: Callable[..., Path]) -> None:
+    """A file of an empty text would be refused when it is read."""
+    unit = replace(unit_of("hopper"), name="board", title="")
+    assert read_unit(written(unit_toml(unit))).title == "board"
+    arch = replace(fused_unit(8, 20).arch, source="", name="board")
+    own = Unit("board", "a board", arch, (MmaShape(5, 7, 8),))
+    assert read_unit(written(unit_toml(own), "own.toml")).arch.source == "own.toml"
+
+
 def test_every_figure_and_parameter_has_a_key() -> None:
     assert list(KEYS["figures"]) == list(FIGURES)
     named = {"length": "fused_length", "output": "output_rounding"}
