@@ -30,7 +30,7 @@ from tcusim.machine import (
     Rule,
     Unit,
     format_of,
-    rule_for,
+    rule_of,
     unit_of,
     usual_types,
 )
@@ -340,7 +340,7 @@ def accuracy_of(
     ab, acc = usual_types(found.arch, ab, acc)
     tiles = [tile for tile in found.shapes if tile.supports(ab, acc)]
     family = tiles[0].family(ab, acc) if tiles else ""
-    rule = _rule(found, ab, acc, family)
+    rule = rule_of(found.arch, ab, acc, family)
     depth = k or (tiles[0].k if tiles else 16)
     last = _LAST_FULL if full else _LAST
     errors: list[Error] = []
@@ -385,12 +385,3 @@ def accuracy_of(
         falls(rule, depth),
         splitting_of(rule, depth),
     )
-
-
-def _rule(unit: Unit, ab: str, acc: str, family: str) -> Rule:
-    """Return the rule of a unit that may not be registered."""
-    rows = [row for row in unit.arch.rows if (row.ab, row.acc) == (ab, acc)]
-    own = [row for row in rows if row.family == family] or [row for row in rows if not row.family]
-    if own or rows:
-        return (own or rows)[0]
-    return rule_for(unit.arch.name, ab, acc, family)

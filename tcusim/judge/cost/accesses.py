@@ -179,13 +179,6 @@ def tile_pass(view: View, frag: Frag, places: Placement) -> Access:
     instructions = max(1, flat.shape[1] * size // (LANES * min(size, _TILE_ROW)))
     there = np.ones(flat.shape, bool)
     if shared:
-        if size == _TILE_ROW:
-            return Access(
-                max(1, flat.shape[1] // 32),
-                0.0,
-                _bank_passes(flat, there, size) / places.count,
-                nbytes,
-            )
         return Access(instructions, 0.0, _bank_passes(flat, there, size) / places.count, nbytes)
     # The first-level cache has what one instruction asks for and another has brought.
     which = _units(flat, there, size, SECTOR, of=flat.shape[1])

@@ -34,11 +34,6 @@ RESOURCES: Final = {
 _SCHEDULERS: Final = 4
 # Cycles of an addition on the ordinary units, from operands to result [CPG; GPGPU-Sim].
 _ADDITION: Final = 4.0
-# Cores have so few of their limits where nothing is known of them.
-_LIMITS: Final = (
-    "blocks_per_core", "warps_per_core", "threads_per_core", "registers_per_core",
-    "shared_bytes_per_core",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +157,7 @@ def launch_cost(
     """Return the time of one launch of a program; names of figures that lack go to `unknown`."""
     known = _Known(unit, unknown)
     blocks = program.grid(scalars)
-    limits = {name: getattr(unit, name).value for name in _LIMITS if getattr(unit, name)}
+    limits = {name: figure.value for name, figure in unit.figures().items()}
     occupancy = occupancy_of(program, limits)
     latencies = known.latencies(program, cached=cached, fitted=fitted)
     if not blocks:
