@@ -14,7 +14,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,29 +158,40 @@ def compile_kernel(kernel: AnyKernel, sm: int, *, options: Iterable[str] = ()) -
     """
     toolkit = Toolkit.find(sm)
     toolkit.require_target(kernel, sm)
-    chosen = (f"--gpu-architecture=sm_{sm}", *_OPTIONS, *options)
-    code, log = _found_or_compiled(kernel, sm, toolkit, chosen)
+    refused = functools.partial(CompileError, kernel, sm, toolkit.title)
+    code, log = _kept_or_compiled(kernel.name, kernel.text, sm, toolkit, options, refused)
     return Cubin(kernel.name, sm, code, log, toolkit.title, read_usage(code, kernel.name))
 
 
-def _key(kernel: AnyKernel, toolkit: Toolkit, options: Sequence[str]) -> str:
+def _key(text: str, toolkit: Toolkit, options: Sequence[str]) -> str:
     """Return the cache key of the machine code, from all of its inputs."""
     own_headers = {path.name: path.read_text() for path in sorted(INCLUDE.glob("*.cuh"))}
-    parts = [kernel.text, own_headers, list(options), toolkit.version, toolkit.headers]
+    parts = [text, own_headers, list(options), toolkit.version, toolkit.headers]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _found_or_compiled(
-    kernel: AnyKernel, sm: int, toolkit: Toolkit, options: Sequence[str]
+def _kept_or_compiled(
+    name: str,
+    text: str,
+    sm: int,
+    toolkit: Toolkit,
+    more: Iterable[str],
+    refused: Callable[[str], Exception],
 ) -> tuple[bytes, str]:
-    """Return machine code and log: from the cache, also if somebody else is now compiling."""
-    path = part_of_cache("cuda") / f"{_key(kernel, toolkit, options)}.cubin"
+    """Return machine code and log: from the cache, also if somebody else is now compiling.
+
+    refused: returns the error for the log of a compiler that refuses the text.
+    """
+    options = (f"--gpu-architecture=sm_{sm}", *_OPTIONS, *more)
+    path = part_of_cache("cuda") / f"{_key(text, toolkit, options)}.cubin"
     kept = read_code(path)
     if kept is None:
         with locked(path):
             kept = read_code(path)
             if kept is None:
-                code, log = _compile(kernel, sm, toolkit, options)
+                code, log = _compiled(name, text, toolkit, options)
+                if code is None:
+                    raise refused(log)
                 kept = log.replace("\0", "").encode() + b"\0" + code
                 # A cache that cannot be written is no error.
                 with contextlib.suppress(BackendUnavailable), workshop(path.parent) as folder:
@@ -201,7 +212,7 @@ def compile_kernels(kernels: Sequence[AnyKernel], sm: int) -> list[Cubin]:
 
 
 def compile_text(name: str, text: str, sm: int) -> bytes:
-    """Compile CUDA C++ that no program stands behind, such as a measurement's; return a cubin.
+    """Compile CUDA C++ that no program stands behind, or take it from the cache; return a cubin.
 
     Parameters
     ----------
@@ -220,12 +231,13 @@ def compile_text(name: str, text: str, sm: int) -> bytes:
         If the compiler refuses the text for this GPU, with the first error that it found.
     """
     toolkit = Toolkit.find(sm)
-    code, log = _compile_text(name, text, toolkit, (f"--gpu-architecture=sm_{sm}", *_OPTIONS))
-    if code is None:
+
+    def refused(log: str) -> Unsupported:
         lines = log.splitlines()
         said = next((one for one in lines if "error" in one), lines[0])
-        raise Unsupported(f"{name}: {toolkit.title} refused it for sm_{sm}: {said.strip()}")
-    return code
+        return Unsupported(f"{name}: {toolkit.title} refused it for sm_{sm}: {said.strip()}")
+
+    return _kept_or_compiled(name, text, sm, toolkit, (), refused)[0]
 
 
 def why_no_compiler() -> str | None:
@@ -240,17 +252,7 @@ def why_no_compiler() -> str | None:
 # --- NVRTC ------------------------------------------------------------------------------------
 
 
-def _compile(
-    kernel: AnyKernel, sm: int, toolkit: Toolkit, options: Sequence[str]
-) -> tuple[bytes, str]:
-    """Return the machine code and the compiler's log."""
-    code, log = _compile_text(kernel.name, kernel.text, toolkit, options)
-    if code is None:
-        raise CompileError(kernel, sm, toolkit.title, log)
-    return code, log
-
-
-def _compile_text(
+def _compiled(
     name: str, text: str, toolkit: Toolkit, options: Sequence[str]
 ) -> tuple[bytes | None, str]:
     """Return the machine code, None if the compiler refuses the text, and the log."""

@@ -30,6 +30,7 @@ from tcusim_cuda.compile import (
     Toolkit,
     compile_kernel,
     compile_kernels,
+    compile_text,
     why_no_compiler,
 )
 from tcusim_cuda.emit import emit
@@ -282,6 +283,21 @@ def test_what_was_compiled_is_kept(cache: Path, compilations: list[str]) -> None
     first = compile_kernel(kernel(), target(80))
     assert compile_kernel(kernel(), 80) == first
     assert len(compilations) == 1
+    assert len(list(cache.iterdir())) == 1
+
+
+@needs_nvrtc
+def test_a_text_without_a_program_is_kept_unless_it_is_refused(
+    cache: Path, compilations: list[str]
+) -> None:
+    text = 'extern "C" __global__ void k(int *x) { *x = %s; }'
+    first = compile_text("mine", text % 1, target(80))
+    assert compile_text("mine", text % 1, 80) == first
+    assert compilations == ["mine"]
+    for _ in range(2):
+        with pytest.raises(Unsupported, match="mine: NVRTC .* refused it for sm_80: .*nothing"):
+            compile_text("mine", text % "nothing", 80)
+    assert compilations == ["mine"] * 3
     assert len(list(cache.iterdir())) == 1
 
 

@@ -18,7 +18,10 @@ from tcusim_cuda.microbench.probes import probes
 from tcusim_cuda.microbench.texts import A_ROUND, mma_text
 
 REASON = why_no_compiler()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+pytestmark = [
+    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+    pytest.mark.usefixtures("cache"),
+]
 
 # Instructions of the machine for one product: as in tests/emit/test_machine_code.py.
 PRODUCTS = (
