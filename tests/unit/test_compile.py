@@ -295,7 +295,7 @@ def test_a_text_without_a_program_is_kept_unless_it_is_refused(
     assert compile_text("mine", text % 1, 80) == first
     assert compilations == ["mine"]
     for _ in range(2):
-        with pytest.raises(Unsupported, match="mine: NVRTC .* refused it for sm_80: .*nothing"):
+        with pytest.raises(Unsupported, match=r"mine: NVRTC .* refused it for sm_80: .*nothing"):
             compile_text("mine", text % "nothing", 80)
     assert compilations == ["mine"] * 3
     assert len(list(cache.iterdir())) == 1
