@@ -1229,6 +1229,8 @@ template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false, class 
 __device__ inline void move(int lane, Get get, Put put) {
     using Place = Rectangle<ROWS, COLS, V, HELD, DOWN>;
     constexpr int held = Place::held, end = 32 * held * Place::groups;
+    // Known bits of the lane make divisions shifts before the call is inlined.
+    lane &= 31;
     if constexpr (Place::count == 1) {
         if (!Place::has(lane)) return;
         auto one = Place::call(0, lane, get, Fast());
