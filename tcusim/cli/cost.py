@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,16 +14,17 @@ from tcusim.cli import files
 from tcusim.cli.options import (
     ARRAY_TYPES,
     JSON,
+    Integer,
     OneOf,
     OutputFile,
     ProgramCommand,
     array_type_of,
     build,
+    in_words_of_the_command,
     tiles_of,
     types_of,
 )
 from tcusim.cli.output import examples, print_json, show
-from tcusim.errors import MOST_ELEMENTS
 from tcusim.machine import FORMATS, Unit, format_of, unit_of, usual_types
 from tcusim.table import Table
 
@@ -46,32 +46,8 @@ _TYPES: Final = tuple(
 )
 # The options of programs that operations take, too.
 _OF_OPERATIONS: Final = ("tile", "acc")
+_LENGTH: Final = Integer(least=1)
 _SIZES: Final = tuple(2**power for power in range(4, 21, 2))
-
-
-class _Length(click.ParamType):  # type: ignore[type-arg]
-    """An integer; it may be written as 1e9 or 2**30."""
-
-    name = "N"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number."""
-        text = str(value)
-        base, _, power = text.partition("**")
-        try:
-            # A power of integers can take longer than anybody waits.
-            number = float(int(base)) ** int(power) if power else float(text)
-        except OverflowError:
-            number = math.inf
-        except (ValueError, ZeroDivisionError):
-            number = math.nan
-        if math.isnan(number):
-            self.fail(f"{text!r} is no number; write 1048576, 1e6 or 2**20", param, ctx)
-        if number > MOST_ELEMENTS:
-            self.fail(f"{text} is more than 2**48, the most elements", param, ctx)
-        if number != int(number) or number < 1:
-            self.fail(f"{text} is not a whole number above zero", param, ctx)
-        return int(number)
 
 
 @click.command(
@@ -87,10 +63,10 @@ class _Length(click.ParamType):  # type: ignore[type-arg]
     ),
 )
 @click.argument("what", metavar="ALGORITHM|OPERATION")
-@click.option("--length", type=_Length(), help="Elements of the array.")
-@click.option("--rows", type=_Length(), help="Rows of the left matrix, of matmul and matvec.")
-@click.option("--inner", type=_Length(), help="Its columns.")
-@click.option("--cols", type=_Length(), help="Columns of the right one, of matmul.")
+@click.option("--length", type=_LENGTH, help="Elements of the array.")
+@click.option("--rows", type=_LENGTH, help="Rows of the left matrix, of matmul and matvec.")
+@click.option("--inner", type=_LENGTH, help="Its columns.")
+@click.option("--cols", type=_LENGTH, help="Columns of the right one, of matmul.")
 @click.option(
     "--unit", default="h200", show_default=True, metavar="NAME|FILE", help="On which unit."
 )
@@ -171,6 +147,14 @@ def _target(what: str, options: dict[str, Any]) -> Program | Plan | ProductPlan:
             given[key] = format_of(options[name]).array_name
     size = options.get("build_segment_size")
     _refuse_what_is_of_algorithms(what, options)
+    with in_words_of_the_command(segments="segment_size", dtype="input_type", result="result_type"):
+        return _planned(what, options, size, given)
+
+
+def _planned(
+    what: str, options: dict[str, Any], size: int | None, given: dict[str, Any]
+) -> Plan | ProductPlan:
+    """Return the plan of an operation with these keywords, and the segment size, if any."""
     if what in _PRODUCTS:
         needed = ("rows", "inner", "cols")[: 3 if what == "matmul" else 2]
         sizes = {name: options[name] for name in needed}

@@ -6,6 +6,7 @@ The last are read from its signature.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ __all__ = [
     "ARRAY_TYPES",
     "JSON",
     "MEMBER",
+    "Integer",
     "OneOf",
     "OutputFile",
     "ProgramCommand",
@@ -61,6 +63,35 @@ class OneOf(_Type):
             if known.lower() == value.lower():
                 return known
         return self.fail(str(errors.unknown_name(self.kind, value, self.words)), param, ctx)
+
+
+class Integer(_Type):
+    """An integer, at most 2**48; it may be written as 1e9 or 2**30."""
+
+    name = "N"
+
+    def __init__(self, least: int = -errors.MOST_ELEMENTS) -> None:
+        self.least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        text = str(value)
+        base, _, power = text.partition("**")
+        try:
+            # A power of integers can take longer than anybody waits.
+            number = float(int(base)) ** int(power) if power else float(text)
+        except OverflowError:
+            number = math.inf
+        except (ValueError, ZeroDivisionError):
+            number = math.nan
+        if math.isnan(number):
+            self.fail(f"{text!r} is no number; write 1048576, 1e6 or 2**20", param, ctx)
+        if number > errors.MOST_ELEMENTS:
+            self.fail(f"{text} is more than 2**48", param, ctx)
+        if number < self.least or number != int(number):
+            above = " above zero" if self.least == 1 else ""
+            self.fail(f"{text} is not a whole number{above}", param, ctx)
+        return int(number)
 
 
 class Tile(_Type):
@@ -345,7 +376,7 @@ def _click_option(option: Option, takers: tuple[str, ...], taken: set[str]) -> c
     elif option.type is tuple:
         given |= {"type": _Numbers()}
     elif option.type is int:
-        given |= {"type": int, "metavar": "N"}
+        given |= {"type": Integer()}
     made = _ProgramOption([flag, f"{_PREFIX}{option.name}"], help=_help(option, takers), **given)
     if takers:
         made.heading = "Options of some algorithms"

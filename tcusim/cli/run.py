@@ -22,6 +22,7 @@ from tcusim.cli.options import (
     ARRAY_TYPES,
     JSON,
     MEMBER,
+    Integer,
     OneOf,
     OutputFile,
     Tile,
@@ -203,7 +204,7 @@ def _check(operation: str, given: Mapping[str, Any]) -> None:
     help="Cast the file's numbers first; the summary says what rounding did.",
 )
 @click.option("--dtype", metavar="TYPE", help="Type of the result, such as f32 or float64.")
-@click.option("--segment-size", type=int, metavar="N", help="Elements of a segment.")
+@click.option("--segment-size", type=Integer(), help="Elements of a segment.")
 @click.option(
     "--offsets",
     type=click.Path(),
@@ -217,7 +218,7 @@ def _check(operation: str, given: Mapping[str, Any]) -> None:
     help="Instead: the number of each element's segment, ascending unless --sort is given.",
 )
 @click.option(
-    "--num-segments", type=int, metavar="N", help="Segments by ids. Default: the last id, plus 1."
+    "--num-segments", type=Integer(), help="Segments by ids. Default: the last id, plus 1."
 )
 @click.option("--sort", is_flag=True, help="Take ids in any order; equal ones keep theirs.")
 @click.option(

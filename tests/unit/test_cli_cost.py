@@ -56,10 +56,15 @@ def test_the_command_sweeps_segments(tmp_path: Path) -> None:
         (("sum", "--length", "nan"), "'nan' is no number"),
         (("sum", "--length", "0**-1"), "'0**-1' is no number"),
         *(
-            ((*what, "--length", size), f"{size} is more than 2**48, the most elements")
+            ((*what, "--length", size), f"{size} is more than 2**48")
             for what in (("sum",), ("reduction_tn", "--segment-size", "1024"))
             for size in ("2**9999999", "9**999999999", "1e300", "inf", "1e999", "2**49")
         ),
+        (
+            ("segmented-sum", "--length", "10", "--segment-size", "-3"),
+            "--segment-size must be at least 1, got -3",
+        ),
+        (("scan_t", "--length", "10", "--warps", "2.5"), "2.5 is not a whole number"),
         (("sum", "--length", "1.5"), "1.5 is not a whole number above zero"),
         (("sum", "--length", "10", "--sweep"), "--sweep is of segmented-sum"),
         (("sum", "--length", "10", "--html", "x.html"), "--html goes with --sweep, whose"),
@@ -140,3 +145,11 @@ def test_times_are_told_in_a_unit_that_suits_them() -> None:
     assert [time_text(one) for one in times] == [
         *("1.5 s", "21.66 ms", "500 us", "3.156 us", "2.22 ns", "0 ns")
     ]
+
+
+@pytest.mark.parametrize("size", ["64", "2**6", "6.4e1"])
+def test_sizes_are_written_as_powers_too(size: str) -> None:
+    words = ("segmented-sum", "--segment-size", size)
+    assert "in segments of 64 " in succeeds("cost", *words, "--length", "2**20")
+    assert "result         float64 1" in succeeds("run", *words, ",".join("1" * 64))
+    assert "64" in succeeds("listing", "reduction_t", "--segment-size", size)
