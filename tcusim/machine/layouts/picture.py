@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import colorsys
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -47,8 +49,8 @@ class _Run:
     """Neighbours in a row, or in a column, that a lane holds one after another.
 
     tile, row, col: of the first. elements: the first one's number in the lane; several where a lane
-    holds it more than once. length: how many neighbours. copy: how many lanes before this one hold
-    the same.
+    holds it more than once. copy: number of lanes before this one that hold the same. rows, cols:
+    its height and width in elements; one of them is 1.
     """
 
     lane: int
@@ -56,18 +58,39 @@ class _Run:
     row: int
     col: int
     elements: tuple[int, ...]
-    length: int
     copy: int
+    rows: int = 1
+    cols: int = 1
+
+    @property
+    def length(self) -> int:
+        """The number of neighbours."""
+        return self.rows * self.cols
+
+    @property
+    def label(self) -> str:
+        """The lane and the elements' numbers, such as ``"T5:0-1,8-9"``."""
+        return f"T{self.lane}:{self.numbers()}"
 
     def numbers(self) -> str:
         """Return the elements' numbers, such as ``"0-1,8-9"``."""
         return ",".join(_span(first, self.length) for first in self.elements)
 
-    def where(self, *, down: bool) -> str:
+    def where(self) -> str:
         """Return their location in words."""
-        rows, cols = (self.length, 1) if down else (1, self.length)
-        row = f"row{'s' * (rows > 1)} {_span(self.row, rows)}"
-        return f"{row}, column{'s' * (cols > 1)} {_span(self.col, cols)}"
+        row = f"row{'s' * (self.rows > 1)} {_span(self.row, self.rows)}"
+        return f"{row}, column{'s' * (self.cols > 1)} {_span(self.col, self.cols)}"
+
+    def joined(self, new: _Run, *, down: bool) -> _Run | None:
+        """Return this run with a run of one element at its end; None if that does not continue it.
+
+        down: whether the end is the lower end, else the right one.
+        """
+        end = (self.row + self.rows, self.col) if down else (self.row, self.col + self.cols)
+        numbers = tuple(first + self.length for first in self.elements)
+        if (*end, numbers, self.copy) != (new.row, new.col, new.elements, new.copy):
+            return None
+        return replace(self, rows=self.rows + down, cols=self.cols + (not down))
 
 
 def _span(first: int, length: int) -> str:
@@ -77,38 +100,29 @@ def _span(first: int, length: int) -> str:
 def _runs(one: FragmentMap, *, down: bool) -> list[_Run]:
     """Return the runs of all lanes, along the rows or down the columns."""
     runs: list[_Run] = []
-    copies: dict[tuple[int, int, int], int] = {}
-    step = (1, 0) if down else (0, 1)
+    copies: Counter[tuple[int, int, int]] = Counter()
     for lane in range(LANES):
         tile = int(one.tiles[lane])
         held: dict[tuple[int, int], list[int]] = {}
-        for element in range(one.count):
-            place = int(one.rows[lane, element]), int(one.cols[lane, element])
+        places = zip(one.rows[lane].tolist(), one.cols[lane].tolist(), strict=True)
+        for element, place in enumerate(places):
             held.setdefault(place, []).append(element)
-        own: list[_Run] = []
+        last: _Run | None = None
         for row, col in sorted(held, key=lambda place: place[::-1] if down else place):
-            copy = copies.get((tile, row, col), 0)
-            copies[tile, row, col] = copy + 1
-            new = _Run(lane, tile, row, col, tuple(held[row, col]), 1, copy)
-            if own and _follows(own[-1], new, step):
-                own[-1] = replace(own[-1], length=own[-1].length + 1)
+            new = _Run(lane, tile, row, col, tuple(held[row, col]), copies[tile, row, col])
+            copies[tile, row, col] += 1
+            longer = last and last.joined(new, down=down)
+            if longer:
+                runs[-1] = longer
             else:
-                own.append(new)
-        runs += own
+                runs.append(new)
+            last = runs[-1]
     return runs
 
 
-def _follows(last: _Run, new: _Run, step: tuple[int, int]) -> bool:
-    """Return whether a run of one element continues another."""
-    beside = last.row + step[0] * last.length, last.col + step[1] * last.length
-    numbers = tuple(first + last.length for first in last.elements)
-    return beside == (new.row, new.col) and numbers == new.elements and last.copy == new.copy
-
-
-def _best_runs(one: FragmentMap) -> tuple[list[_Run], bool]:
-    """Return the runs of the direction that has fewer, and whether that is down the columns."""
-    along, down = _runs(one, down=False), _runs(one, down=True)
-    return (down, True) if len(down) < len(along) else (along, False)
+def _best_runs(one: FragmentMap) -> list[_Run]:
+    """Return the runs of the direction that has fewer."""
+    return min(_runs(one, down=False), _runs(one, down=True), key=len)
 
 
 # --- Text -------------------------------------------------------------------------------------
@@ -145,8 +159,7 @@ def grid_text(one: FragmentMap) -> str:
         for run in runs:
             if run.tile == tile:
                 lengths[run.col] = run.length
-                text = f"T{run.lane}:{run.numbers()}"
-                cells.setdefault(run.row, {}).setdefault(run.col, []).append(text)
+                cells.setdefault(run.row, {}).setdefault(run.col, []).append(run.label)
         names = [_span(col, lengths[col]) for col in sorted(lengths)]
         rows = [["col    ", *names]]
         for row in sorted(cells):
@@ -157,11 +170,10 @@ def grid_text(one: FragmentMap) -> str:
 
 def lane_text(one: FragmentMap, lane: int) -> str:
     """Return the elements of a lane, a line for each run of neighbours."""
-    runs, down = _best_runs(one)
-    lines = [f"lane {lane}"]
-    for run in sorted((run for run in runs if run.lane == lane), key=lambda run: run.elements):
-        lines.append(f"  {_held(one, run)}  {run.where(down=down)}")
-    return "\n".join(lines)
+    runs = sorted(
+        (run for run in _best_runs(one) if run.lane == lane), key=lambda run: run.elements
+    )
+    return "\n".join([f"lane {lane}", *(f"  {_held(one, run)}  {run.where()}" for run in runs)])
 
 
 def _held(one: FragmentMap, run: _Run) -> str:
@@ -188,16 +200,10 @@ def page_of(one: FragmentMap) -> str:
 
 def fragment_of(one: FragmentMap) -> str:
     """Return an element with the picture, and with the same as a table."""
-    runs, down = _best_runs(one)
-    rows = [
-        (
-            str(lane),
-            "\n".join(
-                f"{_held(one, run)}: {run.where(down=down)}" for run in runs if run.lane == lane
-            ),
-        )
-        for lane in range(LANES)
-    ]
+    held: list[list[str]] = [[] for _ in range(LANES)]
+    for run in _best_runs(one):
+        held[run.lane].append(f"{_held(one, run)}: {run.where()}")
+    rows = [(str(lane), "\n".join(texts)) for lane, texts in enumerate(held)]
     lanes = Table(("lane", "holds"), rows, "Lane by lane")
     return "\n".join(
         [
@@ -211,12 +217,12 @@ def fragment_of(one: FragmentMap) -> str:
 
 def drawing_of(one: FragmentMap) -> str:
     """Return an SVG document with the elements of each lane as one group, for hovering."""
-    runs, down = _best_runs(one)
-    grid = _Grid(one, runs, down=down)
+    runs = _best_runs(one)
+    grid = _Grid(one, runs)
     lanes = []
     for lane in range(LANES):
         own = [run for run in runs if run.lane == lane]
-        told = "; ".join(f"{one.letter}[{run.numbers()}] {run.where(down=down)}" for run in own)
+        told = "; ".join(f"{one.letter}[{run.numbers()}] {run.where()}" for run in own)
         label = escape(f"lane {lane}: {told}")
         lanes.append(
             f'<g class="lane" tabindex="0" role="img" aria-label="{label}"><title>{label}</title>'
@@ -242,13 +248,13 @@ def drawing_of(one: FragmentMap) -> str:
 class _Grid:
     """Where cells are drawn. Tiles stand side by side."""
 
-    def __init__(self, one: FragmentMap, runs: Sequence[_Run], *, down: bool) -> None:
-        self.one, self.down = one, down
+    def __init__(self, one: FragmentMap, runs: Sequence[_Run]) -> None:
+        self.one = one
         self.copies = max(run.copy for run in runs) + 1
-        longest = max(len(_label(run)) / (1 if down else run.length) for run in runs)
-        self.across = max(_LEAST, longest * _LETTER + (8 if down else 5))
-        short = min(run.length for run in runs) if down else 1
-        self.below = max(_LEAST, _ROW / short) * self.copies
+        longest = max(len(run.label) / run.cols for run in runs)
+        padding = 8 if any(run.rows > 1 for run in runs) else 5
+        self.across = max(_LEAST, longest * _LETTER + padding)
+        self.below = max(_LEAST, _ROW / min(run.rows for run in runs)) * self.copies
         self.tile_width = one.size[1] * self.across + _GAP
         self.width = _MARGIN + (int(one.tiles.max()) + 1) * self.tile_width
         self.height = _MARGIN + one.size[0] * self.below + 6
@@ -258,37 +264,28 @@ class _Grid:
         height = self.below / self.copies
         x = _MARGIN + run.tile * self.tile_width + run.col * self.across
         y = _MARGIN + run.row * self.below + run.copy * height
-        width = self.across
-        if self.down:
-            height *= run.length
-        else:
-            width *= run.length
+        width, height = self.across * run.cols, height * run.rows
         return (
             f'<rect x="{x:.4g}" y="{y:.4g}" width="{width:.4g}" height="{height:.4g}" '
             f'fill="{_colour(run.lane)}"/><text x="{x + 3:.4g}" y="{y + height / 2 + 3.5:.4g}">'
-            f"{_label(run)}</text>"
+            f"{run.label}</text>"
         )
 
     def rulers(self) -> Iterator[str]:
         """Yield the numbers of rows and columns, as many as there is room for."""
         rows, cols = self.one.size
-        every = 1
-        while every * self.below < 12:
-            every *= 2
-        for row in range(0, rows, every):
+        for row in range(0, rows, _numbered(self.below, 12)):
             y = _MARGIN + row * self.below + min(self.below, _ROW) / 2 + 3.5
             yield f'<text x="{_MARGIN - 5:g}" y="{y:.4g}" text-anchor="end">{row}</text>'
-        every = 1
-        while every * self.across < 24:
-            every *= 2
         for tile in range(int(self.one.tiles.max()) + 1):
-            for col in range(0, cols, every):
+            for col in range(0, cols, _numbered(self.across, 24)):
                 x = _MARGIN + tile * self.tile_width + col * self.across + 3
                 yield f'<text x="{x:.5g}" y="{_MARGIN - 8:g}">{col}</text>'
 
 
-def _label(run: _Run) -> str:
-    return f"T{run.lane}:{run.numbers()}"
+def _numbered(size: float, least: float) -> int:
+    """Return the power of two of rows or columns, of this size, from one number to the next."""
+    return 1 << max(0, math.ceil(math.log2(least / size)))
 
 
 def _colour(lane: int) -> str:
