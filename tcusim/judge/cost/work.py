@@ -230,6 +230,9 @@ class _Walk:
             for name, value in self.all.symbols.items()
             if isinstance(value, np.ndarray)
         }
+        # The warps that run a step, and the iterations that it stands for.
+        self.who: Mask = np.ones(program.warps, bool)
+        self.times = 1.0
         # The clock of the warp that does most, and when things are there.
         self.now = 0.0
         # When the round of a loop, or the branch, began that is being followed.
@@ -243,9 +246,8 @@ class _Walk:
 
     def work(self) -> Work:
         """Return the work of the block."""
-        everyone = np.ones(self.program.warps, bool)
         self._make_tables()
-        self._steps(tuple(numbered(self.program.steps)), everyone, 1.0)
+        self._steps(tuple(numbered(self.program.steps)), self.who)
         self.total.span = max([self.now, *self.ready.values(), *self._every()])
         return self.total
 
@@ -266,19 +268,28 @@ class _Walk:
 
     # --- Control -----------------------------------------------------------------------------
 
-    def _steps(self, steps: tuple[Numbered, ...], who: Mask, times: float) -> None:
+    @property
+    def warps(self) -> float:
+        """The warps that run the current step, over all its iterations."""
+        return float(self.who.sum()) * self.times
+
+    def _steps(self, steps: tuple[Numbered, ...], who: Mask, weight: float = 1.0) -> None:
+        """Follow steps in some warps, each for so many iterations."""
+        if not who.any():
+            return
+        outside = self.who, self.times
+        self.who, self.times = who, self.times * weight
         for _, step in steps:
-            if not who.any():
-                return
             match step:
                 case Loop():
-                    self._loop(step, who, times)
+                    self._loop(step)
                 case When():
-                    self._when(step, who, times)
+                    self._when(step)
                 case _:
-                    self._leaf(step, who, times)
+                    self._leaf(step)
+        self.who, self.times = outside
 
-    def _loop(self, loop: Loop, who: Mask, times: float) -> None:
+    def _loop(self, loop: Loop) -> None:
         count = loop.count.evaluate(self.scalars)
         body = tuple(numbered(loop.body))
         followed = min(count, _FOLLOWED)
@@ -289,7 +300,7 @@ class _Walk:
             begins = self.region = self.now
             self.brought.clear()
             self.all.symbols[loop.var] = i if i < followed - 1 else count // 2
-            self._steps(body, who, times * weight)
+            self._steps(body, self.who, weight)
         more = (count - followed) * (self.now - begins)
         if more > 0:
             self.now += more
@@ -301,32 +312,34 @@ class _Walk:
             self.coming = [(when + more, size) for when, size in self.coming]
         self.all.symbols.pop(loop.var, None)
 
-    def _when(self, step: When, who: Mask, times: float) -> None:
-        taken = self.all.holds(step.bounds)
+    def _when(self, step: When) -> None:
+        who, taken = self.who, self.all.holds(step.bounds)
         if step.not_finite is not None:
             # Data are finite, as a rule: the warp looks, and takes the other branch.
             over = self._alone(step.not_finite)
             self._wait(self._when_there(step.not_finite))
-            self._read(step.not_finite, over, who & taken, times)
+            self.who = who & taken
+            self._read(step.not_finite, over)
+            self.who = who
             self._wait(self.now + self.latencies.shared)
             taken = taken & False
         begin = self.region = self.now
-        self._steps(tuple(numbered(step.body)), who & taken, times)
-        self._steps(tuple(numbered(step.otherwise)), who & ~taken, times)
+        self._steps(tuple(numbered(step.body)), who & taken)
+        self._steps(tuple(numbered(step.otherwise)), who & ~taken)
         if not (who & taken)[0] and not (who & ~taken)[0]:
             self.now = begin
 
     # --- Leaves ------------------------------------------------------------------------------
 
-    def _leaf(self, step: object, who: Mask, times: float) -> None:
-        late, warps = self.latencies, float(who.sum()) * times
+    def _leaf(self, step: object) -> None:
+        late, warps = self.latencies, self.warps
         match step:
             case Const(dst, pattern):
                 self._issue(2.0, warps)
                 self.ready[dst.name] = self.now + (0 if pattern.uniform else late.shared)
             case Load(dst, src):
                 self._wait(self._when_there(src))
-                access = self._tile(src, dst, who, times, written=False)
+                access = self._tile(src, dst, written=False)
                 self._arrives(dst.name, src, access)
             case Mma(d, a, b, c):
                 self._wait(max(self.ready.get(frag.name, 0.0) for frag in (a, b, c)))
@@ -341,16 +354,16 @@ class _Walk:
                 self.ready[d.name] = self.now + late.add
             case Store(dst, src):
                 self._wait(self.ready.get(src.name, 0.0))
-                self._tile(dst, src, who, times, written=True)
+                self._tile(dst, src, written=True)
                 self._written(dst)
             case Assign() | Publish() | Await():
-                self._move(step, who, times)
+                self._move(step)
             case Prefix():
-                self._add_rows(step, who, times)
+                self._add_rows(step)
             case Sync(scope):
                 self._issue(1.0, warps)
                 if scope is Scope.BLOCK:
-                    self.total.block_barriers += times
+                    self.total.block_barriers += self.times
                     self.now += late.barrier
             case Locate():
                 raise Unsupported(
@@ -358,26 +371,26 @@ class _Walk:
                     f"offsets, which the program does not tell. Ask for segments of one size."
                 )
 
-    def _move(self, step: _Elementwise, who: Mask, times: float) -> None:
+    def _move(self, step: _Elementwise) -> None:
         narrow = narrow_rows(step) if isinstance(step, Assign) else None
         if isinstance(step, Assign) and step.src is not None and narrow is not None:
             reads, writes = spread_rows(narrow)
             self._wait(self._when_there(step.src))
-            self._count(step.src, reads, who, times, written=False)
+            self._count(step.src, reads, written=False)
             self._wait(self.now + self.latencies.shared)
             # Every register of what is written is put together from two.
-            self._issue(writes.nbytes / (LANES * 4), float(who.sum()) * times)
-            self._count(step.dst, writes, who, times, written=True)
+            self._issue(writes.nbytes / (LANES * 4), self.warps)
+            self._count(step.dst, writes, written=True)
             self._written(step.dst)
             return
         touched = accesses(step)
         read = moved_of(step.value) if isinstance(step, Assign) else touched.views_read
         over = transfer_of(self.program, touched.views_written, read, known=self._known)
-        self._pass(step, (over, over), read, _arithmetic(step), who, times)
+        self._pass(step, (over, over), read, _arithmetic(step))
 
-    def _add_rows(self, step: Prefix, who: Mask, times: float) -> None:
+    def _add_rows(self, step: Prefix) -> None:
         rows = rows_of(self.program, step, frozenset(), self._known)
-        self._pass(step, (rows.how, rows.to), (step.src,), _additions(step, rows), who, times)
+        self._pass(step, (rows.how, rows.to), (step.src,), _additions(step, rows))
 
     def _pass(
         self,
@@ -385,8 +398,6 @@ class _Walk:
         transfers: tuple[Transfer, Transfer],
         moved: Sequence[View],
         arithmetic: float,
-        who: Mask,
-        times: float,
     ) -> None:
         """Read by one transfer, compute, and write by another, or by that of the result.
 
@@ -397,20 +408,20 @@ class _Walk:
         places = dict(zip(moved, over.where[-len(moved) :], strict=True))
         for view in touched.views_read:
             self._wait(self._when_there(view))
-            access = self._read(view, over, who, times)
+            access = self._read(view, over)
             if places.get(view) is Where.SHIFTED:
-                self._shift(access, over.vector * format_of(view.buffer.dtype).itemsize, who, times)
+                self._shift(access, over.vector * format_of(view.buffer.dtype).itemsize)
             arrives = max(arrives, self._when_read(view))
             if view.buffer.space is Space.GLOBAL:
                 self._hold(access.nbytes, arrives)
         here = not any(view.buffer.space is Space.GLOBAL for view in touched.views_read)
         if here or isinstance(step, Await):
             self._wait(arrives)
-        self._issue(arithmetic, float(who.sum()) * times)
+        self._issue(arithmetic, self.warps)
         for view in touched.views_written:
             alike = (view.rows, view.cols) == (to.rows, to.cols)
             of_view = to if alike else self._alone(view)
-            self._read(view, of_view, who, times, written=True)
+            self._read(view, of_view, written=True)
             self._written(view, max(self.now, arrives))
 
     # --- Accesses ----------------------------------------------------------------------------
@@ -419,27 +430,23 @@ class _Walk:
         """Return the transfer of one rectangle."""
         return transfer_of(self.program, (view,), (view,), known=self._known)
 
-    def _read(
-        self, view: View, over: Transfer, who: Mask, times: float, *, written: bool = False
-    ) -> Access:
-        access = access_of(view, over, self._some(who), written=written)
-        return self._count(view, access, who, times, written=written)
+    def _read(self, view: View, over: Transfer, *, written: bool = False) -> Access:
+        access = access_of(view, over, self._some(), written=written)
+        return self._count(view, access, written=written)
 
-    def _shift(self, access: Access, nbytes: int, who: Mask, times: float) -> None:
+    def _shift(self, access: Access, nbytes: int) -> None:
         """Put vectors of so many bytes together from two aligned ones each (`tcu::words_from`)."""
         words = nbytes // WORD_BYTES
         selected = 3 * words + 3
-        self._issue(
-            access.instructions * (1.0 + self.overhead + selected), float(who.sum()) * times
-        )
+        self._issue(access.instructions * (1.0 + self.overhead + selected), self.warps)
 
-    def _tile(self, view: View, frag: Frag, who: Mask, times: float, *, written: bool) -> Access:
-        access = tile_pass(view, frag, self._some(who))
-        return self._count(view, access, who, times, written=written)
+    def _tile(self, view: View, frag: Frag, *, written: bool) -> Access:
+        access = tile_pass(view, frag, self._some())
+        return self._count(view, access, written=written)
 
-    def _some(self, who: Mask) -> Placement:
-        """Return some of these warps, whose addresses stand for those of all."""
-        every = np.flatnonzero(who)
+    def _some(self) -> Placement:
+        """Return some of the warps, whose addresses stand for those of all."""
+        every = np.flatnonzero(self.who)
         some: Ints = every[np.unique(np.linspace(0, every.size - 1, _LOOKED_AT).astype(int))]
         picked = {
             name: value[some] if isinstance(value, np.ndarray) else value
@@ -447,10 +454,8 @@ class _Walk:
         }
         return Placement(some.size, picked)
 
-    def _count(
-        self, view: View, access: Access, who: Mask, times: float, *, written: bool
-    ) -> Access:
-        total, warps = self.total, float(who.sum()) * times
+    def _count(self, view: View, access: Access, *, written: bool) -> Access:
+        total, warps = self.total, self.warps
         self._issue(access.instructions * (1.0 + self.overhead), warps)
         if view.buffer.role is BufferRole.STATUS:
             total.words += warps * view.rows * view.cols
