@@ -33,7 +33,7 @@ from tcusim.backends import DeviceBackend, Session, get_backend, is_offsets_back
 from tcusim.errors import Given, Unsupported, VerifyError
 from tcusim.program.launches import Launch, LaunchPlan, Memory
 from tcusim.simulate.counts import Counts, counts_of_text
-from tcusim.table import Table, Tabular
+from tcusim.table import Table, Tabular, aligned
 
 __all__ = [
     "Planned",
@@ -216,9 +216,12 @@ class Planned(Tabular):
         parts = f"{t.source} as {t.ab}" if t.source != t.ab and not t.adds else t.source
         yield "tile", f"{p.tile.name}, {parts} to {t.acc}"
         yield "arch", self.arch or "that of the GPU; hopper on the simulator"
-        for number, array in enumerate(self.arrays):
-            head = "arrays" if number == 0 else ""
-            yield head, f"{array.name:<9} {array.dtype} x {array.size}, {array.nbytes} bytes"
+        arrays = (
+            (array.name, f"{array.dtype} x {array.size}, {array.nbytes} bytes")
+            for array in self.arrays
+        )
+        for number, text in enumerate(aligned(arrays)):
+            yield "arrays" if number == 0 else "", text
         for number, launch in enumerate(self.launches, start=1):
             yield f"launch {number}", self._line_of(launch)
         yield "strategy", self.strategy

@@ -30,6 +30,7 @@ from tcusim.machine.formats import Values, format_of, from_memory, round_values
 from tcusim.machine.gemm_orders import GemmOrder, explain_matmul, predict_matmul, spread
 from tcusim.machine.registry import arches
 from tcusim.records import of_json
+from tcusim.table import Table, Tabular
 
 __all__ = [
     "KINDS",
@@ -245,7 +246,7 @@ class Explained:
 
 
 @dataclass(slots=True)
-class Explanations:
+class Explanations(Tabular):
     """Calls and how they are known, with the GPU and the library that computed them."""
 
     gpu: str
@@ -258,7 +259,7 @@ class Explanations:
         """Return everything as plain values."""
         return {"format": "tcusim orders 2", **asdict(self)}
 
-    def text(self) -> str:
+    def table(self) -> Table:
         """Return a table by types and k, and the calls that no order explains."""
         groups: dict[str, list[Explained]] = {}
         for row in self.rows:
@@ -266,22 +267,22 @@ class Explanations:
         for least, most in itertools.pairwise((0, *_RANGES)):
             groups[f"k {least + 1}..{most}"] = [r for r in self.rows if least < r.call.k <= most]
         groups["all"] = self.rows
-        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        lines = [f"{self.gpu}; {versions}; arithmetic of {self.arch}", ""]
-        lines.append(f"{'':>16}  calls   by default  order found    not known")
+        cells = []
         for name, rows in groups.items():
             counts = ([row.how for row in rows].count(how) for how in _HOW)
             if rows:
-                cells = "  ".join(f"{count:>11}" for count in counts)
-                lines.append(f"{name:>16}  {len(rows):>5}  {cells}")
-        lines += [
+                cells.append((name, *map(str, (len(rows), *counts))))
+        notes = [
             f"{row.call}: {row.refused or f'{row.equal:,} of {row.count:,} kept, {row.order}'}"
             for row in self.rows
             if row.how == "unknown"
         ]
         if self.left:
-            lines.append(f"{self.left} calls were left when the time was over")
-        return "\n".join(lines)
+            notes.append(f"{self.left} calls were left when the time was over")
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        texts = [f"{self.gpu}; {versions}; arithmetic of {self.arch}"]
+        header = ("types", "calls", "by default", "order found", "not known")
+        return Table(header, cells, texts=texts, notes=notes, align="lrrrr")
 
 
 def calls(count: int, seed: int = 0) -> Iterator[Call]:
