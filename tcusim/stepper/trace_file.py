@@ -29,6 +29,8 @@ _MAGIC: Final = "tcusim trace"
 _GZIP: Final = b"\x1f\x8b"
 # Version 1 lacks the runner of the program.
 _VERSION: Final = 2
+# Kinds of steps in earlier files, which are an Assign now.
+_FORMER: Final = ("copy", "split", "map")
 
 # A trace of the maximum size has less text than this. Equal tiles are stored once, so real traces
 # compress to a tenth or a twentieth; a file that expands much more is not a trace.
@@ -152,7 +154,10 @@ def _checked(found: dict[str, Any]) -> tuple[About, Rest, FrameStore]:
         numbers = (tile.values, tile.before, tile.inside, tile.places)
         _require(not any(isinstance(i, int) and i < 0 for i in numbers), "a tile's array")
         _require_tile(store.tile(number))
-    store.frames = content.frames
+    store.frames = [
+        frame._replace(kind="assign") if frame.kind in _FORMER else frame
+        for frame in content.frames
+    ]
     _require(len(rest.warps) == len(rest.ran), "the number of warps")
     for frame in store.frames:
         _require(frame.path in about.lines and frame.warp in rest.warps, "a step's place")
