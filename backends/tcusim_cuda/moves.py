@@ -28,6 +28,7 @@ from tcusim.program.grammar import (
 from tcusim.program.lanes import LANES, Alignment, Transfer, Where, is_all_or_none, moved_of
 from tcusim_cuda.text import (
     C_TYPES,
+    NEVER,
     c_address,
     c_bound,
     c_bounds,
@@ -72,9 +73,11 @@ def arguments(*texts: str) -> str:
 def read(how: Transfer, view: View, where: Where) -> str:
     """Print the read of the vector at (row, col): zeros where a bound fails."""
     if how.vector == 1:
-        bounds = _bounds(how, view)
+        bounds, zero = _bounds(how, view), c_literal(view.buffer.dtype, 0)
         element = f"{view.buffer.name}[{c_address(view)}]"
-        return f"({bounds} ? {element} : {c_literal(view.buffer.dtype, 0)})" if bounds else element
+        if bounds == NEVER:
+            return zero
+        return f"({bounds} ? {element} : {zero})" if bounds else element
     if where is Where.REPEATED:
         return f"tcu::repeat<{how.vector}>({c_value(view)})"
     if where in (Where.GATHERED, Where.SHIFTED):
@@ -98,7 +101,7 @@ def write(how: Transfer, view: View, where: Where, value: str, dtype: str) -> st
 def _bounds(how: Transfer, view: View) -> str:
     """Print the condition for the element at (row, col); "" if it is always in bounds."""
     bounds = c_bounds(view)
-    if not bounds or not how.guard:
+    if bounds in ("", NEVER) or not how.guard:
         return bounds
     return f"{FAST} || {bounds}" if "&&" not in bounds else f"{FAST} || ({bounds})"
 

@@ -88,13 +88,23 @@ def c_line(view: View, end: str) -> str:
     return f"{view.ranges.name}_{end}[{_flat_sides(view).get(side, side)}]"
 
 
+# The condition of elements that are never in bounds.
+NEVER = "false"
+
+
 def c_bounds(view: View) -> str:
-    """Print the condition under which element (row, col) is in bounds; "" if it always is."""
-    flat = _flat_sides(view)
-    texts = [
-        c_bound(Bound(bound.lhs.substitute(flat), bound.rhs.substitute(flat)))
-        for bound in view.bounds
-    ]
+    """Print the condition under which element (row, col) is in bounds.
+
+    It is "" if it always is, and `NEVER` if a constant fails: its address is then no place of the
+    buffer, and the compiler would keep a buffer that is not read otherwise.
+    """
+    flat, texts = _flat_sides(view), []
+    for bound in view.bounds:
+        known = Bound(bound.lhs.substitute(flat), bound.rhs.substitute(flat))
+        if known.excess.terms:
+            texts.append(c_bound(known))
+        elif known.excess.const >= 0:
+            return NEVER
     if view.ranges is not None:
         texts.append(f"{c_address(view)} < {c_line(view, 'end')}")
     return " && ".join(texts)
@@ -110,6 +120,8 @@ def c_address(view: View) -> str:
 def c_within(view: View, value: str, otherwise: str) -> str:
     """Print a value for where element (row, col) is in bounds, and another for where it is not."""
     bounds = c_bounds(view)
+    if bounds == NEVER:
+        return otherwise
     return f"({bounds} ? {value} : {otherwise})" if bounds else value
 
 

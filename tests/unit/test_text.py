@@ -75,6 +75,14 @@ def test_a_side_of_one_element_has_no_symbol() -> None:
     assert c_bound(bounds[0]) == "16*block + row + col < length"
 
 
+def test_elements_that_are_never_in_bounds_are_not_named() -> None:
+    """A buffer that only they name would else take memory."""
+    never = View.strided(IN, Index.of(-1), 1, 1, 1, 1, (Bound(ROW, Index()),))
+    assert (c_bounds(never), c_value(never)) == ("false", "tcu::convert<half>(0.0f)")
+    always = View.strided(IN, Index(), 1, 1, 1, 1, (Bound(ROW, Index.of(1)),))
+    assert (c_bounds(always), c_value(always)) == ("", "in[0]")
+
+
 def test_a_vector_is_in_bounds_element_by_element() -> None:
     view = View.strided(IN, BLOCK * 16, 2, 16, 16, 1, (Bound(COL, LENGTH),))
     assert c_inside(view, down=False) == "[=](int at) { return col + at < length; }"

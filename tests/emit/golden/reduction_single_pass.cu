@@ -242,7 +242,7 @@ reduction_single_pass(const half* __restrict__ in, float* __restrict__ out, unsi
 
                 // 10.1.10.1  running[0] <- few[0 where 1 < 0]  1x1
                 tcu::move<1, 1>(lane,
-                    [=](auto, int row, int col) { return (1 < 0 ? few[0] : 0.0f); },
+                    [=](auto, int row, int col) { return 0.0f; },
                     [=](auto, int row, int col, auto& held) { running[0] = held; });
 
                 // 10.1.10.2  sync warp
