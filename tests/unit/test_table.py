@@ -94,6 +94,9 @@ def test_html_has_heads_of_rows_and_columns() -> None:
     whole = UNITS._repr_html_()
     assert whole.count("<tbody") == 2
     assert "<h3>Units</h3>" in UNITS.html(3)
+    folded = UNITS.html(folded=True)
+    assert folded.startswith("<details><summary>Units</summary>")
+    assert folded.count("Units") == 2  # the summary, and the label of the scrolling region
     assert whole.index("2 units") < whole.index("A sentence.") < whole.index("A note")
 
 
