@@ -1174,13 +1174,14 @@ struct Rectangle {
     }
 };
 // Loops of up to so many iterations are unrolled, so that their loads are in flight together.
-constexpr int unrolled(int iterations) { return iterations < 16 ? iterations : 16; }
+template <int ITERATIONS>
+constexpr int unrolled = ITERATIONS < 16 ? ITERATIONS : 16;
 
 // Calls one(Fast(), row, col) for each vector of a lane.
 template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false, class One>
 __device__ inline void each(int lane, One one) {
     using Place = Rectangle<ROWS, COLS, V, HELD, DOWN>;
-    #pragma unroll unrolled(Place::count)
+    #pragma unroll unrolled<Place::count>
     for (int nth = 0; nth < Place::count; ++nth) {
         const int e = lane + 32 * nth;
         if (Place::has(e)) Place::call(0, e, one, Fast());
