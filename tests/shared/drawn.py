@@ -899,6 +899,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
               "^float64 adds rows of f16 or f64 elements without prod",
               "is not split into parts of ", "^memory holds no tf32",
               "^sums of f16 are not split into parts of ",
+              "^f32 elements are several .* operands each",
               "^scan_single_pass needs a power of 2 of data rows, "),
     "carries": ("^axis 1 is out of range",),
     "combine": ("^sums of .* are no parts of a sum in ", "^there are no partial sums to combine",
