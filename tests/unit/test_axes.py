@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tcusim.errors import InputError, UnknownName
-from tcusim.judge.explore.axes import AXES, Grid, Point
+from tcusim.judge.explore.axes import AXES, Grid
 from tcusim.machine import fused_unit, unit_of
 
 
@@ -84,10 +84,6 @@ def test_equal_grids_alone_are_described_equally() -> None:
     assert one.as_json() != Grid.of(fraction_bits="16:18").as_json()
     assert one.as_json() != Grid.of(fraction_bits="16:18", like="h200").as_json()
     assert re.search(r'"fraction_bits": \[16, 17, 18\]', json.dumps(one.as_json()))
-
-
-def test_a_point_names_its_tile() -> None:
-    assert Point(8, 32, 16, "f16", "f32").tile == "8x32x16"
 
 
 def test_units_alone_bring_no_invented_one_and_tell_their_arithmetic() -> None:

@@ -53,10 +53,3 @@ def test_a_notebook_shows_the_page(volta: Trace) -> None:
     assert "default-src" in both.to_html(cells=0)
     with pytest.raises(InputError, match="cells must be an integer"):
         both.to_html(cells=-1)
-
-
-def test_other_programs_are_refused(volta: Trace) -> None:
-    program = tcusim.build("reduction_256")
-    other = trace(program, {"in": np.ones(256, np.float16)})
-    with pytest.raises(InputError, match="traces of different programs"):
-        volta.compare(other)

@@ -91,14 +91,16 @@ def test_no_driver() -> None:
         device_sm()
 
 
-def test_no_device() -> None:
-    with pytest.raises(BackendUnavailable, match="no NVIDIA GPU here, or CUDA_VISIBLE_DEVICES hid"):
-        Driver(Bindings(100))
-
-
-def test_a_driver_that_does_not_start() -> None:
-    with pytest.raises(BackendUnavailable, match=r"does not start: unknown error \(CUDA error 803"):
-        Driver(Bindings(803))
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (100, "no NVIDIA GPU here, or CUDA_VISIBLE_DEVICES hid"),
+        (803, r"does not start: unknown error \(CUDA error 803"),
+    ],
+)
+def test_a_driver_that_does_not_start(status: int, text: str) -> None:
+    with pytest.raises(BackendUnavailable, match=text):
+        Driver(Bindings(status))
 
 
 def test_units_of_gpus() -> None:

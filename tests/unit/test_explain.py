@@ -58,14 +58,6 @@ def test_a_step_tells_what_is_cut(told: tcusim.Explanation) -> None:
     assert (step.rounding, step.last_bit, step.bits) == ("rz", -23, "3f800002")
 
 
-def test_later_steps_begin_with_the_result_of_the_one_before(told: tcusim.Explanation) -> None:
-    names = [[term.name for term in step.terms] for step in told["volta"].steps]
-    assert names == [
-        ["c", *(f"a[{k}]*b[{k}]" for k in range(4))],
-        ["d1", *(f"a[{k}]*b[{k}]" for k in range(4, 8))],
-    ]
-
-
 def test_an_addend_that_joins_late_has_a_step_of_its_own() -> None:
     ones = np.ones(40, np.float32)
     told = tcusim.explain(ones, ones, 1.0, ab="e4m3", family="mma.sync")["hopper"]

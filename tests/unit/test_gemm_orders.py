@@ -74,12 +74,6 @@ def test_slabs_go_round() -> None:
     assert same_bits(predict_matmul(A, B, order=order, dtype=np.float32), expected)
 
 
-def test_parts_of_whole_tiles() -> None:
-    order = GemmOrder(parts=4, share=64)
-    assert [part.size for part in order.parts_of(300)] == [128, 128, 44]
-    assert str(order) == "4 contiguous parts of whole 64s, added in turn"
-
-
 def test_shorter_steps() -> None:
     expected = chain(slice(8))
     for first in range(8, 300, 8):
