@@ -849,8 +849,11 @@ class Emitter:
         self._line(*each_vector(how, put))
 
     def _await(self, dst: View, src: View) -> None:
-        """Poll all of the lane's words at once, then wait for the missing ones."""
-        how = replace(self._transfer((dst,), (src,)), guard=())
+        """Poll all of the lane's words at once, then wait for the missing ones.
+
+        Words of which only some are in bounds are the latest, and come one after the other.
+        """
+        how = self._transfer((dst,), (src,))
         words, place = src.buffer.name, c_address(src)
         seen = c_within(src, f"{words}.try_load({place})", f"{words}.empty()")
         zero = c_literal(src.buffer.dtype, 0)

@@ -252,7 +252,7 @@ reduction_single_pass(const half* __restrict__ in, float* __restrict__ out, unsi
                 for (long long i = 0; i < (length + 8388607) / 8388608; ++i) {
 
                     // 10.1.10.3.1  await few[row] <- sums_of_groups[256*i + row where 256*i + row < block]  256x1
-                    tcu::move<256, 1, 1, 8>(lane,
+                    tcu::move<256, 1, 1, 8>(lane, 256*i + 255 < block,
                         [=](auto, int row, int col) { return (256*i + row < block ? sums_of_groups.try_load(256*i + row) : sums_of_groups.empty()); },
                         [=](auto, int row, int col, auto& held) { few[row] = (256*i + row < block ? sums_of_groups.wait(256*i + row, held) : 0.0f); });
 
