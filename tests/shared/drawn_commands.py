@@ -52,6 +52,7 @@ USUAL: dict[str, Sequence[str]] = {
 _UNIT = (
     "-(rounding|length) is of an invented unit; it needs --fraction-bits$",
     r"are two; this command takes one --arch or --unit$",
+    r"^error: the unit \w+ has no tile ",
 )
 _SIZES = (
     r"is not a multiple of \d+, the elements that one block takes\. Build it with --masked",
@@ -127,7 +128,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
              "--input-type and --result-type are of operations; say --ab$",
              "--segment-size is of segmented-sum and segmented-cumsum; mat",
              "segmented-(sum|cumsum) needs --segment-size ",
-             "--sweep takes sizes of its own", r"^error: the unit \w+ has no tile "),
+             "--sweep takes sizes of its own"),
 }
 # Required options, and the companions that an option or an argument needs.
 NEEDED = {("explain", "a"), ("explain", "b")}
