@@ -128,7 +128,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
              "--input-type and --result-type are of operations; say --ab$",
              "--segment-size is of segmented-sum and segmented-cumsum; mat",
              "segmented-(sum|cumsum) needs --segment-size ",
-             "--sweep takes sizes of its own"),
+             "--sweep takes sizes of its own", _UNIT[-1]),
 }
 # Required options, and the companions that an option or an argument needs.
 NEEDED = {("explain", "a"), ("explain", "b")}
