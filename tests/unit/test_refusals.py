@@ -60,6 +60,7 @@ from tcusim.program.grammar import (
     Role,
     Scalar,
     Strided,
+    sum_of,
 )
 
 
@@ -115,6 +116,10 @@ REFUSED: dict[str, tuple[tuple[str, Program], ...]] = {
         (
             "step 6: `for i .*` the loop's count must be at least 0",
             changed(scan(), "6", count=Extent.of(-1)),
+        ),
+        (
+            "a split is no term. Assign its parts in a step before",
+            mapped(lambda view: sum_of(Formula(Operation.SPLIT, (view,), "bf16"), view)),
         ),
         (
             "only a split has parts. Assign each rectangle in a step of its own",

@@ -80,6 +80,8 @@ def _value(value: Value) -> Iterator[str]:
                 yield f"{operation} takes {wanted} term{'s' * (wanted > 1)}, got {len(terms)}."
             for term in terms:
                 yield from _value(term)
+                if isinstance(term, Formula) and term.operation is Operation.SPLIT:
+                    yield f"a {Operation.SPLIT} is no term. Assign its parts in a step before."
         case float() if float(np.float32(value)) != value:
             yield f"float32 has no {value!r}. Round it: float(numpy.float32({value!r}))."
 
