@@ -96,7 +96,7 @@ def check_that_pages_load_nothing_from_elsewhere(site: Path) -> None:
 
 
 def check_that_no_markdown_is_left(site: Path) -> None:
-    code = re.compile(r"<(pre|code|script|style|iframe)\b.*?</\1>", re.DOTALL)
+    code = re.compile(r"<(pre|code|script|style|iframe|svg)\b.*?</\1>", re.DOTALL)
     for page in site.rglob("*.html"):
         shown = code.sub("", page.read_text(encoding="utf-8"))
         left = re.findall(r".{0,60}\]\(.{0,40}", shown)
