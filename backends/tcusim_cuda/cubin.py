@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tcusim.errors import InputError
+from tcusim.machine.multiprocessors import RESERVED_BYTES
 
 # The low 12 bits of a 16-byte machine instruction are its opcode.
 # 0x236 is HMMA of sm_70: so shown by nvdisasm 12.8 (`HMMA.884.F32.F32.STEP0`). The others were read
@@ -44,7 +45,6 @@ _STACK_BYTES: Final = 0x12
 # From sm_90 on the first 1 KB of a block's shared memory is the system's, and the section's size
 # counts it: `ptxas -v` prints so much less, of CUDA 12.6 to 13.5.
 _RESERVING_SM: Final = 90
-_RESERVED_BYTES: Final = 1024
 
 # The header's flags hold the compute capability: in bits 8 to 15 from ABI version 8 on (CUDA 12.8,
 # sm_100), in bits 0 to 7 before.
@@ -134,7 +134,7 @@ class _Elf:
         flags: int
         abi, flags = struct.unpack_from("<8xB39xI", self._data)
         sm = (flags >> 8 if abi >= _SHIFTING_ABI else flags) & 0xFF
-        return _RESERVED_BYTES if sm >= _RESERVING_SM else 0
+        return RESERVED_BYTES if sm >= _RESERVING_SM else 0
 
     def contents(self, name: str) -> bytes | None:
         """Return a section's bytes, or None if there is none of the name."""

@@ -19,6 +19,7 @@ from typing import assert_never
 
 from tcusim.errors import Unsupported
 from tcusim.machine import format_of
+from tcusim.machine.multiprocessors import MULTIPROCESSORS, REGISTERS, STATIC_SHARED_BYTES
 from tcusim.machine.shapes import TILE_BYTES, MmaShape, Operands, shapes
 from tcusim.program.checks.verifier import tile_is_aligned, verify
 from tcusim.program.grammar import (
@@ -112,14 +113,10 @@ HEADER = Path(__file__).parent / "include" / "tcusim.cuh"
 # Types of tiles whose accesses tcusim.cuh writes in PTX.
 TOLD_THE_SPACE = frozenset({"bf16", "tf32", "f64"})
 FRAGMENT_TYPES = {**C_TYPES, "tf32": "wmma::precision::tf32"}
-# CUDA C++ Programming Guide: without asking, a block has 48 KB of shared memory.
-STATIC_SHARED_BYTES = 48 * 1024
-# [CPG] "Technical Specifications per Compute Capability": registers of a multiprocessor; and what a
-# thread needs beside those that hold tiles while it waits, so that nvcc 13 spills none where blocks
-# wait for others.
-REGISTERS = 2**16
-# The same of sm_90: its shared memory, and what the system takes of it for each block.
-SHARED_BYTES, RESERVED_BYTES = 228 * 1024, 1024
+# The multiprocessor for which launch bounds are chosen: one text serves every GPU.
+BOUNDS = MULTIPROCESSORS[90]
+# The registers that a thread needs beside those of its tiles while it waits: nvcc 13 then spills
+# none where blocks wait for others.
 SPARE_REGISTERS, SPARE_OF_BF16 = 32, 64
 # Registers of a thread of a warp that finds ranges: it waits for offsets, then for the elements,
 # and others have to work meanwhile.
@@ -384,7 +381,9 @@ class Emitter:
             registers = nbytes // (4 * LANES) + spare
         blocks = REGISTERS // (registers * LANES * program.warps)
         # More than there is room for would only take registers away.
-        blocks = max(1, min(blocks, SHARED_BYTES // (self.shared.nbytes + RESERVED_BYTES)))
+        blocks = max(
+            1, min(blocks, BOUNDS.shared_bytes // (self.shared.nbytes + BOUNDS.reserved_bytes))
+        )
         return f", tcu::residents({blocks})"
 
     def _signature(self, promise: str) -> str:

@@ -43,7 +43,6 @@ __all__ = ["tap"]
 
 # Words of 32 bits: the head of a record, and the unit of its padded content; as in taps.cuh.
 _UNIT: Final = 8
-_LANES: Final = 32
 # Bytes of all records: as much as a trace keeps.
 _MOST_BYTES: Final = 2**28
 # Before sm_80, and of some tiles since, two lanes hold each element.

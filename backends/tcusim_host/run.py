@@ -23,6 +23,7 @@ from tcusim.machine import (
     format_of,
 )
 from tcusim.machine.formats import to_memory, unwritten_values
+from tcusim.machine.multiprocessors import BLOCK_THREADS, LANES
 from tcusim.program.bind import bind_scalars, rule_of
 from tcusim.program.grammar import Buffer, Locate, Program, Space, walk
 from tcusim.program.walk import order_of_blocks
@@ -44,9 +45,7 @@ _WAITS: Final = (
 )
 _DEADLOCK, _POINTER, _LDM, _TYPES_DIFFER, _UNPUBLISHED, _VECTOR, _TWO_WRITERS = range(1, 8)
 _FUSED, _SEQUENTIAL, _INTEGER = 0, 1, 2
-_MAX_THREADS: Final = 1024
 _NOBODY: Final = -1
-_LANES: Final = 32
 
 # cudaMalloc aligns to 256 bytes. All ones is NaN in every float type, so that what is read beyond
 # a buffer shows in the result.
@@ -121,9 +120,9 @@ class _Report(ctypes.Structure):
         ("output", ctypes.c_int32),
         ("element", ctypes.c_int64),
         ("writer", ctypes.c_int64),
-        ("returned", ctypes.c_int32 * _MAX_THREADS),
-        ("waits", ctypes.c_int32 * _MAX_THREADS),
-        ("lines", ctypes.c_int32 * _MAX_THREADS),
+        ("returned", ctypes.c_int32 * BLOCK_THREADS),
+        ("waits", ctypes.c_int32 * BLOCK_THREADS),
+        ("lines", ctypes.c_int32 * BLOCK_THREADS),
     ]
 
 
@@ -347,9 +346,9 @@ def _check_written(program: Program, name: str, writers: Mapping[str, NDArray[np
 
 def _library(kernel: Kernel, debug: bool) -> Library:
     """Compile a kernel whose blocks the runtime can run."""
-    if kernel.threads % _LANES or not 0 < kernel.threads <= _MAX_THREADS:
+    if kernel.threads % LANES or not 0 < kernel.threads <= BLOCK_THREADS:
         raise InputError(
-            f"{kernel.name}: a block must have 1 to {_MAX_THREADS // _LANES} warps of {_LANES} "
+            f"{kernel.name}: a block must have 1 to {BLOCK_THREADS // LANES} warps of {LANES} "
             f"threads, it has {kernel.threads} threads"
         )
     library = build(kernel, debug=debug)
@@ -424,10 +423,10 @@ def _explain(kernel: Kernel, failed: int, report: _Report) -> str:
 
 def _written_twice(kernel: Kernel, report: _Report) -> str:
     """Say which element two warps write."""
-    warps = kernel.threads // _LANES
+    warps = kernel.threads // LANES
     block, warp = divmod(report.writer, warps)
     return (
-        f"warp {report.thread // _LANES}: writes "
+        f"warp {report.thread // LANES}: writes "
         f"{kernel.program.outputs[report.output].name}[{report.element}], which warp {warp} of "
         f"block {block} has written; which one is last is not known: bound the step that stores "
         f"there, or let one warp write it"

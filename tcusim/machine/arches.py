@@ -7,8 +7,6 @@ Keys such as [KHATTAK25] are those of docs/references.md:
 - [MMASIM25]: MMA-Sim, arXiv 2511.10909.
 - [FASI21]: Fasi, Higham, Mikaitis and Pranesh, PeerJ Computer Science 7:e330, 2021.
 - [PTX]: NVIDIA, Parallel Thread Execution ISA.
-- [CPG]: NVIDIA, CUDA C++ Programming Guide, technical specifications by compute capability.
-- [GPUS]: NVIDIA, CUDA GPU compute capability.
 - [SASS]: machine code that NVCC 13.0 makes of one instruction, see docs/numerics.md.
 - [H200]: results of one NVIDIA H200, see tests/recorded/PROVENANCE.md.
 - [H100]: products of torch.mm and torch._scaled_mm (torch 2.11, CUDA 13.0) on one NVIDIA H100.
@@ -16,10 +14,10 @@ Keys such as [KHATTAK25] are those of docs/references.md:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TypedDict
 
+from tcusim.machine.multiprocessors import rows_of
 from tcusim.machine.rules import (
     Arch,
     Exact,
@@ -51,22 +49,26 @@ class _Names(TypedDict):
     title: str
     sm: tuple[int, ...]
     aliases: tuple[str, ...]
+    shared_kb: int
     refusals: tuple[Refusal, ...]
 
 
-def _nvidia(title: str, gpus: Mapping[int, str]) -> _Names:
-    """Return the names of a generation of NVIDIA's, and the types that it lacks.
+def _nvidia(title: str, *sm: int) -> _Names:
+    """Return the names and limits of a generation of NVIDIA's, and the types that it lacks.
 
-    gpus: its GPUs by compute capability [GPUS].
+    sm: its compute capabilities. One plan serves all of them, for the same bits, so that a block
+    has the least shared memory of theirs.
     """
+    rows = rows_of(sm)
     return {
         "title": f"NVIDIA {title}",
-        "sm": tuple(gpus),
-        "aliases": tuple(gpu for names in gpus.values() for gpu in names.split(", ")),
+        "sm": sm,
+        "aliases": tuple(name for row in rows for name in row.names),
+        "shared_kb": min(row.block_bytes for row in rows) // 1024,
         "refusals": tuple(
             refusal
             for types, first_sm, why, instead in _SINCE
-            if min(gpus) < first_sm
+            if min(sm) < first_sm
             for refusal in _refused(types, why.format(title, "{0}"), instead)
         ),
     }
@@ -164,41 +166,28 @@ _DOUBLE_AND_INTEGER_ROWS: Final = (
 _GENERATIONS: Final = (
     Arch(
         "volta",
-        **_nvidia("Volta", {70: "v100, titan v"}),
+        **_nvidia("Volta", 70),
         # [KHATTAK25] V100; 4 terms and no extra alignment bits agree with [FASI21].
         rows=_half_rows(4, 23, _VOLTA_FLOORS, "[KHATTAK25] V100"),
         source="[KHATTAK25], [MMASIM25], [FASI21]",
-        # [CPG], technical specifications: the most shared memory of a block, here and below.
-        shared_kb=96,
         recorded=("v100",),
     ),
     Arch(
         "turing",
-        **_nvidia("Turing", {75: "t4, rtx 2060, rtx 2070, rtx 2080, titan rtx"}),
+        **_nvidia("Turing", 75),
         # [MMASIM25] nv_ptx.py: m16n8k8 is one step of 8; [FASI21]: the T4 has an extra bit or more.
         rows=(*_half_rows(8, 24, (None, None), "[MMASIM25], [FASI21]", _PUBLISHED), *_INTEGER_ROWS),
         source="[MMASIM25], [FASI21]",
-        shared_kb=64,
     ),
     Arch(
         "ampere",
-        **_nvidia(
-            "Ampere",
-            {
-                80: "a100, a30, a800",
-                86: "a2, a10, a10g, a16, a40, rtx a4000, rtx a5000, rtx a6000, "
-                "rtx 3050, rtx 3060, rtx 3070, rtx 3080, rtx 3090",
-                87: "orin",
-            },
-        ),
+        **_nvidia("Ampere", 80, 86, 87),
         rows=(
             # [KHATTAK25] A100 and A2: k = 16 is two steps of 8.
             *_rows_since_ampere(8, 24, _AMPERE_FLOORS, "[KHATTAK25] A100, A2"),
             *_DOUBLE_AND_INTEGER_ROWS,
         ),
         source="[KHATTAK25], [MMASIM25]",
-        # [CPG]: 163 on sm_80 and sm_87, 99 on sm_86. One plan serves all, for the same bits.
-        shared_kb=99,
         recorded=("a100", "a2"),
         # pytorch/pytorch#53635: 1024.5 is multiplied as 1025 on RTX 3080 and 3090;
         # triton-lang/triton#4574: cvt.rna.tf32 matches torch on an A100.
@@ -206,10 +195,7 @@ _GENERATIONS: Final = (
     ),
     Arch(
         "ada",
-        **_nvidia(
-            "Ada Lovelace",
-            {89: "l40s, l4, l40, rtx 1000 ada, rtx 4050, rtx 4060, rtx 4070, rtx 4080, rtx 4090"},
-        ),
+        **_nvidia("Ada Lovelace", 89),
         rows=(
             # [KHATTAK25] RTX 1000 Ada and L40S: as Ampere.
             *_rows_since_ampere(8, 24, _AMPERE_FLOORS, "[KHATTAK25] RTX 1000 Ada, L40S"),
@@ -227,14 +213,13 @@ _GENERATIONS: Final = (
             *_DOUBLE_AND_INTEGER_ROWS,
         ),
         source="[KHATTAK25], [MMASIM25]",
-        shared_kb=99,
         recorded=("rtx 1000 ada", "l40s"),
         # Nobody reports it: taken from Ampere, whose instructions these are.
         tf32="nearest_away",
     ),
     Arch(
         "hopper",
-        **_nvidia("Hopper", {90: "h100, h200, h20, h800, gh200"}),
+        **_nvidia("Hopper", 90),
         rows=(
             # [H200] and [KHATTAK25]: k = 16 is one step; the tile shape does not change the bits.
             # [H200]: the floors of E are those in the code of [KHATTAK25]. One more or less, none,
@@ -255,7 +240,6 @@ _GENERATIONS: Final = (
             *_DOUBLE_AND_INTEGER_ROWS,
         ),
         source="[H200], [KHATTAK25], [MMASIM25]",
-        shared_kb=227,
         recorded=("h100", "h200"),
         # [H100]: no output of either differs, in tf32 and 8-bit floats, where k is not split.
         library="wgmma",
@@ -264,7 +248,7 @@ _GENERATIONS: Final = (
     ),
     Arch(
         "blackwell",
-        **_nvidia("Blackwell", {100: "b200, gb200", 103: "b300, gb300", 110: "thor"}),
+        **_nvidia("Blackwell", 100, 103, 110),
         rows=(
             *_rows_since_ampere(16, 25, _HOPPER_FLOORS, "[KHATTAK25] B200"),
             # [KHATTAK25] B200 has k = 4 in tf32, so it says nothing of instructions with k = 8.
@@ -275,8 +259,6 @@ _GENERATIONS: Final = (
             *_DOUBLE_AND_INTEGER_ROWS,
         ),
         source="[KHATTAK25], [MMASIM25]",
-        # [CPG]: 227 on all three.
-        shared_kb=227,
         recorded=("b200",),
         # [PTX]: sm_100 has no wgmma, and tcgen05 in its place. The libraries' conversion of
         # operands is unknown: taken from Hopper.
@@ -285,9 +267,7 @@ _GENERATIONS: Final = (
     ),
     Arch(
         "blackwell_rtx",
-        **_nvidia(
-            "RTX Blackwell", {120: "rtx 5050, rtx 5060, rtx 5070, rtx 5080, rtx 5090", 121: "gb10"}
-        ),
+        **_nvidia("RTX Blackwell", 120, 121),
         rows=(
             *_rows_since_ampere(16, 25, _HOPPER_FLOORS, "[MMASIM25]", _PUBLISHED),
             _tf32_of_8("mma.sync", "[MMASIM25]", _PUBLISHED),
@@ -296,7 +276,6 @@ _GENERATIONS: Final = (
             *_DOUBLE_AND_INTEGER_ROWS,
         ),
         source="[MMASIM25]",
-        shared_kb=99,
         # Nobody reports it: taken from Ampere, whose mma.sync it has.
         library="mma.sync",
         tf32="nearest_away",

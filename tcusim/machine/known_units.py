@@ -14,7 +14,7 @@ from tcusim.machine.registry import UNITS, arch_of, own_units, register_unit, sp
 from tcusim.machine.rules import Arch, Fused, Integer, Rule
 from tcusim.machine.shapes import MmaShape, tiles_of
 from tcusim.machine.unit_file import read_unit
-from tcusim.machine.units import Figure, Unit
+from tcusim.machine.units import Figure, Unit, limits_of
 from tcusim.plugins import Broken
 
 __all__ = ["fused_unit", "unit_of", "units"]
@@ -123,9 +123,10 @@ def fused_unit(
 
 
 def _without_figures(arch: Arch, name: str) -> Unit:
-    """Return the unit of an architecture: its tiles, and the shared memory of a block."""
+    """Return the unit of an architecture: its tiles, and the limits of its multiprocessors."""
     tiles = tiles_of(arch.sm, set(arch.pairs))
-    shared = None
-    if arch.shared_kb is not None:
+    limits = limits_of(arch, name)
+    if not limits and arch.shared_kb is not None:
         shared = Figure(1024 * arch.shared_kb, arch.source, "documented")
-    return Unit(name, arch.title, arch, tiles, shared_bytes_per_block=shared)
+        limits = {"shared_bytes_per_block": shared}
+    return Unit(name, arch.title, arch, tiles, (), "", **limits)

@@ -29,7 +29,7 @@ from tcusim.machine.rules import (
     Sequential,
 )
 from tcusim.machine.shapes import MmaShape, shape_of, tiles_of
-from tcusim.machine.units import CONFIDENCES, FIGURES, Figure, Instruction, Unit
+from tcusim.machine.units import CONFIDENCES, FIGURES, Figure, Instruction, Unit, limits_of
 
 __all__ = ["KEYS", "Key", "read_unit", "unit_toml"]
 
@@ -259,6 +259,7 @@ class _Reader:
         )
         with _within(self.file):
             note = self.top.text("note", "")
+            figures = limits_of(arch, self.name) | figures
             unit = Unit(self.name, self.title, arch, tiles, instructions, note, **figures)
             return unit if "like" not in self.top.values else like(unit, self._other())
 
@@ -463,9 +464,13 @@ def unit_toml(unit: Unit) -> str:
         lines += ["", "[[instructions]]", *_texts(one, "tile", *_TYPES, "family")]
         lines += [_figure_line(key, getattr(one, key), KEYS["instructions"][key]) for key in _TIMES]
     lines += ["", "[figures]"]
-    lines += [
-        _figure_line(key, getattr(unit, key), about) for key, about in KEYS["figures"].items()
-    ]
+    limits = limits_of(unit.arch, unit.name)
+    for key, about in KEYS["figures"].items():
+        figure = getattr(unit, key)
+        if figure is not None and figure == limits.get(key):
+            lines.append(f"# {key} = {_quoted(figure.value)}  # {about.meaning}; of the GPU")
+        else:
+            lines.append(_figure_line(key, figure, about))
     return "\n".join(lines) + "\n"
 
 

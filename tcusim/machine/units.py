@@ -13,11 +13,21 @@ from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, Final
 
 from tcusim.errors import InputError, require_choice, told
+from tcusim.machine.multiprocessors import REGISTERS, rows_of
 from tcusim.machine.rules import FAMILIES, Arch, require_tuple
 from tcusim.machine.shapes import MmaShape
 from tcusim.table import Table, Tabular
 
-__all__ = ["CONFIDENCES", "FIGURES", "ORDERED", "Figure", "Instruction", "Quantity", "Unit"]
+__all__ = [
+    "CONFIDENCES",
+    "FIGURES",
+    "ORDERED",
+    "Figure",
+    "Instruction",
+    "Quantity",
+    "Unit",
+    "limits_of",
+]
 
 # How a figure is known, from the best way to the least.
 CONFIDENCES: Final = {
@@ -334,6 +344,31 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
 FIGURES: Final[dict[str, Quantity]] = {
     one.name: one.metadata[Quantity] for one in fields(Unit) if Quantity in one.metadata
 }
+
+# The source of the limits of a multiprocessor.
+_LIMITS: Final = "[CPG], technical specifications by compute capability"
+
+
+def limits_of(arch: Arch, name: str) -> dict[str, Figure]:
+    """Return the figures that are limits of a multiprocessor; none if its GPU is not known.
+
+    name: a GPU of the architecture, ``sm_86`` or the architecture, for the least of its GPUs.
+    """
+    rows = rows_of(arch.sm)
+    if name != arch.name:
+        rows = [row for row in rows if name in (f"sm_{row.sm}", *row.names)]
+    if not rows:
+        return {}
+    found = {
+        "warps_per_core": min(row.warps for row in rows),
+        "blocks_per_core": min(row.blocks for row in rows),
+        "threads_per_core": min(row.threads for row in rows),
+        "registers_per_core": REGISTERS,
+        "shared_bytes_per_core": min(row.shared_bytes for row in rows),
+        "shared_bytes_per_block": min(row.block_bytes for row in rows),
+    }
+    return {key: Figure(value, _LIMITS, "documented") for key, value in found.items()}
+
 
 # Of two figures, the first is never more than the second.
 ORDERED: Final = (

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tcusim.machine import format_of
+from tcusim.machine.multiprocessors import LANES as LANES
 from tcusim.program.grammar import (
     COL,
     PARTS,
@@ -39,7 +40,6 @@ from tcusim.program.grammar import (
 )
 from tcusim.program.walk import WARP_PLACES
 
-LANES = 32
 # The widest access of a lane. A vector is that many bytes of the widest type of its step, not of
 # the narrowest: the lanes of a warp then read and write without gaps, each bank of shared memory
 # once.

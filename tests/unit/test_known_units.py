@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import Arch, Fused, Integer, Rule, Unit, arch_of, arches, register_unit
 from tcusim.machine.arches import BUILT_IN
 from tcusim.machine.known_units import fused_unit, unit_of, units
+from tcusim.machine.multiprocessors import MULTIPROCESSORS
 from tcusim.machine.registry import own_units, spelled
 from tcusim.machine.shapes import shape_of
 from tcusim.machine.unit_file import read_unit
@@ -61,10 +63,48 @@ def test_a_unit_of_a_known_architecture_is_another_name_for_it() -> None:
     assert [arch.name for arch in arches()].count("volta") == 1
 
 
-def test_an_architecture_is_a_unit_without_figures() -> None:
+LIMITS = [
+    "warps_per_core",
+    "blocks_per_core",
+    "threads_per_core",
+    "registers_per_core",
+    "shared_bytes_per_core",
+    "shared_bytes_per_block",
+]
+
+
+def test_the_limits_of_a_multiprocessor_have_one_home(tmp_path: Path) -> None:
+    """The files of GPUs do not repeat them; a user's file of a GPU may, and then it counts."""
+    for key in own_units():
+        unit = unit_of(key)
+        if unit.arch.sm:
+            written = [line.split(" ")[0] for line in own_units()[key].read_text().splitlines()]
+            assert not set(LIMITS) & set(written), key
+            assert set(LIMITS) <= unit.figures().keys()
+    assert MULTIPROCESSORS.keys() == {sm for arch in BUILT_IN for sm in arch.sm}
+    path = tmp_path / "a30.toml"
+    path.write_text('arch = "ampere"\n[figures]\nblocks_per_core = 8\n')
+    own = {key: figure.value for key, figure in read_unit(path).figures().items()}
+    assert own == {
+        "warps_per_core": 64,
+        "blocks_per_core": 8,
+        "threads_per_core": 2048,
+        "registers_per_core": 65536,
+        "shared_bytes_per_core": 164 * 1024,
+        "shared_bytes_per_block": 163 * 1024,
+    }
+    path = tmp_path / "mychip.toml"
+    path.write_text('arch = "ampere"\n')
+    assert not read_unit(path).figures(), "it computes as Ampere, and is another machine"
+
+
+def test_an_architecture_is_a_unit_with_the_least_limits_of_its_gpus() -> None:
     unit = unit_of("turing")
     assert unit.arch is arch_of("turing")
-    assert list(unit.figures()) == ["shared_bytes_per_block"]
+    assert list(unit.figures()) == LIMITS
+    least, a10, a30 = (unit_of(name).figures() for name in ("ampere", "sm_86", "a30"))
+    assert least == a10
+    assert [a30[key].value // a10[key].value for key in LIMITS] == [1, 2, 1, 1, 1, 1]
     assert [shape.name for shape in unit.shapes][:3] == ["16x16x16", "32x8x16", "8x32x16"]
     assert "16x16x8" not in [shape.name for shape in unit.shapes], "tf32 came with sm_80"
     assert unit_of(arch_of("turing")) == unit
@@ -149,7 +189,7 @@ def test_figures_of_gpus_agree_with_each_other(name: str) -> None:
 def test_names_as_drivers_give_them() -> None:
     assert unit_of("NVIDIA H100 80GB HBM3").name == "h100"
     assert unit_of("NVIDIA GeForce RTX 4090").name == "rtx 4090"
-    assert unit_of("a30") == replace(unit_of("ampere"), name="a30")
+    assert unit_of("a30").arch is unit_of("ampere").arch
 
 
 def test_their_names_are_taken() -> None:

@@ -19,9 +19,10 @@ from tcusim.algorithms import algorithms, build
 from tcusim.arrays.functions import Report
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine import Arch, Fused, Rule, arch_of, arches, format_of, register_arch
+from tcusim.machine.multiprocessors import STATIC_SHARED_BYTES
 from tcusim.program.grammar import Program
 from tcusim.program.resources import SharedMemory
-from tcusim_cuda.emit import STATIC_SHARED_BYTES, emit
+from tcusim_cuda.emit import emit
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.text import C_TYPES
 

@@ -12,6 +12,7 @@ from tcusim.judge.cost.fitted import FITTED, Fitted
 from tcusim.judge.cost.occupancy import Occupancy, occupancy_of
 from tcusim.judge.cost.work import Latencies, Work, work_of
 from tcusim.machine import Unit, format_of
+from tcusim.machine.multiprocessors import RESERVED_BYTES, rows_of
 from tcusim.program.grammar import BufferRole, Mma, Program, Space
 from tcusim.program.lanes import WORD_BYTES
 from tcusim.program.walk import sites
@@ -158,7 +159,8 @@ def launch_cost(
     known = _Known(unit, unknown)
     blocks = program.grid(scalars)
     limits = {name: figure.value for name, figure in unit.figures().items()}
-    occupancy = occupancy_of(program, limits)
+    reserved = max((row.reserved_bytes for row in rows_of(unit.arch.sm)), default=RESERVED_BYTES)
+    occupancy = occupancy_of(program, limits, reserved)
     latencies = known.latencies(program, cached=cached, fitted=fitted)
     if not blocks:
         nothing = dict.fromkeys(RESOURCES, 0.0)

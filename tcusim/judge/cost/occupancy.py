@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tcusim.machine import format_of
+from tcusim.machine.multiprocessors import RESERVED_BYTES, THREAD_REGISTERS
 from tcusim.program.grammar import Program
 from tcusim.program.lanes import LANES
 from tcusim.program.resources import SharedMemory
@@ -21,9 +22,6 @@ _SPARE_OF_STATUS: Final = 32
 _LEAST_REGISTERS: Final = 32
 _STEP: Final = 8
 _REGISTER_BYTES: Final = 4
-_MOST_REGISTERS: Final = 255  # [CPG, technical specifications]: of a thread
-# [CPG, compute capability 8.x and later]: what the system takes of shared memory for a block.
-_RESERVED_BYTES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +55,16 @@ def registers_of(program: Program) -> int:
     """
     spare = _SPARE_OF_STATUS if program.status else _SPARE_REGISTERS
     needed = -(-(fragment_registers(program) + spare) // _STEP) * _STEP
-    return min(_MOST_REGISTERS, max(_LEAST_REGISTERS, needed))
+    return min(THREAD_REGISTERS, max(_LEAST_REGISTERS, needed))
 
 
-def occupancy_of(program: Program, limits: dict[str, float]) -> Occupancy:
-    """Return the blocks of a core at once, by what is known of it.
+def occupancy_of(
+    program: Program, limits: dict[str, float], reserved_bytes: int = RESERVED_BYTES
+) -> Occupancy:
+    """Return the blocks of a core at once, by its known limits.
 
-    limits: of a core, by the names that a `Unit` has for them; what is missing does not limit.
+    limits: of a core, by the names that a `Unit` has for them; a missing one does not limit.
+    reserved_bytes: the shared memory of each block that the system reserves.
     """
     registers, shared = registers_of(program), SharedMemory(program).needed
     warps = program.warps
@@ -72,10 +73,12 @@ def occupancy_of(program: Program, limits: dict[str, float]) -> Occupancy:
         "warps_per_core": float(warps),
         "threads_per_core": float(warps * LANES),
         "registers_per_core": float(registers * warps * LANES),
-        "shared_bytes_per_core": float(shared + _RESERVED_BYTES),
+        "shared_bytes_per_core": float(shared + reserved_bytes),
     }
     fits = {
-        name: int(limits[name] // needed) for name, needed in of_block.items() if name in limits
+        name: int(limits[name] // needed)
+        for name, needed in of_block.items()
+        if needed and name in limits
     }
     if not fits:
         return Occupancy(1, "", registers, shared)

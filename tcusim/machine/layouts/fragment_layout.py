@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 from tcusim.errors import Given, Unsupported, require_int, require_names, unknown_name
-from tcusim.machine.layouts.maps import LANES, FragmentMap, mma_sync_map, volta_wmma_map, wmma_map
+from tcusim.machine.layouts.maps import FragmentMap, mma_sync_map, volta_wmma_map, wmma_map
 from tcusim.machine.layouts.picture import (
     drawing_of,
     fragment_of,
@@ -16,6 +16,7 @@ from tcusim.machine.layouts.picture import (
     lane_text,
     page_of,
 )
+from tcusim.machine.multiprocessors import LANES
 from tcusim.machine.registry import arch_of
 from tcusim.machine.rules import FAMILIES, Arch
 from tcusim.machine.shapes import MmaShape, Operands, shape_of

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.machine.formats import format_of
+from tcusim.machine.multiprocessors import LANES
 
-__all__ = ["LANES", "FragmentMap", "bits_of", "mma_sync_map", "volta_wmma_map", "wmma_map"]
-
-LANES: Final = 32
+__all__ = ["FragmentMap", "bits_of", "mma_sync_map", "volta_wmma_map", "wmma_map"]
 
 # Bits of the element types that the simulator does not compute with.
 _NARROW: Final = {"b1": 1, "s4": 4, "u4": 4}

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from tcusim.machine.multiprocessors import BLOCK_THREADS, LANES
 from tcusim.program.checks.sites import Finding, each_step
 from tcusim.program.grammar import (
     Assign,
@@ -35,7 +36,7 @@ from tcusim.program.grammar import (
 from tcusim.program.walk import WARP_PLACES, Site, sites
 
 _BUILT_IN: Final = ("block", "block_row", "block_col", *sorted(WARP_PLACES), "row", "col")
-_MAX_WARPS: Final = 32  # 1024 threads a block [CPG sec. 16.2]
+_MAX_WARPS: Final = BLOCK_THREADS // LANES
 
 
 # --- Counts -----------------------------------------------------------------------------------
