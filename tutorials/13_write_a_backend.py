@@ -126,7 +126,7 @@ def step_lines(path: str, step: Step) -> list[str]:
         case Const(dst, pattern) if not pattern.size:
             kind, offset = pattern.kind.value, pattern.offset
             return [f"{dst.name} = constant({kind!r}, {dst.rows}, {dst.cols}, {offset})"]
-        case Load(dst, src, only=None):
+        case Load(dst, View() as src):
             return [f"{dst.name} = gather({view_text(src)})"]
         case Mma(d, a, b, c):
             return [f"{d.name} = mma({a.name}, {b.name}, {c.name})"]

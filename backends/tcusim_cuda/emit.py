@@ -369,7 +369,7 @@ class Emitter:
         loads = [step for _, step in walk(program.steps) if isinstance(step, Load)]
         inputs = [load for load in loads if load.src.buffer.role is BufferRole.INPUT]
         # Tiles that are taken in part are not held: a warp repairs its rows tile by tile.
-        held = {load.dst for load in inputs if load.only is None}
+        held = {load.dst for load in inputs if load.part is None}
         nbytes = sum(frag.rows * frag.cols * format_of(frag.dtype).itemsize for frag in held)
         waits = bool(held and fetches(program))
         if _ranges(program):
@@ -679,14 +679,15 @@ class Emitter:
         match step:
             case Const(dst, pattern):
                 self._const(dst, pattern)
-            case Load(dst, src, only=only):
+            case Load(dst):
+                src = step.src
                 layout = f", wmma::mem_{src.layout}" if dst.role is Role.ACC else ""
                 self._require_aligned(src)
                 with self._each_fragment(dst, src) as (f, pointer):
                     load = self._tile_function("load", src, dst)
                     self._line(f"{load}({dst.name}{f}, {pointer}, {src.ldm}{layout});")
-                    if only is not None:
-                        self._each_element(dst, f, f"{taking(only)}({dst.name}{f}.x[e])")
+                    if step.part is not None:
+                        self._each_element(dst, f, f"{taking(step.part)}({dst.name}{f}.x[e])")
             case Mma(d, a, b, c):
                 self._mma(d, a, b, c)
             case Add(d, a, b):

@@ -8,7 +8,7 @@ movers' own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -22,6 +22,7 @@ from tcusim.program.grammar import (
     Ranges,
     Value,
     View,
+    is_square,
     type_of,
     views_of,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "c_guard",
     "call",
     "each_vector",
+    "expression",
     "lambda_of",
     "read",
     "rectangle",
@@ -285,23 +287,29 @@ def assigned(step: Assign, how: Transfer) -> Move:
     where = dict(zip(moved_of(value), places, strict=False))
     dtype = type_of(value)
 
-    def text(value: Value, dtype: str) -> str:
-        match value:
-            case Formula(operation, terms):
-                inner = ", ".join(text(one, value.dtype) for one in terms)
-                found = f"{_FUNCTIONS[operation]}({inner})"
-            case View():
-                found = read(how, value, where.get(value, Where.REPEATED))
-            case _:
-                found = f"{float(value).hex()}f"
-                found = found if how.vector == 1 else f"tcu::repeat<{how.vector}>({found})"
-        same = type_of(value) == dtype
-        return found if same else f"tcu::convert<{C_TYPES[dtype]}>({found})"
-
     if step.src is None:
-        return Move(how, text(value, dtype), (write(how, step.dst, to, HELD, dtype),))
+        found = expression(how, value, dtype, where)
+        return Move(how, found, (write(how, step.dst, to, HELD, dtype),))
     taken, held = _source(how, step.src, places[0])
     return Move(how, taken, (write(how, step.dst, to, held, dtype),))
+
+
+def expression(how: Transfer, value: Value, dtype: str, where: Mapping[View, Where]) -> str:
+    """Print the value of the vector at (row, col) in a type; where: the places of rectangles."""
+    match value:
+        case Formula(operation, terms):
+            inner = [expression(how, one, value.dtype, where) for one in terms]
+            function = _FUNCTIONS[operation]
+            if is_square(value):
+                function, inner = "tcu::square", inner[:1]
+            found = f"{function}({', '.join(inner)})"
+        case View():
+            found = read(how, value, where.get(value, Where.REPEATED))
+        case _:
+            found = f"{float(value).hex()}f"
+            found = found if how.vector == 1 else f"tcu::repeat<{how.vector}>({found})"
+    same = type_of(value) == dtype
+    return found if same else f"tcu::convert<{C_TYPES[dtype]}>({found})"
 
 
 def _source(how: Transfer, view: View, where: Where) -> tuple[str, str]:

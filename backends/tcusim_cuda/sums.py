@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from tcusim.program.grammar import Prefix, View
 from tcusim.program.lanes import Rows, Transfer, Where
-from tcusim_cuda.moves import HELD, c_guard, call, lambda_of, read, taking, write
-from tcusim_cuda.text import C_TYPES, c_place, c_pointer
+from tcusim_cuda.moves import HELD, c_guard, call, expression, lambda_of, write
+from tcusim_cuda.text import c_place, c_pointer
 
 __all__ = ["prefix_lines"]
 
@@ -39,12 +39,7 @@ def prefix_lines(step: Prefix, rows: Rows) -> list[str]:
 
 def _value(step: Prefix, how: Transfer) -> str:
     """Print the read of a vector, as it is added up."""
-    value, dtype = read(how, step.src, how.where[-1]), step.dst.buffer.dtype
-    if step.only is not None:
-        value = f"{taking(step.only)}({value})"
-    if step.src.buffer.dtype != dtype:
-        value = f"tcu::convert<{C_TYPES[dtype]}>({value})"
-    return f"tcu::square({value})" if step.squares else value
+    return expression(how, step.value, step.dst.buffer.dtype, {step.src: how.where[-1]})
 
 
 def _column(step: Prefix, view: View) -> str:

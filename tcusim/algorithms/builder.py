@@ -41,6 +41,7 @@ from tcusim.program.grammar import (
     BufferRole,
     Const,
     Extent,
+    Formula,
     Frag,
     Gathered,
     Index,
@@ -360,8 +361,7 @@ class Builder:
 
     def copy(self, dst: View, src: View, plus: View | None = None, line: str = "") -> None:
         """Copy a rectangle, plus another one if given, converting its type; see `Assign`."""
-        taken = self._taken(src)
-        value: Value = src if taken is None else part_of(taken, src)
+        value = self._data(src)
         self.assign(dst, value if plus is None else sum_of(value, plus), line)
 
     def assign(self, dst: View, value: Value, line: str = "") -> None:
@@ -372,10 +372,10 @@ class Builder:
         """Set a rectangle to zeros: to its own elements, all of them out of bounds."""
         self.copy(dst, replace(dst, bounds=(NEVER,)))
 
-    def _taken(self, src: View) -> Operation | None:
-        """Return the part to take of a rectangle's elements, if they are the data."""
+    def _data(self, src: View) -> Value:
+        """Return a rectangle, or the part to take of its elements if they are the data."""
         is_data = src.buffer.role is BufferRole.INPUT and src.buffer.dtype == self.options.source
-        return self.options.part if is_data else None
+        return part_of(self.options.part, src) if is_data and self.options.part else src
 
     def join(self, dst: View, one: View, two: View) -> None:
         """Add f64 rectangles, each sum rounded once, to the type of `dst`."""
@@ -396,16 +396,11 @@ class Builder:
         squares: bool = False,
     ) -> None:
         """Add up the rows of a rectangle; see `Prefix`. A `dst` of one column gets their sums."""
-        to, of = self._turned(dst), self._turned(src)
+        to, value = self._turned(dst), self._data(self._turned(src))
         beside = None if totals is None else self._turned(totals)
-        step = Prefix(
-            *(to, of, beside),
-            reverse=reverse,
-            exclusive=exclusive,
-            squares=squares,
-            only=self._taken(of),
-        )
-        self._steps.add(step)
+        if squares:
+            value = Formula(Operation.TIMES, (value, value), to.buffer.dtype)
+        self._steps.add(Prefix(to, value, beside, reverse=reverse, exclusive=exclusive))
 
     def publish(self, dst: View, src: View, line: str = "") -> None:
         """Give values to later blocks; see `Publish`."""
@@ -452,10 +447,14 @@ class Builder:
                 staged = self.stage(frag, view, stage)
                 self.copy(staged, view, line=line)
                 view = staged
-            self._steps.add(Load(frag, view, self._origin(line), only))
+            self._load(frag, view, only, line)
 
         self.as_whole(view, load, line, split=direct)
         return frag
+
+    def _load(self, frag: Frag, tile: View, only: Operation | None, line: str) -> None:
+        value = tile if only is None else part_of(only, tile)
+        self._steps.add(Load(frag, value, self._origin(line)))
 
     def loads_directly(self, frag: Frag, view: View) -> bool:
         """Return whether WMMA could load the tile where it lies, if all of it is in bounds."""
@@ -485,7 +484,7 @@ class Builder:
         ]
         self.copy_parts(staged, view, line)
         for frag, tile in zip(frags, staged, strict=True):
-            self._steps.add(Load(frag, tile, self._origin(line), only))
+            self._load(frag, tile, only, line)
         return frags
 
     def room(self, name: str, view: View, *, dense: bool = False) -> View:

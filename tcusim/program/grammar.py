@@ -8,12 +8,12 @@ emitter each match the same closed union `Step`, case by case, in the order of t
 
     Program = name, shape, ab, acc, scalars, buffers, blocks, rows, columns, warps, Step*
     Step    = Const(dst, pattern)          fragment <- constant matrix
-            | Load(dst, src, only)         fragment <- tile of memory
+            | Load(dst, value)             fragment <- tile of memory, or a part of each element
             | Mma(d, a, b, c)              D = A.B + C
             | Add(d, a, b)                 accumulator <- accumulator + accumulator, rounded
             | Store(dst, src)              tile of memory <- fragment
             | Assign(dst, value)           rectangle of memory <- expression of rectangles
-            | Prefix(dst, src, totals)     rectangle <- prefix sums of rows, or a column of sums
+            | Prefix(dst, value, totals)   rectangle <- prefix sums of rows, or a column of sums
             | Publish(dst, src)            status words <- rectangle, for later blocks
             | Await(dst, src)              rectangle <- status words, once they are there
             | Locate(dst, segments, first) ranges <- where chunks of ragged segments lie
@@ -328,7 +328,7 @@ _OF_TWO = (
     Operation.OVER,
     Operation.MAX,
 )
-# Operations that keep a part of each element; a Load and a Prefix have them as well.
+# Operations that keep a part of each element; a Load takes no others.
 PARTS = (Operation.FINITE, Operation.NOT_FINITE, Operation.WHOLE, Operation.FRACTION)
 
 
@@ -357,9 +357,19 @@ def views_of(value: Value) -> tuple[View, ...]:
         case View():
             return (value,)
         case Formula(terms=terms):
-            return tuple(view for term in terms for view in views_of(term))
+            return tuple(dict.fromkeys(view for term in terms for view in views_of(term)))
         case _:
             return ()
+
+
+def is_square(value: Value) -> bool:
+    """Return whether a value is the square of a rectangle's elements, read once."""
+    return (
+        isinstance(value, Formula)
+        and value.operation is Operation.TIMES
+        and isinstance(value.terms[0], View)
+        and value.terms[0] == value.terms[-1]
+    )
 
 
 def type_of(value: Value) -> str:
@@ -398,14 +408,22 @@ class Load:
     ldm of 0 repeats one row (or column) of an operand.
     Cost: rows*cols elements read; from global memory in 32-byte sectors.
 
-    only: one of `PARTS`, the part to take of each element; this adds a loop over `x[i]`, as in an
-    Add.
+    value: the tile, or one of `PARTS` of it, which adds a loop over `x[i]`, as in an Add.
     """
 
     dst: Frag
-    src: View
+    value: Value
     origin: str = ""
-    only: Operation | None = None
+
+    @property
+    def src(self) -> View:
+        """The tile."""
+        return views_of(self.value)[0]
+
+    @property
+    def part(self) -> Operation | None:
+        """The part to take of each element; None takes all of it."""
+        return self.value.operation if isinstance(self.value, Formula) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,9 +523,10 @@ def split(dsts: Sequence[View], src: View, origin: str = "") -> Assign:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Add up each row of a rectangle: dst <- its prefix sums, or its sum, in f32 or in f64.
+    """Add up each row of a value: dst <- its prefix sums, or its sum, in f32 or in f64.
 
-    f32 adds f32; f64 adds f64, and f16 exactly.
+    f32 adds f32; f64 adds f64, and f16 exactly. The value is a rectangle or a formula of one, as in
+    an Assign.
 
     Neighbours are added in pairs, then neighbouring pairs and so on, with zeros past the row's end.
     The prefix sums are Sklansky's (1960): in each pair, the sum of the first half is added to every
@@ -517,19 +536,20 @@ class Prefix:
     and log2(cols) additions an element.
     """
 
-    # The size of `src`; or one column, for the sums only.
+    # The size of the value; or one column, for the sums only.
     dst: View
-    src: View
+    value: Value
     # A column for the sums in addition.
     totals: View | None = None
     origin: str = ""
-    # Whether prefixes run from the row's end, leave out the element itself, and are of rounded
-    # squares.
+    # Whether prefixes run from the row's end, and leave out the element itself.
     reverse: bool = False
     exclusive: bool = False
-    squares: bool = False
-    # The part of each element to take, one of `PARTS`; None takes all of it.
-    only: Operation | None = None
+
+    @property
+    def src(self) -> View:
+        """The rectangle of the value."""
+        return views_of(self.value)[0]
 
     @property
     def sums_alone(self) -> bool:
@@ -881,8 +901,8 @@ def accesses(step: Step) -> Accesses:
     match step:
         case Const(dst):
             return Accesses(frags_written=(dst,))
-        case Load(dst, src):
-            return Accesses(frags_written=(dst,), views_read=(src,))
+        case Load(dst, value):
+            return Accesses(frags_written=(dst,), views_read=views_of(value))
         case Mma(d, a, b, c):
             return Accesses(frags_read=(a, b, c), frags_written=(d,))
         case Add(d, a, b):
@@ -891,9 +911,9 @@ def accesses(step: Step) -> Accesses:
             return Accesses(frags_read=(frag,), views_written=(target,))
         case Assign(_, value):
             return Accesses(views_read=views_of(value), views_written=step.dsts)
-        case Prefix(target, source, totals):
+        case Prefix(target, value, totals):
             written = (target,) if totals is None else (target, totals)
-            return Accesses(views_read=(source,), views_written=written)
+            return Accesses(views_read=views_of(value), views_written=written)
         case Publish(target, source) | Await(target, source):
             return Accesses(views_read=(source,), views_written=(target,))
         case Locate(ranges):

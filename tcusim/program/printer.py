@@ -50,6 +50,7 @@ from tcusim.program.grammar import (
     When,
     accesses,
     branch_of,
+    is_square,
     numbered,
     require_program,
     type_of,
@@ -95,8 +96,10 @@ def line(step: Step) -> str:
     match step:
         case Const(dst, pattern):
             return f"{dst.name} ← {_pattern(pattern)}"
-        case Load(dst, src, only=only):
-            return f"{dst.name} ← LoadTile({_tile(src, dst)}){_taken(only)}"
+        case Load(dst, value):
+            views = views_of(value)
+            tile = f"LoadTile({_tile(views[0], dst)})" if views else _value(value, dst.dtype)
+            return f"{dst.name} ← {tile if step.part is None else _called(step.part, tile)}"
         case Mma(d, a, b, c):
             return f"{d.name} ← {a.name}·{b.name} + {c.name}"
         case Add(d, a, b):
@@ -138,8 +141,10 @@ def _value(value: Value, dtype: str, *, inner: bool = False) -> str:
             one, *others = (_value(term, value.dtype, inner=not alone) for term in terms)
             if operation is Operation.ROOT:
                 text = f"√({one})" if isinstance(terms[0], Formula) else f"√{one}"
+            elif is_square(value):
+                text = f"{one}²"
             elif alone:
-                text = f"{operation.replace(' ', '_')}({one})"
+                text = _called(operation, one)
             elif operation is Operation.PLUS_TO_ODD:
                 text = f"odd({one} + {others[0]})"
             elif operation is Operation.MAX:
@@ -151,6 +156,10 @@ def _value(value: Value, dtype: str, *, inner: bool = False) -> str:
             return text if value.dtype == dtype else f"{value.dtype}({text})"
         case _:
             return f"{value:.9g}"
+
+
+def _called(operation: Operation, term: str) -> str:
+    return f"{operation.replace(' ', '_')}({term})"
 
 
 def _control(step: Sync | Loop | When) -> str:
@@ -234,12 +243,6 @@ def _body(steps: Iterator[Numbered], indent: str, width: int) -> Iterator[str]:
             yield from _body(branch_of(path, step, taken=False), f"{indent}  ", width)
 
 
-def _taken(only: Operation | None) -> str:
-    """Return the suffix that shows the selection of elements, or of a part of each."""
-    parts = {None: "", Operation.WHOLE: "  whole part", Operation.FRACTION: "  fraction"}
-    return parts.get(only, f"  where {only}")
-
-
 def _locate(step: Locate) -> str:
     of = step.segments
     chunks = "segments" if of.chunk is None else f"chunks of {of.chunk}"
@@ -256,8 +259,8 @@ def _prefix(step: Prefix) -> str:
         kinds = []
     kinds += ["sums"] * (len(views) - len(kinds))
     targets = ", ".join(_element(view) for view in views)
-    what = f"{' and '.join(kinds)} of {'squares of ' * step.squares}rows of {_element(step.src)}"
-    return f"{targets} ← {what}  {_sizes(*views, step.src)}{_taken(step.only)}"
+    what = f"{' and '.join(kinds)} of rows of {_rounded(step.value, step.dst.buffer.dtype)}"
+    return f"{targets} ← {what}  {_sizes(*views, *views_of(step.value))}"
 
 
 _SIDES = (("row", "col"), ("col", "row"))

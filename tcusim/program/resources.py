@@ -179,8 +179,8 @@ def _layouts(program: Program) -> dict[str, str]:
     constant: dict[str, str] = {}
     for site in sites(program):
         match site.step:
-            case Load(Frag(name, role), view) if role is not Role.ACC:
-                loaded[name] = view.layout or "row_major"
+            case Load(Frag(name, role)) as load if role is not Role.ACC:
+                loaded[name] = load.src.layout or "row_major"
             case Const(Frag(name, role), pattern) if role is not Role.ACC:
                 column = pattern.kind is PatternKind.COL
                 constant.setdefault(name, "col_major" if column else "row_major")

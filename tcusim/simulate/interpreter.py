@@ -68,6 +68,7 @@ from tcusim.program.grammar import (
     When,
     accesses,
     type_of,
+    views_of,
     walk,
 )
 from tcusim.program.printer import line
@@ -499,10 +500,8 @@ class State:
         match step := leaf.step:
             case Const(dst, pattern):
                 self._put(dst, self._constant(pattern, dst))
-            case Load(dst, src, only=only):
-                values = self._gather(src)
-                if only is not None:
-                    values = operated(only, [values], src.buffer.dtype)
+            case Load(dst, value):
+                values = self._value(value)
                 self._put(dst, as_values(values, "tf32") if dst.dtype == "tf32" else values)
             case Mma(d, a, b, c):
                 left, right, addend = self._tiles(a), self._tiles(b), self._tiles(c)
@@ -515,13 +514,8 @@ class State:
                 self._scatter(dst, self._tiles(src))
             case Assign(value=value):
                 self._assign(step.dsts, value)
-            case Prefix(dst, src, totals, only=only):
-                values = self._gather(src)
-                if only is not None:
-                    values = operated(only, [values], src.buffer.dtype)
-                values = convert_values(values, src.buffer.dtype, dst.buffer.dtype)
-                if step.squares:
-                    values = operated(Operation.TIMES, [values, values], dst.buffer.dtype)
+            case Prefix(dst, value, totals):
+                values = convert_values(self._value(value), type_of(value), dst.buffer.dtype)
                 sums, whole = prefix_sums(values, reverse=step.reverse, exclusive=step.exclusive)
                 self._scatter(dst, whole if step.sums_alone else sums)
                 if totals is not None:
@@ -550,12 +544,19 @@ class State:
             self._scatter(view, part)
 
     def _value(self, value: Value) -> Values:
-        """Return a value in the warps of the step, in its own type."""
+        """Return a value in the warps of the step, in its own type; each rectangle is read once."""
+        if isinstance(value, View):
+            return self._gather(value)
+        return self._computed(value, {view: self._gather(view) for view in views_of(value)})
+
+    def _computed(self, value: Value, read: Mapping[View, Values]) -> Values:
         match value:
             case View():
-                return self._gather(value)
+                return read[value]
             case Formula(operation, terms, dtype):
-                found = [convert_values(self._value(one), type_of(one), dtype) for one in terms]
+                found = [
+                    convert_values(self._computed(one, read), type_of(one), dtype) for one in terms
+                ]
                 return operated(operation, found, dtype)
             case _:
                 return np.float32(value).reshape(1, 1, 1)

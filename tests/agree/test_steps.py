@@ -351,7 +351,7 @@ CASES = [
     ),
     Case(
         "load_only_finite",
-        Load(A, tile(halves("x")), only=Operation.FINITE),
+        Load(A, part_of(Operation.FINITE, tile(halves("x")))),
         {"x": SPOILED.ravel()},
         {"A": np.where(np.isfinite(SPOILED), SPOILED, 0)},
     ),
@@ -695,9 +695,28 @@ CASES = [
     ),
     Case(
         "sums_of_squares_of_rows",
-        Prefix(column(output("out", 5), 5), rows_of(floats("x", 40), 5, 8), squares=True),
+        Prefix(
+            column(output("out", 5), 5),
+            Formula(Operation.TIMES, (rows_of(floats("x", 40), 5, 8),) * 2),
+        ),
         {"x": SPREAD},
         {"out": in_pairs((SPREAD * SPREAD).reshape(5, 8))},
+    ),
+    Case(
+        "prefix_sums_of_a_formula",
+        (
+            Prefix(
+                PANEL,
+                Formula(
+                    Operation.MAX,
+                    (part_of(Operation.FINITE, rows_of(floats("x", 40), 5, 8)), -0.5),
+                ),
+            ),
+            SYNC,
+            Assign(rows_of(output("out", 40), 5, 8), PANEL),
+        ),
+        {"x": np.where(np.arange(40) == 3, np.float32(np.inf), SPREAD)},
+        {"out": prefixes(np.maximum(np.where(np.arange(40) == 3, 0, SPREAD), np.float32(-0.5)), 8)},
     ),
     Case(
         "sums_of_long_rows",

@@ -29,6 +29,7 @@ from tcusim.program.grammar import (
     Mma,
     Pattern,
     PatternKind,
+    Prefix,
     Program,
     Role,
     Scalar,
@@ -239,7 +240,7 @@ def planted(program: Program, path: str, *new: Step) -> Program:
 def changed(program: Program, path: str, **fields: Any) -> Program:
     """Return the program with fields of the step at `path` replaced."""
     step = at(program, path)
-    if isinstance(step, Assign) and "src" in fields:
+    if isinstance(step, Assign | Load | Prefix) and "src" in fields:
         fields["value"] = fields.pop("src")
     return planted(program, path, replace(step, **fields))
 
@@ -256,9 +257,7 @@ def with_input_type(program: Program, dtype: str) -> Program:
 
 def _swap(step: Step, old: Buffer, new: Buffer) -> Step:
     match step:
-        case Load(src=View(buffer=buffer) as view) if buffer == old:
-            return replace(step, src=replace(view, buffer=new))
-        case Assign(value=View(buffer=buffer) as view) if buffer == old:
+        case Assign(value=View() as view) | Load(value=View() as view) if view.buffer == old:
             return replace(step, value=replace(view, buffer=new))
     return step
 

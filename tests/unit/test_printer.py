@@ -252,8 +252,8 @@ COLUMN = View.strided(RESULT, Index(), 2, 1, 1, 1)
             "v[16 + 16*row + col] ← suffix sums of rows of in[16 + 16*row + col]  2x16",
         ),
         (
-            Prefix(COLUMN, VIEW, squares=True),
-            "v[row] ← sums of squares of rows of v[16 + 16*row + col]  2x1, 2x16",
+            Prefix(COLUMN, Formula(Operation.TIMES, (VIEW, VIEW))),
+            "v[row] ← sums of rows of v[16 + 16*row + col]²  2x1, 2x16",
         ),
         (
             Prefix(COLUMN, replace(VIEW, buffer=IN)),

@@ -95,6 +95,22 @@ HALVES = replace(ROWS.inputs[0], dtype="f16")
 # By check: the text of its message (a regular expression), and a program with the bug.
 REFUSED: dict[str, tuple[tuple[str, Program], ...]] = {
     "positive_counts": (
+        (
+            "a Load takes a tile, or a part of each of its elements. Assign the value before",
+            changed(reduction(), "5", value=sum_of(1.0, at(reduction(), "5").src)),
+        ),
+        (
+            "a Load has a value of one rectangle, got 0. Assign the value before",
+            changed(reduction(), "5", value=1.0),
+        ),
+        (
+            "a Prefix has a value of one rectangle, got 2. Assign the value before",
+            changed(ROWS, "1", value=sum_of(PREFIX.src, PREFIX.dst)),
+        ),
+        (
+            "a Prefix does not take a split. Assign its parts before",
+            changed(ROWS, "1", value=Formula(Operation.SPLIT, (PREFIX.src,), "bf16")),
+        ),
         ("a block has 1 to 32 warps, got 33. Use", replace(reduction(), warps=33)),
         (
             "6 warps do not stand in rows of 4. Let warp_columns divide",
@@ -282,7 +298,7 @@ REFUSED: dict[str, tuple[tuple[str, Program], ...]] = {
                 reduction(),
                 "5",
                 at(reduction(), "5"),
-                replace(at(reduction(), "5"), src=rows_of(TILE)),
+                replace(at(reduction(), "5"), value=rows_of(TILE)),
                 at(reduction(), "6"),
             ),
         ),

@@ -43,6 +43,7 @@ from tcusim.program.grammar import (
     Space,
     Store,
     Sync,
+    Value,
     View,
     When,
     accesses,
@@ -177,6 +178,12 @@ _INSTRUCTIONS: Final = {
 }
 
 
+def _instructions(value: Value) -> float:
+    """Return the instructions for the operations of one element."""
+    operations = value.operations if isinstance(value, Formula) else ()
+    return sum(_INSTRUCTIONS.get(one, 1.0) for one in operations)
+
+
 def _arithmetic(step: _Elementwise) -> float:
     """Return the instructions of a warp for the elements themselves: additions and conversions.
 
@@ -185,8 +192,7 @@ def _arithmetic(step: _Elementwise) -> float:
     each = 0.0
     if isinstance(step, Assign):
         value = step.value
-        operations = value.operations if isinstance(value, Formula) else ()
-        each += sum(_INSTRUCTIONS.get(one, 1.0) for one in operations)
+        each += _instructions(value)
         if not is_in_type_of_memory(value):
             return each * step.dst.rows * step.dst.cols / LANES
         for view in step.dsts:
@@ -204,7 +210,7 @@ def _additions(step: Prefix, rows: Rows) -> float:
     else:
         # Half of a pair is added to in each round; between lanes all that a lane holds.
         of_lane = each + each * alone / 2 + between * (2 + each)
-    of_lane += each * step.squares
+    of_lane += each * _instructions(step.value)
     return of_lane * rows.turns
 
 
@@ -337,7 +343,8 @@ class _Walk:
             case Const(dst, pattern):
                 self._issue(2.0, warps)
                 self.ready[dst.name] = self.now + (0 if pattern.uniform else late.shared)
-            case Load(dst, src):
+            case Load(dst):
+                src = step.src
                 self._wait(self._when_there(src))
                 access = self._tile(src, dst, written=False)
                 self._arrives(dst.name, src, access)

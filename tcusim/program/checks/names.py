@@ -13,6 +13,7 @@ import numpy as np
 from tcusim.machine.multiprocessors import BLOCK_THREADS, LANES
 from tcusim.program.checks.sites import Finding, each_step
 from tcusim.program.grammar import (
+    PARTS,
     Assign,
     Await,
     Buffer,
@@ -21,9 +22,11 @@ from tcusim.program.grammar import (
     Extent,
     Formula,
     Index,
+    Load,
     Locate,
     Loop,
     Operation,
+    Prefix,
     Program,
     Publish,
     Segments,
@@ -31,6 +34,7 @@ from tcusim.program.grammar import (
     Value,
     View,
     When,
+    part_of,
     views_of,
 )
 from tcusim.program.walk import WARP_PLACES, Site, sites
@@ -97,6 +101,20 @@ def _assign(step: Assign) -> Iterator[str]:
         yield f"only a {Operation.SPLIT} has parts. Assign each rectangle in a step of its own."
 
 
+def _of_one(step: Load | Prefix, value: Value) -> Iterator[str]:
+    """Yield the reasons against a value that is no rectangle, nor a formula of one."""
+    yield from _value(value)
+    name, views = type(step).__name__, views_of(value)
+    if len(views) != 1:
+        yield f"a {name} has a value of one rectangle, got {len(views)}. Assign the value before."
+    if isinstance(value, Formula) and value.operation is Operation.SPLIT:
+        yield f"a {name} does not take a {Operation.SPLIT}. Assign its parts before."
+    elif isinstance(step, Load) and value not in (
+        one for view in views for one in (view, *(part_of(part, view) for part in PARTS))
+    ):
+        yield "a Load takes a tile, or a part of each of its elements. Assign the value before."
+
+
 @each_step
 def _counts_of_step(program: Program, site: Site) -> Iterator[str]:
     match site.step:
@@ -104,6 +122,8 @@ def _counts_of_step(program: Program, site: Site) -> Iterator[str]:
             yield from _extent("the loop's count", count, least=0)
         case Assign():
             yield from _assign(site.step)
+        case Load(value=value) | Prefix(value=value):
+            yield from _of_one(site.step, value)
         case Locate(ranges, segments):
             yield from _segments(segments)
             yield from _extent("the number of ranges", Extent.of(ranges.count), least=1)

@@ -47,7 +47,9 @@ def each_step(
 def tiles(step: Step) -> tuple[tuple[Frag, View], ...]:
     """Return the fragment and the tile in memory of a Load or a Store."""
     match step:
-        case Load(frag, view) | Store(view, frag):
+        case Load(frag):
+            return ((frag, step.src),)
+        case Store(view, frag):
             return ((frag, view),)
         case _:
             return ()

@@ -33,7 +33,6 @@ from tcusim.program.grammar import (
     Strided,
     View,
     When,
-    part_of,
     type_of,
 )
 from tcusim.program.walk import Site, sites
@@ -141,21 +140,20 @@ def rows_of_sums(program: Program, site: Site) -> Iterator[str]:
     if not isinstance(site.step, Prefix):
         return
     dst, src, totals = site.step.dst, site.step.src, site.step.totals
-    wide = dst.buffer.dtype
+    wide, added = dst.buffer.dtype, type_of(site.step.value)
     if wide not in _ADDED:
         yield f"adds up rows in f32 or f64, and {dst.buffer.name!r} is {wide}."
-    elif src.buffer.dtype not in _ADDED[wide]:
+    elif added not in _ADDED[wide]:
+        named = repr(src.buffer.name) if site.step.value == src else "the value"
         yield (
-            f"adds up rows of {' or '.join(_ADDED[wide])} in {wide}, and {src.buffer.name!r} is "
-            f"{src.buffer.dtype}. Use Assign to convert it."
+            f"adds up rows of {' or '.join(_ADDED[wide])} in {wide}, and {named} is {added}. Use "
+            f"Assign to convert it."
         )
     if totals is not None and totals.buffer.dtype != wide:
         yield (
             f"the sums are {wide}, and {totals.buffer.name!r} is {totals.buffer.dtype}. Give both "
             f"rectangles one type."
         )
-    if site.step.squares and wide != "f32":
-        yield f"squares are of f32, and {dst.buffer.name!r} is {wide}."
     places = [("the prefix sums", dst, {1, src.cols})]
     if totals is not None:
         places.append(("the sums", totals, {1}))
@@ -223,8 +221,8 @@ def _conversions(step: Step) -> Iterator[str]:
                 f"fragment {frag.name!r} is {types[0]}, buffer {view.buffer.name!r} is {types[1]}; "
                 f"tiles are not converted on the way. Convert in shared memory with Assign."
             )
-    if isinstance(step, Load | Prefix) and step.only:
-        yield from _formula(part_of(step.only, step.src))
+    if isinstance(step, Load | Prefix) and isinstance(step.value, Formula):
+        yield from _formula(step.value)
     match step:
         case When(not_finite=View() as values) if not FORMATS[values.buffer.dtype].is_float:
             yield f"asks if {values.buffer.dtype} is finite; integers are. Leave the branch out."
@@ -323,12 +321,13 @@ def one_layout(program: Program) -> Iterator[Finding]:
                     f"fragment {frag.name!r} is {here} here and {there} before. Use two names.",
                 )
         match site.step:
-            case Load(Frag(name, role), view) if role is not Role.ACC and view.layout:
-                loaded = layouts.setdefault(name, view.layout)
-                if loaded != view.layout:
+            case Load(Frag(name, role)) as load if role is not Role.ACC and load.src.layout:
+                layout = load.src.layout
+                loaded = layouts.setdefault(name, layout)
+                if loaded != layout:
                     yield Finding(
                         site,
-                        f"{role} {name!r} is loaded {view.layout} here and {loaded} before; the "
+                        f"{role} {name!r} is loaded {layout} here and {loaded} before; the "
                         f"layout is part of its type. Use two fragments.",
                     )
 
