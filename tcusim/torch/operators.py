@@ -20,6 +20,7 @@ from torch.autograd import forward_ad
 
 import tcusim
 from tcusim.arrays.home import beyond_range, no_integers, require_range
+from tcusim.arrays.libraries import as_numpy, like_array
 from tcusim.call_options import Options, alone
 from tcusim.errors import InputError, require_flags
 from tcusim.machine.convert import require_elements
@@ -216,13 +217,12 @@ def divisor(count: int, like: Any) -> Any:
 
 def _along(function: Callable[..., Any], input: Any, dtype: Any, bits: Any, **more: Any) -> Any:
     """Return the result of a function of tcusim, in a tensor without gaps."""
-    result = function(
-        plain(input),
-        dtype=array_name_of(dtype),
-        options=alone(Options(arch=arch_for(input), bits=bits)),
-        **more,
-    )
-    return result.contiguous()
+    given, own = plain(input), alone(Options(arch=arch_for(input), bits=bits))
+    if given.is_cuda:
+        return function(given, dtype=array_name_of(dtype), options=own, **more).contiguous()
+    # The function would look for the call of such a tensor first, and convert it then.
+    result = function(as_numpy("input", given), dtype=array_name_of(dtype), options=own, **more)
+    return like_array(input, result).contiguous()
 
 
 def sum_kernel(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> Any:

@@ -118,7 +118,7 @@ def test_gradients() -> None:
         ),
         (
             lambda x: tct.sum(torch.nested.nested_tensor([torch.ones(2)]), 1),
-            "a is a nested tensor",
+            "input is a nested tensor",
         ),
     ],
 )
