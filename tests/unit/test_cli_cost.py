@@ -12,6 +12,9 @@ from command_line import succeeds, tcusim_command
 from tcusim.judge.cost import model
 from tcusim.judge.cost.predicted import time_text
 
+# Figures of a unit without those that a time needs.
+FIGURES = {"clock": 1.53e9, "cores": 80, "units_per_core": 4}
+
 
 def test_the_command_tells_time_bound_and_parts() -> None:
     done = tcusim_command("cost", "segmented-sum", "--length", "2**28", "--segment-size", "100")
@@ -27,7 +30,7 @@ def test_the_command_tells_time_bound_and_parts() -> None:
 
 
 def test_the_command_names_what_is_unknown() -> None:
-    done = tcusim_command("cost", "cumsum", "--length", "1e6", "--unit", "t4")
+    done = tcusim_command("cost", "cumsum", "--length", "1e6", "--unit", "l4")
     assert "the time is unknown" in done.output
     assert "the unit does not say: " in done.output
 
@@ -123,11 +126,18 @@ def test_a_tile_that_the_unit_lacks_is_refused_without_an_option_that_cost_lacks
     assert "For its arithmetic alone: --arch hopper." in said
 
 
-def test_products_are_told_beside_the_peak_and_its_clock() -> None:
+def test_products_are_told_beside_the_peak_and_its_clock(tmp_path: Path) -> None:
     """The V100's 640 tensor cores do 64 multiply-adds a cycle each, which is 125 TFLOP/s."""
     words = ("matmul", "--rows", "8192", "--inner", "8192", "--cols", "8192", "--unit")
     known = "125.3 TFLOP/s of f16 to f32 at 1,530 MHz (NVIDIA V100 data sheet, boost clock)"
-    assert f"matrix units: at most {known}" in succeeds("cost", *words, "v100")
+    assert f" of the {known}" in succeeds("cost", *words, "v100")
+    untimed = tmp_path / "untimed.toml"
+    given = "".join(f"{name} = {value}\n" for name, value in FIGURES.items())
+    head = 'arch = "volta"\ntiles = "16x16x16"\n'
+    tile = '[[instructions]]\nacc = "f32"\ninterval = 32\n'
+    untimed.write_text(f"{head}{tile}[figures]\n{given}")
+    said = "matrix units: at most 125.3 TFLOP/s of f16 to f32 at 1,530 MHz"
+    assert said in succeeds("cost", *words, str(untimed))
     text = succeeds("cost", *words, "h200")
     found = re.search(r"matrix units: (\S+) TFLOP/s, (\S+)% of the (\S+) TFLOP/s of f16 to f", text)
     assert found is not None

@@ -33,14 +33,45 @@ def key(row: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in ("operation", "segment", "length", "dtype", "result"))
 
 
-@pytest.fixture(scope="module")
-def fit_cost() -> Any:
-    """Load docs/tools/fit_cost.py, which belongs to no package."""
+# Speeds of the paper's programs on a V100 that are not within 1.25x, by program and segment. May
+# only become fewer; the page on costs has the causes.
+V100_MISSES = {
+    *(("reduction_16n", 4**n) for n in (5, 6, 7, 8)),
+    *(("reduction_256n", 4**n) for n in (11, 12)),
+    *(("scan_16n", 4**n) for n in (7, 8, 9, 10, 11)),
+    *(("scan_256n", 4**n) for n in (11, 12)),
+    *(("scan_256n_block", 4**n) for n in (11, 12)),
+}
+
+
+def docs_tool(name: str) -> Any:
+    """Load a module of docs/tools, which belong to no package."""
     sys.path.insert(0, str(ROOT / "docs" / "tools"))
     try:
-        return importlib.import_module("fit_cost")
+        return importlib.import_module(name)
     finally:
         del sys.path[0]
+
+
+@pytest.fixture(scope="module")
+def fit_cost() -> Any:
+    return docs_tool("fit_cost")
+
+
+def check_speeds_on_a_v100(every: int) -> None:
+    authors = docs_tool("authors_cost")
+    some = list(authors.points(authors.SIZES[every - 1 :: every]))
+    missed = {(one.program, one.segment) for one in some if not authors.within([one])}
+    assert missed == V100_MISSES & {(one.program, one.segment) for one in some}
+
+
+def test_some_speeds_are_near_those_that_the_authors_measured_on_a_v100() -> None:
+    check_speeds_on_a_v100(every=3)
+
+
+@pytest.mark.full
+def test_speeds_are_near_those_that_the_authors_measured_on_a_v100() -> None:
+    check_speeds_on_a_v100(every=1)
 
 
 def test_times_are_near_those_measured_on_an_h200() -> None:

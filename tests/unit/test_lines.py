@@ -87,7 +87,7 @@ def test_a_tile_alone_is_bounded_in_the_machine_of_the_reference() -> None:
 def test_a_unit_and_its_reference_are_compared_by_one_rule() -> None:
     """Without a time, both by the fewest mma: h200's fastest scan is another than that."""
     untimed = judge(
-        "v100",
+        "l4",
         tile="16x16x16",
         reference="h200",
         algorithms=("scan_kn", "scan_tn"),
