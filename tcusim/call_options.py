@@ -67,8 +67,9 @@ class Options:
         the true value alone, rounded once to the result's type: one set of bits on every GPU, in
         any order and any split, and prefixes of numbers that are not negative never fall. A NumPy
         array has a digit for each 7 bits between the largest element and the last bit of the
-        smallest. In GPU memory: float16 in segments of up to 2**30 elements, and int8. A sum that
-        is zero is +0.0. Refused with acc="f16" and a paper's algorithm, which round.
+        smallest. In GPU memory: float16 in segments of up to 2**30 elements, and 8-bit
+        integers. A sum that is zero is +0.0. Refused with acc="f16" and a paper's algorithm, which
+        round.
     strategy : str, optional
         For `tcusim.plan` and `tcusim.plan_product`: how to compute, by name, where several ways are
         open: "panels", "single_pass", or of segments by offsets "row_per_segment" or "rows". All

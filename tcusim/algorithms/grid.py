@@ -63,7 +63,7 @@ _COLUMNS = (
 )
 
 
-# Maximum number of int8 products with ones that int32 can sum.
+# Maximum number of 8-bit integers that int32 can sum.
 MOST_INTEGERS = 2**23
 # Chunks that a block of a scan may have: groups have whole blocks.
 BLOCK_CHUNKS = (1, 2, 4)

@@ -6,7 +6,7 @@ arrays of                     results of NumPy arrays        results of arrays i
 float16, bfloat16             their own type, or `dtype`     the same
 float32                       the same                       the same
 float64                       the same                       the same
-int8                          int64, or `dtype`; exact       int64, or int32; of products int32
+int8                          wide, or `dtype`; exact        int64, or int32; of products int32
 other integers, bool          int64 or uint64, or `dtype`;   refused
                               exact modulo 2**64
 ============================  =============================  ====================================
@@ -21,7 +21,7 @@ into bf16 parts; where there is no bf16, into scaled f16 parts, which takes a lo
 so a NumPy array.
 
 With bits="exact" NumPy arrays of every type are summed in fixed point, and rounded once to `dtype`;
-so are float16 arrays in GPU memory, whose fixed point float64 holds, and int8, which are exact.
+so are float16 arrays in GPU memory, whose fixed point float64 holds, and integers, which are exact.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ _TYPES = {
     "int8": ("s8", "s32", "s8"),
 }
 FLOATS = ("float16", "float32", "float64", "bfloat16")
+# The integers that tensor cores multiply.
+_INTEGERS = tuple(name for name in _TYPES if name not in FLOATS)
 
 # How arrays are made to fit the types of the launches: as they are; as digits of 8 bits; float32 as
 # bf16 parts, which few values exceed; as scaled f16 parts; or, of all types, as digits of their
@@ -134,9 +136,11 @@ def _multiplies_all(spec: Spec) -> bool:
 def dtype_of(ab: str, acc: str) -> str | None:
     """Return NumPy's name of the arrays whose elements are such operands; None if there are none.
 
-    acc: of the accumulators in which the functions on arrays sum them.
+    acc: of the accumulators in which the functions on arrays sum them. Integers of
+    NumPy arrays are summed in int8 digits.
     """
-    for name, (own, wide, source) in _TYPES.items():
+    for name in (*FLOATS, "int8"):
+        own, wide, source = _TYPES[name]
         if own == source == ab and (acc == wide or (name, acc) == ("float16", "f16")):
             return name
     return None
@@ -187,20 +191,21 @@ def types_on_device(spec: Spec, given: str, arch: str) -> TypeRule:
     """Return the types for arrays in GPU memory, whose values nobody looks at."""
     acc, product, algorithm = spec.acc, spec.is_product, spec.algorithm
     wanted = None if spec.dtype is None else array_name_of(spec.dtype)
-    if given == "int8":
+    if given in _INTEGERS:
         # NumPy's wide integer, which has room for any sum, comes first.
         valid = ("int32",) if product else ("int64", "int32")
         result = wanted or valid[0]
         if result not in valid:
             raise InputError(
-                f"int8 arrays in GPU memory have {' or '.join(valid)} results, not {result}; cast "
-                "the result"
+                f"{given} arrays in GPU memory have {' or '.join(valid)} results, not {result}; "
+                f"cast the result"
             )
-        return TypeRule("int8", "int8", result, types_of("int8", result, acc, arch))
+        return TypeRule(given, given, result, types_of(given, result, acc, arch))
     if given not in FLOATS:
         raise InputError(
-            f"arrays in GPU memory must be of {', '.join(FLOATS)} or int8, got {given}; cast it "
-            f"there, or copy it to a NumPy array, for which every integer type is summed exactly"
+            f"arrays in GPU memory must be of {', '.join(FLOATS)}, {' or '.join(_INTEGERS)}, "
+            f"got {given}; cast it there, or copy it to a NumPy array, for which every integer "
+            f"type is summed exactly"
         )
     wanted = wanted or given
     if wanted not in FLOATS:
@@ -239,8 +244,8 @@ def _require_exact_on_device(given: str, acc: str, arch: str, *, multiplied: boo
     if given != "float16":
         raise Unsupported(
             Given("bits", "exact"),
-            f" in GPU memory is for float16 and int8 arrays, not {given}, whose fixed point takes "
-            f"a look at the data. {instead}",
+            f" in GPU memory is for arrays of float16, {' or '.join(_INTEGERS)}, not {given}, whose "
+            f"fixed point takes a look at the data. {instead}",
         )
     if multiplied and not _multiplies(arch, "f64", "f64"):
         raise Unsupported(

@@ -128,8 +128,9 @@ def sum(
     ----------
     a : array_like
         float16, float32, float64, bfloat16 (ml_dtypes), any integer type or bool; any shape. Or an
-        array in GPU memory, of a float type or int8: it stays there. A tensor of torch on the CPU,
-        or another library's array there, is taken as NumPy's, and the result is of its kind.
+        array in GPU memory, of a float type or 8-bit integers: it stays there. A tensor of torch on
+        the CPU, or another library's array there, is taken as NumPy's, and the result is of its
+        kind.
         float32 is added up as it is, in rounded additions, with the same bits on every
         architecture; see docs/bits.md. An `algorithm` that is named multiplies it, split into three
         bf16 parts: exactly, but that in GPU memory, where nobody looks at values, bits below
@@ -140,8 +141,8 @@ def sum(
         Axes to sum; None sums all elements.
     dtype : dtype, optional
         Type of accumulation and result, as in NumPy: float64 computes in float64. Default: the
-        type of `a`, and NumPy's wide integer for integers (for int8 in GPU memory int32 may be
-        chosen, which has room for sums of 2**23).
+        type of `a`, and NumPy's wide integer for integers (in GPU memory int64; int32, which has
+        room for sums of 2**23, may be chosen).
     out : array, optional
         Where to put the result: an array of the same library, or of NumPy for arrays in the
         computer's memory, of the result's shape and type, that does not overlap `a`.
@@ -458,8 +459,8 @@ def matmul(
         is split into three bf16 parts, after scaling rows of `a` and columns of `b` by powers of
         two where bf16 needs it: exactly, but for bits ``2**259`` below the largest element of its
         row or column (on Volta and Turing, without bf16, into three float16 parts: ``2**39``).
-        Arrays in GPU memory stay there; both are of one float type or int8 (with int32 results),
-        and bits of float32 below ``2**-133``, which bf16 lacks, are lost.
+        Arrays in GPU memory stay there; both are of one float type, or of 8-bit integers (with
+        int32 results), and bits of float32 below ``2**-133``, which bf16 lacks, are lost.
     c : array_like, optional
         Added to the products: of the result's shape, or broadcast to it.
     out : array, optional

@@ -349,7 +349,7 @@ def _require_exact(problem: Problem, rule: TypeRule) -> None:
             *(Given("algorithm"), " out, or ", Given("bits")),
         )
     most = problem.types.most_digits or problem.most
-    if problem.types.ab == "s8" and rule.method == "as it is" and problem.most > most:
+    if problem.types.acc == "s32" and rule.method == "as it is" and problem.most > most:
         if problem.types.result != "s64":
             raise Unsupported(
                 f"sums of more than {most} integers may not fit int32; choose int64 as dtype, or "

@@ -37,15 +37,15 @@ __all__ = [
     "tile_for",
 ]
 
-# The most digits of 8 bits, by their type, whose sum is exact: int32 holds it with room to spare,
-# and float32 in 24 bits.
+# The most integers of 8 bits, by their type, whose sum is exact: int32 holds it, and float32 in
+# 24 bits.
 MOST_DIGITS: Final = {"s8": 2**23, "f16": 2**16}
 # The longest segment of float16 whose sum float64 holds: its 40 bits, and 13 more, are 53.
 MOST_FLOAT16 = 2**13
 # By parts: of a fraction there are 23 bits besides the sign, which makes 30 more.
 MOST_BY_PARTS = 2**30
-# Products of int8 whose sum int32 holds: each is at most 2**14.
-_MOST_INNER_INT8 = 2**16
+# Products of integers whose sum int32 holds: each is at most 2**14 of int8.
+_MOST_INNER: Final = {"s8": 2**16}
 
 Shape: TypeAlias = str | tuple[int, int, int] | MmaShape
 
@@ -228,10 +228,11 @@ class ProductProblem(_Problem):
     def __post_init__(self) -> None:
         """Refuse products that the architecture cannot do, or not exactly."""
         _Problem.__post_init__(self)
-        if self.types.ab == "s8" and self.inner > _MOST_INNER_INT8:
+        most = _MOST_INNER.get(self.types.ab, self.inner)
+        if self.inner > most:
             raise Unsupported(
-                f"sums of more than {_MOST_INNER_INT8} products of int8 do not fit int32; cut the "
-                "matrices, or multiply NumPy arrays, whose integers are exact"
+                f"sums of more than {most} products of {self.types.dtype} may not fit int32; cut "
+                f"the matrices, or multiply NumPy arrays, whose integers are exact"
             )
 
     @property

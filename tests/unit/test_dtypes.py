@@ -140,8 +140,8 @@ def test_exact_bits_of_float16_are_those_of_numpy_arrays(device: StandIn) -> Non
         ),
         (normal(9), {"acc": "f16"}, "acc 'f16' rounds after every product"),
         (normal(9), {"algorithm": "reduction_256n", "tile": "8x8x4"}, "is run as printed"),
-        (np.ones(9, np.float32), {}, "for float16 and int8 arrays, not float32"),
-        (np.ones(9, np.int16), {}, "must be of float16, float32, float64, bfloat16 or int8"),
+        (np.ones(9, np.float32), {}, "for arrays of float16, int8, not float32"),
+        (np.ones(9, np.int16), {}, "must be of float16, float32, float64, bfloat16, int8"),
     ],
 )
 def test_exact_bits_that_a_gpu_does_not_have(

@@ -17,8 +17,8 @@ from tcusim.errors import InputError, Unsupported
     ("name", "x", "keywords", "text"),
     [
         ("sum", np.zeros(3, np.int32), {}, "arrays in GPU memory must be of float16, float32, "
-         "float64, bfloat16 or int8, got int32; cast it there, or copy it to a NumPy array"),
-        ("sum", np.zeros(3, bool), {}, "must be of float16, float32, float64, bfloat16 or int8, "
+         "float64, bfloat16, int8, got int32; cast it there, or copy it to a NumPy array"),
+        ("sum", np.zeros(3, bool), {}, "must be of float16, float32, float64, bfloat16, int8, "
          "got bool"),
         ("sum", np.zeros(3, np.int8), {"dtype": "int16"}, "int8 arrays in GPU memory have int64 "
          "or int32 results, not int16; cast the result"),
@@ -96,5 +96,5 @@ def test_factors_that_do_not_go_together(device: StandIn) -> None:
     with pytest.raises(Unsupported, match="float32 arrays in GPU memory are multiplied in bf16 p"):
         tcusim.matmul(OnGpu(a.astype("f4")), OnGpu(b.astype("f4")), options={"arch": "volta"})
     a, b = np.zeros((1, 2**16 + 1), np.int8), np.zeros(2**16 + 1, np.int8)
-    with pytest.raises(Unsupported, match="sums of more than 65536 products of int8 do not fit in"):
+    with pytest.raises(Unsupported, match="sums of more than 65536 products of int8 may not fit"):
         tcusim.matvec(OnGpu(a), OnGpu(b))
