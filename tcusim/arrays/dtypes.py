@@ -6,7 +6,7 @@ arrays of                     results of NumPy arrays        results of arrays i
 float16, bfloat16             their own type, or `dtype`     the same
 float32                       the same                       the same
 float64                       the same                       the same
-int8                          wide, or `dtype`; exact        int64, or int32; of products int32
+int8, uint8                   wide, or `dtype`; exact        int64, or int32; of products int32
 other integers, bool          int64 or uint64, or `dtype`;   refused
                               exact modulo 2**64
 ============================  =============================  ====================================
@@ -59,6 +59,7 @@ _TYPES = {
     "float32": ("bf16", "f32", "f32"),
     "float64": ("f64", "f64", "f64"),
     "int8": ("s8", "s32", "s8"),
+    "uint8": ("u8", "s32", "u8"),
 }
 FLOATS = ("float16", "float32", "float64", "bfloat16")
 # The integers that tensor cores multiply.
@@ -136,8 +137,8 @@ def _multiplies_all(spec: Spec) -> bool:
 def dtype_of(ab: str, acc: str) -> str | None:
     """Return NumPy's name of the arrays whose elements are such operands; None if there are none.
 
-    acc: of the accumulators in which the functions on arrays sum them. Integers of
-    NumPy arrays are summed in int8 digits.
+    acc: of the accumulators in which the functions on arrays sum them. uint8 is not among them:
+    its sums in NumPy arrays are those of int8 digits.
     """
     for name in (*FLOATS, "int8"):
         own, wide, source = _TYPES[name]
@@ -244,8 +245,8 @@ def _require_exact_on_device(given: str, acc: str, arch: str, *, multiplied: boo
     if given != "float16":
         raise Unsupported(
             Given("bits", "exact"),
-            f" in GPU memory is for arrays of float16, {' or '.join(_INTEGERS)}, not {given}, whose "
-            f"fixed point takes a look at the data. {instead}",
+            f" in GPU memory is for arrays of float16, {' or '.join(_INTEGERS)}, not {given}, "
+            f"whose fixed point takes a look at the data. {instead}",
         )
     if multiplied and not _multiplies(arch, "f64", "f64"):
         raise Unsupported(

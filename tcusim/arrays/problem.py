@@ -39,13 +39,13 @@ __all__ = [
 
 # The most integers of 8 bits, by their type, whose sum is exact: int32 holds it, and float32 in
 # 24 bits.
-MOST_DIGITS: Final = {"s8": 2**23, "f16": 2**16}
+MOST_DIGITS: Final = {"s8": 2**23, "u8": 2**23, "f16": 2**16}
 # The longest segment of float16 whose sum float64 holds: its 40 bits, and 13 more, are 53.
 MOST_FLOAT16 = 2**13
 # By parts: of a fraction there are 23 bits besides the sign, which makes 30 more.
 MOST_BY_PARTS = 2**30
-# Products of integers whose sum int32 holds: each is at most 2**14 of int8.
-_MOST_INNER: Final = {"s8": 2**16}
+# Products of integers whose sum int32 holds: each is at most 2**14 of int8, and 255**2 of uint8.
+_MOST_INNER: Final = {"s8": 2**16, "u8": 2**15}
 
 Shape: TypeAlias = str | tuple[int, int, int] | MmaShape
 

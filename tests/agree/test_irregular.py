@@ -103,10 +103,12 @@ def test_sums_and_scans(arch: str, shape: str, host: Backend) -> None:
         (np.float32, {"types": ("f32", "f32", "f32", "f32")}),
         (np.float64, {"types": ("f64", "f64", "f64", "f64"), "tile": shape_of("8x8x4")}),
         (np.int8, {"types": ("s8", "s32", "s8", "s32")}),
+        (np.uint8, {"types": ("u8", "s32", "u8", "s64")}),
     ],
 )
 def test_other_types(dtype: Any, changes: dict[str, Any], host: Backend) -> None:
     x, offsets = segments(3)
+    x = np.abs(x) if dtype is np.uint8 else x
     for kind in ("reduction", "scan"):
         by_offsets(kind, (9 * x).astype(dtype), offsets, **changes)
 

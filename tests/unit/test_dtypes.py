@@ -91,6 +91,38 @@ def test_int8_has_int64_results_of_any_length(device: StandIn) -> None:
         tcusim.matmul(OnGpu(x), OnGpu(x.T), **wide)
 
 
+def test_uint8_has_int64_or_int32_results(device: StandIn) -> None:
+    x = np.random.default_rng(9).integers(0, 256, (3, 2000)).astype(np.uint8)
+    assert_bits(tcusim.sum(OnGpu(x)), x.sum(dtype=np.int64))
+    assert_bits(tcusim.cumsum(OnGpu(x), axis=1, dtype="int32"), x.cumsum(1, dtype=np.int32))
+    edges = [0, 4, 4, 1999, 6000]
+    for segments in (7, 3000, edges):
+        sums = tcusim.segmented_sum(OnGpu(x.ravel()), segments)
+        assert_bits(sums, tcusim.segmented_sum(x.ravel(), segments, dtype="int64"))
+        scan = tcusim.segmented_cumsum(OnGpu(x.ravel()), segments, reverse=True)
+        expected = tcusim.segmented_cumsum(x.ravel(), segments, reverse=True, dtype="int64")
+        assert_bits(scan, expected)
+    exact = tcusim.sum(OnGpu(x), axis=1, options={"bits": "exact"})
+    assert_bits(exact, x.sum(1, dtype=np.int64))
+    product = tcusim.matmul(OnGpu(x), OnGpu(x.T.copy()))
+    assert_bits(product, x.astype(np.int32) @ x.T.astype(np.int32))
+
+
+def test_uint8_is_summed_up_to_the_room_of_int32(device: StandIn) -> None:
+    """255 * 2**23 and 255**2 * 2**15 are the largest sums that int32 holds."""
+    high = np.full(2**23 + 1, 255, np.uint8)
+    assert tcusim.sum(OnGpu(high)).values[()] == 255 * high.size
+    assert tcusim.sum(OnGpu(high[1:]), dtype="int32").values[()] == 255 * 2**23 < 2**31
+    with pytest.raises(Unsupported, match="sums of more than 8388608 integers may not fit int32"):
+        tcusim.sum(OnGpu(high), dtype="int32")
+    row = high[None, : 2**15]
+    assert tcusim.matmul(OnGpu(row), OnGpu(row.T.copy())).values[0, 0] == 255**2 * 2**15 < 2**31
+    with pytest.raises(Unsupported, match="more than 32768 products of uint8 may not fit int32"):
+        tcusim.matmul(OnGpu(high[None, : 2**15 + 1]), OnGpu(high[: 2**15 + 1, None]))
+    with pytest.raises(Unsupported, match="sm_70 tensor cores have no integers"):
+        tcusim.sum(OnGpu(row), options={"arch": "volta"})
+
+
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_exact_bits_of_float16_are_those_of_numpy_arrays(device: StandIn) -> None:
     rng = np.random.default_rng(7)
@@ -140,8 +172,8 @@ def test_exact_bits_of_float16_are_those_of_numpy_arrays(device: StandIn) -> Non
         ),
         (normal(9), {"acc": "f16"}, "acc 'f16' rounds after every product"),
         (normal(9), {"algorithm": "reduction_256n", "tile": "8x8x4"}, "is run as printed"),
-        (np.ones(9, np.float32), {}, "for arrays of float16, int8, not float32"),
-        (np.ones(9, np.int16), {}, "must be of float16, float32, float64, bfloat16, int8"),
+        (np.ones(9, np.float32), {}, "for arrays of float16, int8 or uint8, not float32"),
+        (np.ones(9, np.int16), {}, "must be of float16, float32, float64, bfloat16, int8 or uint8"),
     ],
 )
 def test_exact_bits_that_a_gpu_does_not_have(
