@@ -23,6 +23,7 @@ from tcusim.arrays.libraries import (
     library_of,
     like_array,
     name_of_kind,
+    require_broadcast,
     require_plain,
 )
 from tcusim.backends import DeviceBackend
@@ -171,12 +172,8 @@ def addend_of(
         except OverflowError as error:
             raise InputError(f"{name} is beyond the range of {result}: {error}") from error
         array = cast_finite(array, result, name)
-    try:
-        return np.broadcast_to(array, shape)
-    except ValueError:
-        raise InputError(
-            f"{name} must have the shape {shape}, or be broadcast to it; got {array.shape}"
-        ) from None
+    require_broadcast(name, array.shape, shape)
+    return np.broadcast_to(array, shape)
 
 
 def first_terms(

@@ -45,6 +45,7 @@ __all__ = [
     "like_array",
     "name_of_kind",
     "only_where",
+    "require_broadcast",
     "require_plain",
     "require_real",
     "signature",
@@ -330,6 +331,18 @@ def _of_dlpack(name: str, a: Any) -> Array:
         ) from error
 
 
+def require_broadcast(name: str, given: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    """Raise InputError unless an array of one shape can be broadcast to another shape."""
+    try:
+        found = np.broadcast_shapes(given, wanted)
+    except ValueError:
+        found = None
+    if found != wanted:
+        raise InputError(
+            Given(name), f" must have the shape {wanted}, or be broadcast to it; got {given}"
+        )
+
+
 def only_where(a: Any, where: Any) -> Any:
     """Return the array with zeros where a condition does not hold."""
     if is_on_device(a) or is_on_device(where):
@@ -340,13 +353,7 @@ def only_where(a: Any, where: Any) -> Any:
     values, condition = as_numpy("a", a), as_numpy("where", where)
     if condition.dtype != np.bool_:
         raise InputError(f"where must be of bool, got {condition.dtype}")
-    try:
-        condition = np.broadcast_to(condition, values.shape)
-    except ValueError:
-        raise InputError(
-            f"where must have the shape {values.shape}, or be broadcast to it; got "
-            f"{condition.shape}"
-        ) from None
+    require_broadcast("where", condition.shape, values.shape)
     taken = np.where(condition, values, values.dtype.type(0))
     return like_array(a, taken) if is_foreign(a) else taken
 

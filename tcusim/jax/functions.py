@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 
 from tcusim.arrays.dtypes import FLOATS, TypeRule, types_on_host
 from tcusim.arrays.home import first_terms, no_integers
+from tcusim.arrays.libraries import require_broadcast
 from tcusim.arrays.spec import Spec
 from tcusim.call_options import AnyOptions, Bits, options_of, others
 from tcusim.errors import InputError, require_flags
@@ -229,7 +230,7 @@ def cumsum(
 
 
 def _before(initial: ArrayLike, shape: tuple[int, ...], rule: TypeRule) -> Array:
-    """Return the initial values of rows, in the type of their sums."""
+    """Return the initial values of rows, broadcast to them, in the type of their sums."""
     name = format_of(rule.types.sums).array_name
     if rule.method in ("digits", "fixed point"):
         name = rule.result if rule.method == "digits" else "float64"
@@ -252,11 +253,9 @@ def _before(initial: ArrayLike, shape: tuple[int, ...], rule: TypeRule) -> Array
     own = jnp.dtype(rule.result) if is_integer else wide
     if not isinstance(values, jax.core.Tracer) and not np.can_cast(values.dtype, own):
         first_terms(np.asarray(values), values.shape, np.dtype(wide), np.dtype(rule.result))
-    try:
-        return jnp.broadcast_to(values, shape).astype(wide)
-    except ValueError:
-        text = f"initial must be broadcast to {shape}, got {values.shape}"
-        raise InputError(text) from None
+    require_broadcast("initial", values.shape, shape)
+    # Its own axes stay, so that its gradient is summed over the others in one order.
+    return jnp.expand_dims(values, tuple(range(len(shape) - values.ndim))).astype(wide)
 
 
 def segment_sum(

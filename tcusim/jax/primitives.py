@@ -32,9 +32,9 @@ _PRODUCTS: Final = ("matmul", "matvec")
 class How:
     """An operation along the last axis, or the last axes, of arrays.
 
-    name: sum (of rows), cumsum (of rows, with optional initial values), segmented_sum and
-    segmented_cumsum (of rows and the offsets of each), matmul, matvec. dtype: of the result. arch:
-    whose bits; None for those of the place where it is computed.
+    name: sum (of rows), cumsum (of rows, with optional initial values that are broadcast to them),
+    segmented_sum and segmented_cumsum (of rows and the offsets of each), matmul, matvec. dtype: of
+    the result. arch: whose bits; None for those of the place where it is computed.
     """
 
     name: str
@@ -120,6 +120,8 @@ def _alike(operands: Sequence[Array]) -> list[Array]:
 
 
 # --- Derivatives ----------------------------------------------------------------------------------
+#
+# Their sums, scans and products have the architecture and the kind of bits of the operation.
 
 
 def _is_offsets(how: How, place: int) -> bool:
@@ -178,10 +180,10 @@ def _of_sum(change: Array, operands: Any, wanted: Any, how: How) -> list[Array]:
 
 def _of_cumsum(change: Array, operands: Any, wanted: Any, how: How) -> list[Array]:
     # Element i is in the sums of the elements after it: the other way round.
-    turned = replace(how, reverse=not how.reverse, bits="segment")
+    turned = replace(how, reverse=not how.reverse)
     own = [computed(turned, change) if wanted[0] else None]
     if len(operands) > 1:
-        own.append(computed(replace(how, name="sum", bits="segment"), change))
+        own.append(_summed_to(how, change, operands[1].aval.shape) if wanted[1] else None)
     return own
 
 
@@ -206,9 +208,9 @@ def _of_matmul(change: Array, operands: Any, wanted: Any, how: How) -> list[Arra
     a, b = operands
     if wanted[0]:
         own = computed(how, change.astype(b.dtype), jnp.swapaxes(b, -1, -2))
-        return [_summed_to(own, a.aval.shape), None]
+        return [_summed_to(how, own, a.aval.shape), None]
     own = computed(how, jnp.swapaxes(a, -1, -2), change.astype(a.dtype))
-    return [None, _summed_to(own, b.aval.shape)]
+    return [None, _summed_to(how, own, b.aval.shape)]
 
 
 def _of_matvec(change: Array, operands: Any, wanted: Any, how: How) -> list[Array]:
@@ -216,9 +218,9 @@ def _of_matvec(change: Array, operands: Any, wanted: Any, how: How) -> list[Arra
     if wanted[0]:
         # One product for each element: there is nothing to add.
         own = change.astype(x.dtype)[..., :, None] * x[..., None, :]
-        return [_summed_to(own, a.aval.shape), None]
+        return [_summed_to(how, own, a.aval.shape), None]
     own = computed(how, jnp.swapaxes(a, -1, -2), change.astype(a.dtype))
-    return [None, _summed_to(own, x.aval.shape)]
+    return [None, _summed_to(how, own, x.aval.shape)]
 
 
 _PARTS: Final[dict[str, Any]] = {
@@ -231,14 +233,19 @@ _PARTS: Final[dict[str, Any]] = {
 }
 
 
-def _summed_to(gradient: Array, shape: tuple[int, ...]) -> Array:
-    """Return a gradient summed over the broadcast axes: those of length 1 in a stack."""
-    for place, size in enumerate(shape):
-        if size == 1 and gradient.shape[place] != 1:
-            rows = jnp.moveaxis(gradient, place, -1)
-            total = computed(How("sum", gradient.dtype, None), rows)
-            gradient = jnp.expand_dims(total, place)
-    return gradient
+def _summed_to(how: How, change: Array, shape: tuple[int, ...]) -> Array:
+    """Return a gradient summed at once over the axes that its array lacks or broadcasts."""
+    axes = tuple(
+        place
+        for place, size in enumerate(change.shape)
+        if place >= len(shape) or shape[place] != size
+    )
+    if not axes:
+        return change
+    length = math.prod(change.shape[place] for place in axes)
+    rows = jnp.moveaxis(change, axes, range(-len(axes), 0))
+    rows = rows.reshape(*rows.shape[: -len(axes)], length)
+    return computed(How("sum", change.dtype, how.arch, bits=how.bits), rows).reshape(shape)
 
 
 # --- Batches and lowering -------------------------------------------------------------------------
@@ -253,8 +260,8 @@ def _batch(operands: Sequence[Array], places: Sequence[Any], *, how: How) -> tup
     for one, place in zip(operands, places, strict=True):
         if place is not None:
             fronts.append(jnp.moveaxis(one, place, 0))
-        elif how.name in _PRODUCTS:
-            # A stack of one goes with each.
+        elif how.name in _PRODUCTS or (how.name == "cumsum" and fronts):
+            # A stack of one goes with each; so do initial values.
             fronts.append(one[None])
         else:
             fronts.append(jnp.broadcast_to(one, (size, *one.shape)))
@@ -265,6 +272,9 @@ def _lowered(*operands: Array, how: How) -> Array:
     if how.name.startswith("segmented"):
         return _end_to_end(*operands, how=how)
     result = jax.ShapeDtypeStruct(how.shape([one.shape for one in operands]), how.dtype)
+    if how.name == "cumsum" and len(operands) > 1:
+        rows, initial = operands
+        operands = rows, jnp.broadcast_to(initial, rows.shape[:-1])
     return called(how.name, result, *operands, arch=how.arch, **how.keywords())
 
 

@@ -20,8 +20,8 @@ from torch.autograd import forward_ad
 
 import tcusim
 from tcusim.arrays.home import beyond_range, no_integers, require_range
-from tcusim.arrays.libraries import as_numpy, like_array
-from tcusim.call_options import Options, alone
+from tcusim.arrays.libraries import as_numpy, like_array, require_broadcast
+from tcusim.call_options import Bits, Options, alone
 from tcusim.errors import InputError, require_flags
 from tcusim.machine.convert import require_elements
 from tcusim.machine.formats import array_name_of
@@ -266,11 +266,8 @@ def _before(initial: Any, input: Any, dtype: Any, bits: Any, shape: Sequence[int
             require_finite(values, wide)
         else:
             require_range(values.numpy(), array_name_of(dtype))
-    try:
-        return values.to(wide).expand(shape).contiguous()
-    except RuntimeError:
-        text = f"initial must be broadcast to the shape {tuple(shape)}, got {tuple(initial.shape)}"
-        raise InputError(text) from None
+    require_broadcast("initial", tuple(values.shape), tuple(shape))
+    return values.to(wide).expand(shape).contiguous()
 
 
 def cumsum_kernel(
@@ -339,7 +336,9 @@ def segments_at(length: int, offsets: Any, size: int, device: Any) -> Any:
     return torch.bucketize(places, offsets.to(device), right=True) - 1
 
 
-def _segment_spread_kernel(input: Any, offsets: Any, size: int, dim: int, length: int) -> Any:
+def _segment_spread_kernel(
+    input: Any, offsets: Any, size: int, dim: int, length: int, bits: str
+) -> Any:
     """Compute the operator `segment_spread`: the value of its segment at each element."""
     return plain(input).index_select(dim, segments_at(length, offsets, size, input.device))
 
@@ -399,7 +398,7 @@ def _sums_shape(input: Any, offsets: Any, size: int, dim: int, *_: Any) -> list[
     return shape
 
 
-def _spread_shape(input: Any, offsets: Any, size: int, dim: int, length: int) -> list[int]:
+def _spread_shape(input: Any, offsets: Any, size: int, dim: int, length: int, *_: Any) -> list[int]:
     shape = list(input.shape)
     shape[dim] = length
     return shape
@@ -415,7 +414,8 @@ def _product_shape(left: Any, right: Any, *_: Any, columns: bool) -> list[int]:
 # --- Derivatives ----------------------------------------------------------------------------------
 #
 # They are operators themselves, so that they can be derived and compiled again. A rule gets the
-# context that `Operator.keep` has filled, and returns gradients by the names of arguments.
+# context that `Operator.keep` has filled, and returns gradients by the names of arguments. The
+# sums and scans of a gradient have the kind of bits of the call.
 
 
 def cast(gradient: Any, like: Any) -> Any:
@@ -447,15 +447,16 @@ def _cumsum_backward(ctx: Any, gradient: Any) -> dict[str, Any]:
     own = operator("cumsum")(gradient, given["dim"], *order, gradient.dtype, given["bits"], None)
     before = None
     if initial is not None and ctx.needs_input_grad[-1]:
-        axes = axes_of(given["dim"], gradient.dim())
-        before = _summed_to(sum_of(gradient, axes) if axes else gradient, initial)
+        scanned = axes_of(given["dim"], gradient.dim())
+        before = _summed_to(gradient, initial, scanned, given["bits"])
     return {"input": own, "initial": before}
 
 
 def _segment_sum_backward(ctx: Any, gradient: Any) -> dict[str, Any]:
     (offsets,) = ctx.saved_tensors
     size, dim = ctx.given["size"], ctx.given["dim"]
-    return {"input": operator("segment_spread")(gradient, offsets, size, dim, ctx.shape[dim])}
+    where = offsets, size, dim, ctx.shape[dim]
+    return {"input": operator("segment_spread")(gradient, *where, ctx.given["bits"])}
 
 
 def _segment_cumsum_backward(ctx: Any, gradient: Any) -> dict[str, Any]:
@@ -468,34 +469,41 @@ def _segment_cumsum_backward(ctx: Any, gradient: Any) -> dict[str, Any]:
     own = operator("segment_cumsum")(gradient, *where, *order, *like, None)
     before = None
     if initial is not None and ctx.needs_input_grad[-1]:
-        before = _summed_to(operator("segment_sum")(gradient, *where, *like), initial)
+        sums = operator("segment_sum")(gradient, *where, *like)
+        before = _summed_to(sums, initial, (), given["bits"])
     return {"input": own, "initial": before}
 
 
 def _segment_spread_backward(ctx: Any, gradient: Any) -> dict[str, Any]:
     (offsets,) = ctx.saved_tensors
     where = offsets, ctx.given["size"], ctx.given["dim"], True
-    return {"input": operator("segment_sum")(gradient, *where, gradient.dtype, "segment")}
+    return {"input": operator("segment_sum")(gradient, *where, gradient.dtype, ctx.given["bits"])}
 
 
-def sum_of(values: Any, axes: Sequence[int], keepdim: bool = False) -> Any:
+def sum_of(values: Any, axes: Sequence[int], keepdim: bool = False, bits: Bits = "segment") -> Any:
     """Return the sum along axes in the type of the elements."""
-    return operator("sum")(values, axes, keepdim, values.dtype, "segment")
+    return operator("sum")(values, axes, keepdim, values.dtype, bits)
 
 
-def _summed_to(gradient: Any, factor: Any) -> Any:
-    """Return the gradient of a factor, summed over the broadcast axes."""
-    shape = factor.shape
-    spare = gradient.dim() - len(shape)
-    taken = list(range(spare))
-    taken += [
-        place + spare
-        for place, size in enumerate(shape)
-        if size == 1 and gradient.shape[place + spare] != 1
+def _summed_to(
+    gradient: Any, operand: Any, summed: Sequence[int] = (), bits: Bits = "segment"
+) -> Any:
+    """Return the gradient of an operand, summed over the broadcast axes.
+
+    summed: axes that the operand does not have, and that are summed at once with the others.
+    """
+    shape = operand.shape
+    axes = [axis for axis in range(gradient.dim()) if axis not in summed]
+    spare = len(axes) - len(shape)
+    wide = [
+        axis
+        for axis, size in zip(axes[spare:], shape, strict=True)
+        if size == 1 and gradient.shape[axis] != 1
     ]
+    taken = sorted([*summed, *axes[:spare], *wide])
     if taken:
-        gradient = sum_of(gradient, taken, True)
-    return placed(cast(gradient.reshape(shape), factor.dtype), placements(factor))
+        gradient = sum_of(gradient, taken, True, bits)
+    return placed(cast(gradient.reshape(shape), operand.dtype), placements(operand))
 
 
 def _product_backward(ctx: Any, gradient: Any, *, columns: bool) -> dict[str, Any]:
@@ -808,7 +816,7 @@ register(
     ),
     Operator(
         "segment_spread",
-        f"{_SEGMENTS}, int length",
+        f"{_SEGMENTS}, int length, str bits",
         _segment_spread_kernel,
         _spread_shape,
         saves=("offsets",),

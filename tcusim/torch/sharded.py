@@ -281,7 +281,9 @@ def _segment_cumsum(
     return _placed(_made(result, input, list(input.placements), input.shape), wanted)
 
 
-def _segment_spread(input: Tensor, offsets: Any, size: int, dim: int, length: int) -> Tensor:
+def _segment_spread(
+    input: Tensor, offsets: Any, size: int, dim: int, length: int, bits: str
+) -> Tensor:
     dim = dim % input.dim()
     wanted = list(input.placements)
     shape = _shape_of("segment_spread", input, offsets, size, dim, length)
@@ -289,7 +291,7 @@ def _segment_spread(input: Tensor, offsets: Any, size: int, dim: int, length: in
     if _cut_by(input, [dim]):
         keep = [Replicate() if one.is_shard(dim) else one for one in wanted]
         whole = _placed(input, keep)
-    result = operator("segment_spread")(whole.to_local(), offsets, size, dim, length)
+    result = operator("segment_spread")(whole.to_local(), offsets, size, dim, length, bits)
     return _placed(_made(result, whole, list(whole.placements), shape), wanted)
 
 

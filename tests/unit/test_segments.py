@@ -263,7 +263,7 @@ def test_what_precedes_has_the_bits_of_numpy_arrays() -> None:
     out = torch.empty(3)
     assert tct.cumsum(whole.float(), 0, initial=1, out=out) is out
     with pytest.raises(
-        InputError, match=r"initial must be broadcast to the shape \(3,\), got \(2,\)"
+        InputError, match=r"initial must have the shape \(3,\), or be broadcast to it; got \(2,\)"
     ):
         tct.cumsum(there, 1, initial=torch.ones(2))
     with pytest.raises(InputError, match="initial must be a number or a tensor, got '1'"):
