@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 import tcusim
 from tcusim.judge.cost.fitted import FITTED, Fitted
+from tcusim.judge.cost.model import together
 from tcusim.judge.cost.predicted import Cost, cost
 from tcusim.machine import Unit, format_of, unit_of
 
@@ -30,7 +31,7 @@ DATA: Final = Path(__file__).parents[1] / "data" / "h200" / "cost.json"
 # The fitted numbers; the cost of a write follows from the measured limits.
 _FREE: Final = ("sharpness", "overhead", "unhidden", "pace", "queueing", "waiting", "start")
 # Between these ends of each, a block's time alone is taken to be linear.
-_ENDS: Final = {"overhead": (0.3, 2.0), "pace": (1.0, 8.0), "queueing": (1.0, 2.5)}
+_ENDS: Final = {"overhead": (0.3, 2.0), "pace": (1.0, 8.0)}
 # The range of each number. A warp's next instruction waits for the last one's result for 4 to 6
 # cycles, and seldom for more. Where 2048 threads of each core have a load of 16 bytes under way,
 # these take 1.0 us, which is 2.7 latencies of an idle memory (docs/data/h200/microbench.json).
@@ -38,7 +39,7 @@ _RANGES: Final = {
     "sharpness": (1.2, 12.0),
     "overhead": (0.2, 6.0),
     "unhidden": (0.05, 1.0),
-    "pace": (1.0, 6.0),
+    "pace": (4.0, 6.0),
     "queueing": (1.0, 2.7),
     "waiting": (0.0, 1.0),
     "start": (0.0, 1e-5),
@@ -72,16 +73,17 @@ class _Features:
         self.corners: list[tuple[float, ...]] = []
         for corner in corners:
             given = dict(zip(_ENDS, corner, strict=True))
-            bare = predicted(row, unit, replace(FITTED, unhidden=0.0, waiting=0.0, **given)).parts
+            twice = replace(FITTED, unhidden=0.0, waiting=0.0, queueing=2.0, **given)
+            bare = predicted(row, unit, twice)
             full = predicted(row, unit, replace(FITTED, unhidden=1.0, **given)).parts
-            cores, latency, turns = bare["cores"], bare["latency"], full["cores"]
+            cores, turns = bare.parts["cores"], full["cores"]
             assert cores is not None
-            assert latency is not None
             assert turns is not None
-            self.corners.append((cores, latency, turns - cores))
-        waits = predicted(row, unit, replace(FITTED, unhidden=0.0, waiting=1.0, **given)).parts
-        parts = {name: value or 0.0 for name, value in bare.items()}
-        self.waits = (waits["latency"] or 0.0) - parts["latency"]
+            idle, queued = (sum(one.spans[at] for one in bare.launches) for at in (0, 1))
+            self.corners.append((cores, idle, queued - idle, turns - cores))
+        waits = predicted(row, unit, replace(twice, waiting=1.0))
+        self.waits = sum(one.spans[0] for one in waits.launches) - idle
+        parts = {name: value or 0.0 for name, value in bare.parts.items()}
         self.path = max(parts["memory"], parts["L2"])
         self.products, self.launch = parts["matrix units"], parts["launch"]
         # Each launch has a start.
@@ -94,11 +96,13 @@ class _Features:
         for name, (low, high) in _ENDS.items():
             at = (given[name] - low) / (high - low)
             weights = [weight * part for weight in weights for part in (1 - at, at)]
-        cores, latency, turns = np.array(weights) @ np.array(self.corners)
-        latency += given["waiting"] * self.waits
-        power = given["sharpness"]
-        parts = (self.path, cores + given["unhidden"] * turns, self.products, latency)
-        seconds = sum(max(part, 0.0) ** power for part in parts) ** (1 / power)
+        cores, idle, more, turns = (
+            float(one) for one in np.array(weights) @ np.array(self.corners)
+        )
+        idle += given["waiting"] * self.waits
+        spans = (idle, idle + (given["queueing"] - 1.0) * more)
+        others = (self.path, cores + given["unhidden"] * turns, self.products)
+        seconds, _ = together(others, spans, given["sharpness"])
         seconds += self.launch + (given["start"] - FITTED.start) * self.starts
         return math.log(seconds / self.measured)
 

@@ -19,6 +19,7 @@ from tcusim.program.walk import Ints, Placement
 
 __all__ = [
     "BANKS",
+    "FETCH",
     "LINE",
     "SECTOR",
     "Access",
@@ -29,6 +30,9 @@ __all__ = [
 
 SECTOR: Final = 32
 LINE: Final = 128
+# A row of a pseudo channel of HBM2 [JESD235], and what the cache fetches of it at a time [JIA18].
+ROW: Final = 1024
+FETCH: Final = 64
 BANKS: Final = 32
 # What a lane loads of a tile for an mma: registers of 32 bits, eight rows of 16 bytes at a time.
 _TILE_ROW: Final = 16
@@ -41,7 +45,7 @@ class Access:
     instructions: of the warp. sectors: of 32 bytes of global memory; of reads, those of all
     instructions together. lines: of 128 bytes, each instruction's by themselves; of shared memory,
     passes through the banks. nbytes: of the elements that are in bounds. which: of reads of global
-    memory, each warp's sectors as numbers.
+    memory, each warp's sectors as numbers; rows: the rows of memory that these lie in.
     """
 
     instructions: float
@@ -49,6 +53,7 @@ class Access:
     lines: float
     nbytes: float
     which: Ints | None = None
+    rows: float = 0.0
 
 
 def access_of(view: View, over: Transfer, places: Placement, *, written: bool = False) -> Access:
@@ -67,7 +72,8 @@ def access_of(view: View, over: Transfer, places: Placement, *, written: bool = 
         which = None if written else _units(begins, inside, size, SECTOR, of=first.shape[1])
         each = _units(begins, inside, size, SECTOR) if which is None else which
         sectors, lines = each.size / count, _units(begins, inside, size, LINE).size / count
-        return Access(issued, sectors, lines, nbytes, which)
+        rows = _units(begins, inside, size, ROW, of=first.shape[1]).size / count
+        return Access(issued, sectors, lines, nbytes, which, rows)
     return Access(issued, 0.0, _bank_passes(begins, inside, size) / count, nbytes)
 
 
@@ -183,7 +189,8 @@ def tile_pass(view: View, frag: Frag, places: Placement) -> Access:
     # The first-level cache has what one instruction asks for and another has brought.
     which = _units(flat, there, size, SECTOR, of=flat.shape[1])
     lines = _units(flat, there, size, LINE).size / places.count
-    return Access(instructions, which.size / places.count, lines, nbytes, which)
+    opened = _units(flat, there, size, ROW, of=flat.shape[1]).size / places.count
+    return Access(instructions, which.size / places.count, lines, nbytes, which, opened)
 
 
 def _grouped(lines: Ints, along: int) -> Ints:

@@ -37,7 +37,8 @@ MEANINGS: Final = {
     "unhidden": "part of the turns of a core's load-store path that its other instructions do not "
     "hide",
     "pace": "cycles from one instruction of a warp to its next, as they wait for each other",
-    "queueing": "latency of a load while memory is busy, in latencies of one on an idle machine",
+    "queueing": "latency of a load while memory is busy all the time, in latencies of one on an "
+    "idle machine; in between, it grows with the part of the time that memory is busy",
     "waiting": "part of the memory's time that a block holds its core and does nothing, where each "
     "block waits for words of those before it",
     "start": "seconds of a launch besides those between launches that do nothing: its code is in "
@@ -48,11 +49,11 @@ MEANINGS: Final = {
 
 FITTED: Final = Fitted(
     sharpness=4.45,
-    overhead=0.575,
-    unhidden=0.758,
-    pace=5.0,
+    overhead=0.645,
+    unhidden=0.766,
+    pace=4.03,
     queueing=2.68,
-    waiting=0.563,
-    start=1.74e-6,
+    waiting=0.615,
+    start=1.95e-6,
     write_cost=1.155,
 )

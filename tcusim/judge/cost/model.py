@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from tcusim.judge.cost.accesses import BANKS, LINE, SECTOR
+from tcusim.judge.cost.accesses import BANKS, FETCH, LINE, SECTOR
 from tcusim.judge.cost.fitted import FITTED, Fitted
 from tcusim.judge.cost.occupancy import Occupancy, occupancy_of
 from tcusim.judge.cost.work import Latencies, Work, work_of
@@ -17,7 +17,7 @@ from tcusim.program.grammar import BufferRole, Mma, Program, Space
 from tcusim.program.lanes import WORD_BYTES
 from tcusim.program.walk import sites
 
-__all__ = ["RESOURCES", "LaunchCost", "launch_cost", "longest"]
+__all__ = ["CACHED_PART", "RESOURCES", "LaunchCost", "launch_cost", "longest", "together"]
 
 # The parts of a launch's time, and what each is.
 RESOURCES: Final = {
@@ -35,6 +35,14 @@ RESOURCES: Final = {
 _SCHEDULERS: Final = 4
 # Cycles of an addition on the ordinary units, from operands to result [CPG; GPGPU-Sim].
 _ADDITION: Final = 4.0
+# Bytes that a channel of memory moves from the opening of a row to that of the next: of HBM2, three
+# cycles of 32 bytes (tRRD [JESD235], as GPGPU-Sim 4.0 has it for a V100).
+_OPENING: Final = 96.0
+# Arrays are taken to lie in the cache if they fill no more of it than this: it is in two parts on
+# GPUs of today, and other data pass through it.
+CACHED_PART: Final = 0.7
+# Steps to find the part of the time that memory is busy.
+_HALVINGS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,8 @@ class LaunchCost:
         Whether the arrays were taken to lie in the cache.
     multiply_adds : float
         Of all products.
+    spans : tuple of float
+        Seconds that blocks wait, if memory is idle and if it is busy all the time.
     """
 
     program: str
@@ -73,6 +83,7 @@ class LaunchCost:
     written_bytes: int
     cached: bool
     multiply_adds: float = 0.0
+    spans: tuple[float, float] = (0.0, 0.0)
 
     @property
     def bound(self) -> str:
@@ -132,7 +143,7 @@ class _Known:
     def latencies(self, program: Program, *, cached: bool, fitted: Fitted) -> Latencies:
         """Return the latencies of what a program does."""
         return Latencies(
-            load=self("l2_latency" if cached else "memory_latency") * fitted.queueing,
+            load=self("l2_latency" if cached else "memory_latency"),
             shared=self("shared_latency"),
             mma=self.instruction(program, "latency") if _multiplies(program) else 0.0,
             add=_ADDITION,
@@ -161,17 +172,25 @@ def launch_cost(
     limits = {name: figure.value for name, figure in unit.figures().items()}
     reserved = max((row.reserved_bytes for row in rows_of(unit.arch.sm)), default=RESERVED_BYTES)
     occupancy = occupancy_of(program, limits, reserved)
-    latencies = known.latencies(program, cached=cached, fitted=fitted)
+    idle = known.latencies(program, cached=cached, fitted=fitted)
     if not blocks:
         nothing = dict.fromkeys(RESOURCES, 0.0)
         return LaunchCost(program.name, nothing, 0.0, Work(), occupancy, 0, 0, 0, cached)
-    one = work_of(program, scalars, latencies, fitted.overhead)
+    one = work_of(program, scalars, idle, fitted.overhead)
+    busy_memory = replace(idle, load=idle.load * fitted.queueing)
+    queued = work_of(program, scalars, busy_memory, fitted.overhead).span
     work = one.times(blocks)
     cycle, cores = 1 / known("clock"), known("cores")
     read, written = (
         _array_bytes(program, scalars, role) for role in (BufferRole.INPUT, BufferRole.OUTPUT)
     )
-    memory = 0.0 if cached else (read + fitted.write_cost * written) / known("memory_bandwidth")
+    # The cache keeps the neighbour of a sector if the lines fit that all warps read at once.
+    lines = LINE * one.far_rows * program.warps * min(float(blocks), cores * occupancy.blocks)
+    fetched = FETCH if lines <= CACHED_PART * limits.get("l2_bytes", 0.0) else SECTOR
+    reading = read * _row_cost(one.rows_read, one.sectors_read, fetched)
+    writing = written * _row_cost(one.rows_written, one.sectors_written, fetched)
+    moved = reading + fitted.write_cost * writing
+    memory = 0.0 if cached else moved / known("memory_bandwidth")
     sectors = SECTOR * (work.sectors_read + work.sectors_written)
     turns = (work.lines + work.passes) * LINE / known("shared_bandwidth")
     busy = min(cores, blocks)
@@ -187,12 +206,14 @@ def launch_cost(
         "L2": cache,
         "cores": core_cycles * cycle / busy,
         "matrix units": work.mma * interval * cycle / (busy * known("units_per_core")),
-        "latency": one.span * cycle * max(1.0, blocks / (cores * occupancy.blocks)) + waits,
+        "latency": 0.0,
         "launch": known("launch_seconds") + fitted.start,
     }
-    power = fitted.sharpness
-    inside = [path, found["cores"], found["matrix units"], found["latency"]]
-    seconds = sum(value**power for value in inside) ** (1 / power) + found["launch"]
+    after = cycle * max(1.0, blocks / (cores * occupancy.blocks))
+    spans = one.span * after + waits, queued * after + waits
+    others = path, found["cores"], found["matrix units"]
+    inside, found["latency"] = together(others, spans, fitted.sharpness)
+    seconds = inside + found["launch"]
     return LaunchCost(
         program.name,
         {name: _if_known(value) for name, value in found.items()},
@@ -204,7 +225,37 @@ def launch_cost(
         written,
         cached,
         work.mma * program.shape.m * program.shape.n * program.shape.k,
+        spans,
     )
+
+
+def together(
+    others: Sequence[float], spans: tuple[float, float], power: float
+) -> tuple[float, float]:
+    """Return the time of resources at once, and the part that is latency.
+
+    others: seconds of the path from memory, which comes first, and of other resources. spans:
+    seconds that blocks wait if memory is idle, and if it is busy all the time. Queues grow with the
+    part of the time that it is busy.
+    """
+    idle, queued = spans
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        utilization = (low + high) / 2
+        latency = idle + utilization * (queued - idle)
+        seconds = sum(value**power for value in (*others, latency)) ** (1 / power)
+        busy = others[0] / seconds if seconds else 0.0
+        low, high = (utilization, high) if busy > utilization else (low, utilization)
+    return seconds, latency
+
+
+def _row_cost(rows: float, sectors: float, fetched: int) -> float:
+    """Return the time of accesses to memory, in times of those that read it row by row.
+
+    An access that opens a row of memory for one sector keeps a channel for as long as `_OPENING`
+    bytes take. fetched: bytes that are moved meanwhile and used: the sector, or its neighbour too.
+    """
+    return max(1.0, _OPENING / fetched * rows / sectors) if sectors else 1.0
 
 
 def _multiplies(program: Program) -> bool:

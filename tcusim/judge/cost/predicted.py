@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from tcusim.arrays.plan_functions import Plan, ProductPlan
 from tcusim.errors import InputError, require_flags, require_int, told
 from tcusim.judge.cost.fitted import FITTED, Fitted
-from tcusim.judge.cost.model import RESOURCES, LaunchCost, launch_cost, longest
+from tcusim.judge.cost.model import CACHED_PART, RESOURCES, LaunchCost, launch_cost, longest
 from tcusim.machine import Unit, unit_of
 from tcusim.machine.rules import Arch
 from tcusim.program.grammar import Program
@@ -21,10 +21,6 @@ __all__ = ["Cost", "cost", "time_text"]
 
 # What can be asked the time of.
 Target: TypeAlias = Program | Plan | ProductPlan | LaunchPlan
-
-# Arrays are taken to lie in the cache if they fill no more of it than this: it is in two parts on
-# GPUs of today, and other data pass through it.
-_CACHED_PART: Final = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +154,7 @@ def cost(
     given = [plan.memory[name].nbytes for name in (*plan.inputs, *plan.outputs)]
     if cached is None:
         room = where.l2_bytes.value if where.l2_bytes else 0.0
-        cached = sum(array.nbytes for array in plan.arrays) <= _CACHED_PART * room
+        cached = sum(array.nbytes for array in plan.arrays) <= CACHED_PART * room
     unknown: list[str] = []
     costs = tuple(
         launch_cost(

@@ -125,6 +125,10 @@ class Work:
         Cycles of a block that has a core for itself.
     in_flight : float
         The most bytes of global memory that a warp waits for at a time.
+    rows_read, rows_written : float
+        Rows of memory that its accesses open, where one access opens several.
+    far_rows : float
+        The most of them that one access opens.
     """
 
     instructions: float = 0.0
@@ -140,10 +144,13 @@ class Work:
     block_barriers: float = 0.0
     span: float = 0.0
     in_flight: float = 0.0
+    rows_read: float = 0.0
+    rows_written: float = 0.0
+    far_rows: float = 0.0
 
     def times(self, count: float) -> Work:
         """Return the work of so many; what is of one block or of one warp stays."""
-        own = ("span", "in_flight")
+        own = ("span", "in_flight", "far_rows")
         return Work(
             **{
                 one.name: getattr(self, one.name) * (1 if one.name in own else count)
@@ -469,10 +476,15 @@ class _Walk:
             total.awaited += 0 if written else warps * view.rows * view.cols
         elif view.buffer.space is Space.GLOBAL:
             total.lines += warps * access.lines
+            opened = access.rows if access.rows > 1 else 0.0
+            total.far_rows = max(total.far_rows, opened)
             if written:
                 total.sectors_written += warps * access.sectors
+                total.rows_written += warps * opened
             else:
-                total.sectors_read += warps * access.sectors * self._missed(view, access)
+                missed = warps * self._missed(view, access)
+                total.sectors_read += missed * access.sectors
+                total.rows_read += missed * opened
         else:
             total.passes += warps * access.lines
             total.shared_bytes += warps * access.nbytes
