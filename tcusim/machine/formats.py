@@ -8,6 +8,7 @@ the 8-bit floats live in float32). Names are those of PTX; `FORMATS` is the one 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias
@@ -15,11 +16,12 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.errors import InputError, Unsupported, told, unknown_name
+from tcusim.errors import InputError, Unsupported, require_choice, told, unknown_name
 
 __all__ = [
     "BY_ARRAY_NAME",
     "FORMATS",
+    "ROUNDED",
     "Float64",
     "Format",
     "Rounding",
@@ -40,7 +42,41 @@ __all__ = [
 
 Values: TypeAlias = NDArray[Any]
 Float64: TypeAlias = NDArray[np.float64]
-Rounding: TypeAlias = Literal["rne", "rz"]
+# To nearest with ties to even, or away from zero; toward zero; down; to odd, which sets the last bit
+# kept if any bit is lost.
+Rounding: TypeAlias = Literal["rne", "rna", "rz", "rd", "odd"]
+
+
+
+def _nearest_away(x: Float64, out: Float64 | None = None) -> Float64:
+    whole = np.trunc(x)
+    # Not |x| + 1/2, which may be rounded.
+    whole += np.copysign(np.abs(x - whole) >= 0.5, x)
+    return _into(out, whole)
+
+
+def _odd(x: Float64, out: Float64 | None = None) -> Float64:
+    whole = np.trunc(x)
+    half = whole * 0.5
+    whole += np.copysign((whole != x) & (half == np.trunc(half)), x)
+    return _into(out, whole)
+
+
+def _into(out: Float64 | None, values: Float64) -> Float64:
+    if out is None:
+        return values
+    out[...] = values
+    return out
+
+
+# Each rounding to integers; `out` as of NumPy's functions.
+ROUNDED: Final[Mapping[Rounding, Callable[..., Float64]]] = {
+    "rne": np.rint,
+    "rna": _nearest_away,
+    "rz": np.trunc,
+    "rd": np.floor,
+    "odd": _odd,
+}
 
 # Fields of an IEEE binary64 number.
 _EXPONENT_FIELD: Final = np.int64(0x7FF0_0000_0000_0000)
@@ -317,15 +353,15 @@ def round_to_grid(x: Float64, fraction_bits: int, emin: int, rounding: Rounding)
     quantum = np.maximum(leading_power(x), 2.0**emin) * 2.0**-fraction_bits
     steps = x / quantum
     # Ties go to the even multiple of the quantum, which is the even significand.
-    whole = np.rint(steps) if rounding == "rne" else np.trunc(steps)
-    return whole * quantum
+    return ROUNDED[rounding](steps) * quantum
 
 
 def round_values(x: Values, fmt: str | Format, rounding: Rounding = "rne") -> Values:
     """Round each element of x once to the nearest (or next toward zero) value of a float type.
 
     Subnormals are rounded to the type's own grid. Overflow gives an infinity (NaN in e4m3, which
-    has none) under ``"rne"`` and the largest finite value under ``"rz"``, as IEEE 754 says.
+    has none) under ``"rne"`` and ``"rna"``, under ``"rd"`` if x is negative, else the largest finite
+    value, as IEEE 754 says.
 
     Parameters
     ----------
@@ -333,8 +369,8 @@ def round_values(x: Values, fmt: str | Format, rounding: Rounding = "rne") -> Va
         Numbers to round.
     fmt : str or Format
         A float type, such as ``"bf16"``.
-    rounding : {"rne", "rz"}
-        To nearest with ties to even, or toward zero.
+    rounding : {"rne", "rna", "rz", "rd", "odd"}
+        To nearest with ties to even or away from zero, toward zero, down, or to odd.
 
     Returns
     -------
@@ -343,8 +379,7 @@ def round_values(x: Values, fmt: str | Format, rounding: Rounding = "rne") -> Va
     target = format_of(fmt)
     if not target.is_float:
         raise InputError(f"round_values rounds to a float type, got {told(target.name)}")
-    if rounding not in ("rne", "rz"):
-        raise InputError(f"rounding must be 'rne' or 'rz', got {told(rounding)}")
+    require_choice("rounding", rounding, tuple(ROUNDED))
     _require_floats("round_values", x)
     if x.dtype == target.dtype and target.name in ("f16", "f32", "f64"):
         return x
@@ -359,7 +394,9 @@ def round_values(x: Values, fmt: str | Format, rounding: Rounding = "rne") -> Va
             return x.astype(target.dtype)
     wide = x.astype(np.float64)
     infinite = math.inf if target.has_inf else math.nan
-    overflow = target.largest if rounding == "rz" else infinite
+    overflow: float | Float64 = infinite if rounding in ("rne", "rna") else target.largest
+    if rounding == "rd":
+        overflow = np.where(wide < 0.0, infinite, target.largest)
     with np.errstate(all="ignore"):
         rounded = round_to_grid(wide, target.fraction_bits, target.emin, rounding)
         beyond = np.abs(rounded) > target.largest

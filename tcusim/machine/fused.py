@@ -14,6 +14,7 @@ import numpy as np
 
 from tcusim.machine.formats import (
     FORMATS,
+    ROUNDED,
     Float64,
     Format,
     Values,
@@ -21,7 +22,8 @@ from tcusim.machine.formats import (
     leading_power,
     round_to_grid,
 )
-from tcusim.machine.rules import Fused
+from tcusim.machine.rules import Fused, Late
+from tcusim.machine.sequential import round_to_odd, two_sum
 from tcusim.machine.watch import Watch
 from tcusim.machine.whole import are_aligned_whole, multiply
 
@@ -53,7 +55,7 @@ def fused_values(
     unit = _Unit(left, right, acc, how, watch, aligned)
     for instruction in _instructions(a.shape[2], how):
         d = zero = np.zeros((1, 1, 1))
-        if how.c_joins == "sum":
+        if how.c_joins != "after":
             d = c
         for terms in instruction:
             if watch is not None:
@@ -62,7 +64,7 @@ def fused_values(
             d = unit.step(a[:, :, terms], b[:, terms, :], d)
             if watch is not None:
                 watch.end(d)
-        c = d if how.c_joins == "sum" else unit.add_after(d, c)
+        c = unit.add_after(d, c) if how.c_joins == "after" else d
     return canonical_nan(c.astype(acc.dtype), acc)
 
 
@@ -88,6 +90,14 @@ def _numbers(terms: slice | list[int], k: int) -> Sequence[int]:
     return range(k)[terms] if isinstance(terms, slice) else terms
 
 
+class _Sum(NamedTuple):
+    """A sum of terms: its whole number of units, a unit, and 2**E; each (m, n, W)."""
+
+    whole: Float64
+    unit: Float64
+    top: Float64
+
+
 class _Unit(NamedTuple):
     """A fused arithmetic, with the types of operands and accumulator as its steps see them.
 
@@ -107,7 +117,12 @@ class _Unit(NamedTuple):
             c = _flush(c, self.acc)
         if self.aligned:
             return self.round_sum(multiply(a, b) + c)
-        return self.step_term_by_term(a, b, c)
+        # Tiles go last, so that NumPy's inner loops run along them.
+        return self.step_term_by_term(
+            np.ascontiguousarray(a.transpose(2, 1, 0))[:, :, None, :],
+            np.ascontiguousarray(b.transpose(1, 2, 0))[:, None, :, :],
+            np.ascontiguousarray(c.transpose(1, 2, 0)),
+        ).transpose(2, 0, 1)
 
     @property
     def floor(self) -> float:
@@ -115,57 +130,129 @@ class _Unit(NamedTuple):
         return 0.0 if self.how.exponent_floor is None else 2.0**self.how.exponent_floor
 
     def step_term_by_term(self, a: Float64, b: Float64, c: Float64) -> Float64:
-        """Do one fused step as the hardware does; shapes as in `step`.
+        """Do one fused step as the hardware does: a (L, m, 1, W), b (L, 1, n, W), c (m, n, W)."""
+        how = self.how
+        late = isinstance(how.c_joins, Late)
+        addend = None if late else c
+        parts = [self.aligned_sum(a[i :: how.sums], b[i :: how.sums], addend if i == 0 else None)
+                 for i in range(min(how.sums, len(a)))]
+        total = parts[0] if len(parts) == 1 else self.join_parts(parts)
+        special = ~np.isfinite(total.top)
+        if isinstance(how.c_joins, Late):
+            total = self.join_late(total, c, how.c_joins)
+            special |= ~np.isfinite(total.top)
+        d = self.round_sum(total.whole * total.unit)
+        if how.overflow == "product":
+            self.set_overflown(d, a, b)
+        if special.any():
+            # Added as IEEE does, infinities and NaN decide; finite terms cannot overflow.
+            np.copyto(d, sum((x * y for x, y in zip(a, b, strict=True)), c), where=special)
+        return d
 
-        Tiles go last, so that NumPy's inner loops run along them: a (L, m, 1, W), b (L, 1, n, W).
-        """
-        a = np.ascontiguousarray(a.transpose(2, 1, 0))[:, :, None, :]
-        b = np.ascontiguousarray(b.transpose(1, 2, 0))[:, None, :, :]
-        c = np.ascontiguousarray(c.transpose(1, 2, 0))
+    def aligned_sum(self, a: Float64, b: Float64, c: Float64 | None) -> _Sum:
+        """Return the exact sum of the truncated terms; c: None if it joins later."""
+        how = self.how
         top = self.largest_exponent_power(a, b, c)
         # Powers of two: every product below is exact, and a cut term is a whole number of units.
-        unit = top * 2.0**-self.how.fraction_bits
+        unit = top * 2.0**-how.fraction_bits
         per_unit = 1.0 / unit
-        cut = np.trunc if self.how.alignment == "rz" else np.rint
-        total = np.broadcast_to(cut(c * per_unit), unit.shape).copy()
-        kept = [] if self.watch is None else [total.copy()]
-        scratch = np.empty_like(unit)
-        for a_term, b_term in zip(a, b, strict=True):
-            np.multiply(a_term, b_term, out=scratch)
+        sticky = how.alignment == "sticky"
+        cut = ROUNDED["rz" if how.alignment == "sticky" else how.alignment]
+        lost = np.zeros(unit.shape, bool)
+        total = np.zeros_like(unit)
+        kept: list[Float64] = []
+        scratch, exact = np.empty_like(unit), np.empty_like(unit) if sticky else None
+        for term in ((c, 1.0), *zip(a, b, strict=True)):
+            if term[0] is None:
+                continue
+            np.multiply(*term, out=scratch)
             np.multiply(scratch, per_unit, out=scratch)
+            if exact is not None:
+                exact[...] = scratch
             cut(scratch, out=scratch)
             np.add(total, scratch, out=total)
+            if exact is not None:
+                lost |= exact != scratch
             if self.watch is not None:
                 kept.append(scratch.copy())
         if self.watch is not None:
             self.watch.aligned(self.term_powers(a, b, c), top, kept, total)
-        d = self.round_sum(total * unit)
-        special = ~np.isfinite(top)
-        if special.any():
-            # Added as IEEE does, infinities and NaN decide; finite terms cannot overflow.
-            np.copyto(d, sum((x * y for x, y in zip(a, b, strict=True)), c), where=special)
-        return d.transpose(2, 0, 1)
+        if sticky:
+            # Less than half a unit, so that it decides ties and directions only.
+            total += np.where(lost & (total != 0.0), np.copysign(0.25, total), 0.0)
+        return _Sum(total, unit, top)
 
-    def largest_exponent_power(self, a: Float64, b: Float64, c: Float64) -> Float64:
+    def join_parts(self, parts: list[_Sum]) -> _Sum:
+        """Return the sum of partial sums, each truncated to F bits below the largest E."""
+        joins = self.how.c_joins
+        alignment = joins.alignment if isinstance(joins, Late) else self.how.alignment
+        cut = ROUNDED["rz" if alignment == "sticky" else alignment]
+        top = parts[0].top
+        for one in parts[1:]:
+            top = np.maximum(top, one.top)
+        unit = top * 2.0**-self.how.fraction_bits
+        total = sum((cut(one.whole * (one.unit / unit)) for one in parts), np.zeros_like(unit))
+        return _Sum(np.asarray(total), unit, top)
+
+    def join_late(self, products: _Sum, c: Float64, late: Late) -> _Sum:
+        """Return the sum of products and c, each truncated to its bits below the larger exponent."""
+        cut = ROUNDED[late.alignment]
+        power = _exponent_power(c, self.acc)
+        top = np.maximum(products.top, power)
+        if late.floor is not None:
+            top = np.maximum(top, 2.0**late.floor)
+        if late.reach is not None:
+            c = np.where(power * 2.0**late.reach < products.top, 0.0, c)
+        bits = max(late.sum_bits, late.c_bits)
+        unit = top * 2.0**-bits
+        whole = cut(products.whole * (products.unit / (top * 2.0**-late.sum_bits)))
+        whole = whole * 2.0 ** (bits - late.sum_bits)
+        whole = whole + cut(c / (top * 2.0**-late.c_bits)) * 2.0 ** (bits - late.c_bits)
+        return _Sum(whole, unit, top)
+
+    def set_overflown(self, d: Float64, a: Float64, b: Float64) -> None:
+        """Make d infinite where a product is beyond the accumulator's range, NaN where both are."""
+        limit = 2.0 ** (self.acc.emax + 1)
+        beyond = np.zeros_like(d)
+        for x, y in zip(a, b, strict=True):
+            product = x * y
+            beyond += np.where(np.abs(product) >= limit, np.copysign(np.inf, product), 0.0)
+        np.copyto(d, beyond, where=beyond != 0.0)
+
+    def largest_exponent_power(self, a: Float64, b: Float64, c: Float64 | None) -> Float64:
         """Return 2**E for each output; inf or NaN where an operand is not finite.
 
         A zero has the power 0, so that zero products and a zero c never decide E.
         """
-        shape = np.broadcast_shapes(a.shape[1:], b.shape[1:], c.shape)
-        top = np.broadcast_to(np.maximum(_exponent_power(c, self.acc), self.floor), shape).copy()
+        shape = np.broadcast_shapes(a.shape[1:], b.shape[1:], () if c is None else c.shape)
+        top = np.full(shape, self.floor)
+        if c is not None:
+            np.maximum(top, _exponent_power(c, self.acc), out=top)
         scratch = np.empty_like(top)
-        powers = _exponent_power(a, self.left), _exponent_power(b, self.right)
+        powers = self.powers_of_factors(a, b)
         for a_term, b_term in zip(*powers, strict=True):
             np.multiply(a_term, b_term, out=scratch)
+            if self.how.exponents == "products":
+                scratch[...] = leading_power(scratch)
             np.maximum(top, scratch, out=top)
         # With nothing but zeros any unit serves.
         top[top == 0.0] = 1.0
         return top
 
-    def term_powers(self, a: Float64, b: Float64, c: Float64) -> list[Float64]:
-        """Return 2**exponent of c and of each product, 0 for a zero."""
-        powers = _exponent_power(a, self.left), _exponent_power(b, self.right)
-        return [_exponent_power(c, self.acc), *(x * y for x, y in zip(*powers, strict=True))]
+    def powers_of_factors(self, a: Float64, b: Float64) -> tuple[Float64, Float64]:
+        """Return factors of the power of each product, as the alignment takes it."""
+        if self.how.exponents == "products":
+            # Of an infinity or a NaN too: the leading power of a product is its own.
+            return a, np.abs(b)
+        upper = 2.0 if self.how.exponents == "upper" else 1.0
+        return _exponent_power(a, self.left), _exponent_power(b, self.right) * upper
+
+    def term_powers(self, a: Float64, b: Float64, c: Float64 | None) -> list[Float64]:
+        """Return 2**exponent of c, if it is a term, and of each product, 0 for a zero."""
+        powers = [x * y for x, y in zip(*self.powers_of_factors(a, b), strict=True)]
+        if self.how.exponents == "products":
+            powers = [leading_power(one) for one in powers]
+        return powers if c is None else [_exponent_power(c, self.acc), *powers]
 
     def round_sum(self, total: Float64) -> Float64:
         """Round a finite sum once to the accumulator's type; to infinity beyond its range."""
@@ -179,6 +266,8 @@ class _Unit(NamedTuple):
             d[beyond] = np.copysign(np.inf, d[beyond])
         # A sum that is zero, or becomes zero, is +0 whatever its sign was: so says an H200.
         d += 0.0
+        if how.zeros == "signed":
+            np.copyto(d, -0.0, where=(d == 0.0) & (total < 0.0))
         return d
 
     def add_after(self, d: Float64, c: Float64) -> Float64:
@@ -187,8 +276,15 @@ class _Unit(NamedTuple):
             self.watch.begin((), None, None, d, c)
         if self.how.flush_inputs:
             c = _flush(c, self.acc)
-        in_acc: Values = d.astype(self.acc.dtype) + c.astype(self.acc.dtype)
-        total: Float64 = in_acc.astype(np.float64)
+        if self.how.addition == "rne":
+            in_acc: Values = d.astype(self.acc.dtype) + c.astype(self.acc.dtype)
+            total: Float64 = in_acc.astype(np.float64)
+        else:
+            exact = round_to_odd(*two_sum(d, c))
+            total = round_to_grid(exact, self.acc.fraction_bits, self.acc.emin, self.how.addition)
+            beyond = np.abs(total) > self.acc.largest
+            np.copyto(total, np.copysign(np.inf, total), where=beyond)
+            np.copyto(total, exact, where=~np.isfinite(exact) | (exact == 0.0))
         if self.how.flush_outputs:
             total = _flush(total, self.acc)
         if self.watch is not None:

@@ -68,7 +68,7 @@ class NarrowUnit:
     @classmethod
     def of(cls, ab: Format, acc: Format, how: Fused) -> NarrowUnit | None:
         """Return the unit; None if its steps need wider numbers, or do something besides."""
-        simple = how.c_joins == "sum" and not (
+        simple = (how.is_basic and how.c_joins == "sum") and not (
             how.flush_inputs or how.flush_outputs or how.register_halves
         )
         # A product of two significands is below 4, and one with a pattern below 2, as c is.

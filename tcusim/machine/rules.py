@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from tcusim.errors import InputError, require_choice, require_int, told
-from tcusim.machine.formats import Rounding, format_of
+from tcusim.errors import InputError, require_choice, require_flags, require_int, told
+from tcusim.machine.formats import ROUNDED, Rounding, format_of
 
 __all__ = [
     "FAMILIES",
     "TF32",
+    "Alignment",
     "Arch",
     "Exact",
     "Fused",
     "Integer",
+    "Late",
     "Numerics",
     "Refusal",
     "Rule",
@@ -27,13 +30,52 @@ __all__ = [
 Tf32: TypeAlias = Literal["cut", "nearest_even", "nearest_away"]
 TF32: Final[tuple[Tf32, ...]] = ("cut", "nearest_even", "nearest_away")
 
+# How a term of a fused step is truncated: see `Fused`.
+Alignment: TypeAlias = Rounding | Literal["sticky"]
+
 # The instructions whose arithmetic may differ on one architecture.
 FAMILIES: Final = ("wmma", "mma.sync", "wgmma", "tcgen05")
 
 
 @dataclass(frozen=True, slots=True)
+class Late:
+    """A join of c with the finished sum of a step's products.
+
+    Both are aligned to the larger of two exponents, E of the products and that of c, each is cut to
+    bits of its own, and their exact sum is rounded once. Source: [MMASIM25], [KHATTAK25] CDNA 3.
+
+    Attributes
+    ----------
+    sum_bits, c_bits : int
+        Bits kept below that exponent, of the sum of products and of c.
+    alignment : {"rd", "rz", "rne", "rna", "odd"}
+        Truncation of both.
+    floor : int or None
+        Minimum of that exponent; None for no minimum.
+    reach : int or None
+        c counts as zero if its exponent is further below E than this; None for never.
+    """
+
+    sum_bits: int
+    c_bits: int
+    alignment: Rounding = "rd"
+    floor: int | None = None
+    reach: int | None = None
+
+    def __post_init__(self) -> None:
+        """Prove that the parameters make sense."""
+        require_int("Late.sum_bits", self.sum_bits, 1, 48)
+        require_int("Late.c_bits", self.c_bits, 1, 48)
+        require_choice("Late.alignment", self.alignment, ROUNDED)
+        if self.floor is not None:
+            require_int("Late.floor", self.floor, -500, 500)
+        if self.reach is not None:
+            require_int("Late.reach", self.reach, 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Fused:
-    """Sum a group of products and c in one step: align, truncate, add exactly, round once.
+    """Sum a group of products and c in one step: align, truncate, add exactly, join c, round once.
 
     Every product is exact. All terms are aligned to the largest exponent E among the non-zero
     ones (a product's is the sum of its factors' exponents, not normalised) and truncated to
@@ -47,15 +89,17 @@ class Fused:
         Products in one step.
     fraction_bits : int
         Bits kept below E, often called F.
-    output : {"rz", "rne"}
-        Rounding of the sum; beyond the largest finite value both give infinity.
+    output : {"rz", "rne", "rna", "rd", "odd"}
+        Rounding of the sum: toward zero, to nearest with ties to even or away from zero, down, to
+        odd. Beyond the largest finite value each gives infinity.
     output_fraction_bits : int or None
         Fraction bits of the result where the type has more of them; None for all of the type's.
-    alignment : {"rz", "rne"}
-        Truncation of a term.
-    c_joins : {"sum", "after"}
-        Whether c is one of the terms, or is added to the rounded sum of every step by an IEEE
-        addition in the accumulator's type.
+    alignment : {"rz", "rne", "rna", "rd", "odd", "sticky"}
+        Truncation of a term: a rounding, or toward zero with a sticky bit. The sticky bit is set if
+        any term lost a bit, and counts in the rounding of the sum.
+    c_joins : {"sum", "after"} or Late
+        Whether c is one of the terms, is added to the rounded sum of every step by an addition in
+        the accumulator's type, or joins the sum of products with widths of its own.
     flush_inputs, flush_outputs : bool
         Whether subnormal operands (c among them), or results, count as zero.
     exponent_floor : int or None
@@ -64,36 +108,73 @@ class Fused:
         Whether 8-bit floats are unpacked to fp16 and summed in two chained steps: first those in
         the lower halves of the registers, which hold four each (k mod 4 is 0 or 1), then the
         others. With ``c_joins="after"``, c is added once, after both.
+    exponents : {"operands", "upper", "products"}
+        Exponent of a product in the alignment: the sum of its factors' exponents, one more (that of
+        the largest product of such factors), or its own.
+    sums : int
+        Partial sums of a step: product i belongs to sum i modulo this number. Each is aligned
+        apart; they are then aligned to the largest E, truncated and added.
+    addition : {"rne", "rna", "rz", "rd", "odd"}
+        Rounding of the addition of ``c_joins="after"``.
+    overflow : {"sum", "product"}
+        Whether a product beyond the accumulator's range is infinite, or only a sum.
+    zeros : {"positive", "signed"}
+        Sign of a negative sum that is rounded or flushed to zero. An exact zero is positive.
     """
 
     length: int
     fraction_bits: int
     output: Rounding = "rz"
     output_fraction_bits: int | None = None
-    alignment: Rounding = "rz"
-    c_joins: Literal["sum", "after"] = "sum"
+    alignment: Alignment = "rz"
+    c_joins: Literal["sum", "after"] | Late = "sum"
     flush_inputs: bool = False
     flush_outputs: bool = False
     exponent_floor: int | None = None
     register_halves: bool = False
+    exponents: Literal["operands", "upper", "products"] = "operands"
+    sums: int = 1
+    addition: Rounding = "rne"
+    overflow: Literal["sum", "product"] = "sum"
+    zeros: Literal["positive", "signed"] = "positive"
 
     def __post_init__(self) -> None:
         """Prove that the parameters make sense and that float64 holds every sum."""
         require_int("Fused.length", self.length, 1)
         require_int("Fused.fraction_bits", self.fraction_bits, 1)
-        # A term is below 2**(F+2) in units of its last kept bit; binary64 counts to 2**53.
-        if (self.length + 1) * 2 ** (self.fraction_bits + 2) > 2**53:
+        require_int("Fused.sums", self.sums, 1, self.length)
+        for name, choices in _CHOICES.items():
+            if not (name == "c_joins" and isinstance(self.c_joins, Late)):
+                self._require_one_of((name,), *choices)
+        self._require_one_of(("flush_inputs", "flush_outputs", "register_halves"), False, True)
+        # A term is below 2**(F+2) in units of its last kept bit; binary64 counts to 2**53. A sticky
+        # bit is a quarter of a unit.
+        bits = self.fraction_bits + 2 * (self.alignment == "sticky")
+        if isinstance(self.c_joins, Late):
+            bits = max(bits, self.c_joins.sum_bits, self.c_joins.c_bits)
+        if (self.length + 1) * 2 ** (bits + 2) > 2**53:
             raise InputError(
-                f"Fused of {self.length} terms with {self.fraction_bits} fraction bits needs sums "
+                f"Fused of {self.length} terms with {bits} fraction bits needs sums "
                 f"beyond 2**53, which the simulator does not hold; use fewer of either"
             )
-        self._require_one_of(("output", "alignment"), "rz", "rne")
-        self._require_one_of(("c_joins",), "sum", "after")
-        self._require_one_of(("flush_inputs", "flush_outputs", "register_halves"), False, True)
         if self.output_fraction_bits is not None:
             require_int("Fused.output_fraction_bits", self.output_fraction_bits, 1)
         if self.exponent_floor is not None:
             require_int("Fused.exponent_floor", self.exponent_floor, -500, 500)
+        if self.register_halves and (self.sums > 1 or isinstance(self.c_joins, Late)):
+            raise InputError("Fused.register_halves is for one sum, with c in it or added after it")
+
+    @property
+    def is_basic(self) -> bool:
+        """Whether a step has parts that other engines have too: not those of few units."""
+        roundings = ("rz", "rne")
+        return (
+            self.output in roundings
+            and self.alignment in roundings
+            and isinstance(self.c_joins, str)
+            and (self.exponents, self.sums, self.addition) == ("operands", 1, "rne")
+            and (self.overflow, self.zeros) == ("sum", "positive")
+        )
 
     def _require_one_of(self, fields: tuple[str, ...], *valid: object) -> None:
         for field in fields:
@@ -104,6 +185,18 @@ class Fused:
                 raise InputError(f"Fused.{field} must be {choices}, got {told(value)}")
 
 
+# Parameters of a fused step that are one of several names.
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "output": tuple(ROUNDED),
+    "alignment": (*ROUNDED, "sticky"),
+    "c_joins": ("sum", "after"),
+    "exponents": ("operands", "upper", "products"),
+    "addition": tuple(ROUNDED),
+    "overflow": ("sum", "product"),
+    "zeros": ("positive", "signed"),
+}
+
+
 def require_tuple(what: str, value: object, kind: type) -> None:
     """Require a tuple of items of this type."""
     if not isinstance(value, tuple) or not all(isinstance(one, kind) for one in value):
@@ -112,7 +205,55 @@ def require_tuple(what: str, value: object, kind: type) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sequential:
-    """One IEEE fused multiply-add after another, k ascending, each rounded to nearest even."""
+    """IEEE operations in the accumulator's type, k ascending, each rounded.
+
+    By default one fused multiply-add after another, of which the first takes c.
+
+    Attributes
+    ----------
+    length : int or None
+        Products of a group; None for all of them. The d of one group is the c of the next.
+    order : {"chain", "tree"}
+        Order of a group: fused multiply-adds one after another, or a binary tree, which rounds the
+        products and adds the sum of the second half of them to that of the first.
+    sums : int
+        Partial sums of a chain: product i belongs to sum i modulo this number. A single one begins
+        with c. Several begin with zero, and are added up in their order.
+    rounding : {"rne", "rna", "rz", "rd", "odd"}
+        Rounding of each operation; overflow is that of IEEE 754.
+    flush_inputs, flush_outputs : bool
+        Whether subnormal operands (c among them), or results, count as zeros of their sign.
+
+    Trees, and several sums, have c added last.
+    """
+
+    length: int | None = None
+    order: Literal["chain", "tree"] = "chain"
+    sums: int = 1
+    rounding: Rounding = "rne"
+    flush_inputs: bool = False
+    flush_outputs: bool = False
+
+    def __post_init__(self) -> None:
+        """Prove that the parameters make sense."""
+        if self.length is not None:
+            require_int("Sequential.length", self.length, 1)
+        require_int("Sequential.sums", self.sums, 1)
+        require_choice("Sequential.order", self.order, ("chain", "tree"))
+        require_choice("Sequential.rounding", self.rounding, ROUNDED)
+        require_flags(
+            **{
+                f"Sequential.{name}": getattr(self, name)
+                for name in ("flush_inputs", "flush_outputs")
+            }
+        )
+        if self.order == "tree" and (self.length is None or self.sums > 1):
+            raise InputError("Sequential.order = 'tree' needs a length, and has one sum")
+
+    @property
+    def is_basic(self) -> bool:
+        """Whether it is the one chain that other engines have too."""
+        return self == Sequential(self.length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +341,9 @@ class Rule:
                     return f"{name} takes a float type and accumulates in f16, f32 or f64"
                 if self.ab == "f64" and self.acc != "f64":
                     return "f64 accumulates in f64"
+                if self.acc == "f64" and isinstance(self.how, Sequential):
+                    if not self.how.is_basic:
+                        return "Sequential in f64 is one chain, rounded to nearest even"
             case _:
                 return f"how must be Fused, Sequential, Exact or Integer, got {told(self.how)}"
         return ""

@@ -1,4 +1,6 @@
-"""Fused multiply-adds one after another, each with a single correct rounding, vectorised.
+"""Sums by IEEE operations, each with a single correct rounding, vectorised.
+
+Fused multiply-adds one after another are the usual ones; trees and partial sums are of few units.
 
 The exact a*b + c is first rounded to odd in float64 and then to nearest in the accumulator's
 type. Rounding to odd keeps enough of the lost bits for that to equal one rounding.
@@ -7,12 +9,14 @@ Source: [BOLDO08].
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from tcusim.machine.formats import Float64, Format, Values
+from tcusim.machine.formats import Float64, Format, Values, round_values
+from tcusim.machine.rules import Sequential
 from tcusim.machine.watch import Watch
 
 __all__ = ["fraction_to_float", "round_to_odd", "sequential_values", "two_sum"]
@@ -28,13 +32,104 @@ _QUIET: Final = np.uint64(0x0008_0000_0000_0000)
 
 
 def sequential_values(
-    a: Float64, b: Float64, c: Float64, ab: Format, acc: Format, watch: Watch | None = None
+    a: Float64,
+    b: Float64,
+    c: Float64,
+    types: tuple[Format, Format],
+    how: Sequential,
+    watch: Watch | None = None,
 ) -> Float64:
-    """Accumulate products one by one, k ascending, rounding to nearest even each time.
+    """Accumulate products as a rule orders and rounds them, k ascending.
 
-    a: (W, m, k) ab, b: (W, k, n) ab, c: (W, m, n) acc -> (W, m, n) acc, all as float64; each W may
-    be 1 instead.
+    a: (W, m, k) ab, b: (W, k, n) ab, c: (W, m, n) acc, all as float64 -> (W, m, n) acc; each W may
+    be 1 instead. types: of a and b, and of c.
     """
+    ab, acc = types
+    if how.is_basic:
+        return _one_chain(a, b, c, ab, acc, watch)
+    if how.flush_inputs:
+        a, b, c = _flushed(a, ab), _flushed(b, ab), _flushed(c, acc)
+    sums = _Sums(a, b, acc, how, watch)
+    for start in range(0, a.shape[2], how.length or a.shape[2]):
+        group = range(a.shape[2])[start : start + (how.length or a.shape[2])]
+        c = sums.add_group(group, c)
+    return np.where(np.isnan(c), np.nan, c)
+
+
+class _Sums(NamedTuple):
+    """Products of rows and columns, summed by operations of the accumulator's type."""
+
+    a: Float64
+    b: Float64
+    acc: Format
+    how: Sequential
+    watch: Watch | None
+
+    def add_group(self, group: range, c: Float64) -> Float64:
+        """Return c and the products of a group."""
+        if self.how.order == "tree":
+            return self.operation((), 0.0, c, self.tree(group))
+        if self.how.sums == 1:
+            return self.chain(group, c)
+        total, *others = [
+            self.chain(group[first :: self.how.sums], None)
+            for first in range(min(self.how.sums, len(group)))
+        ]
+        for one in others:
+            total = self.operation((), 0.0, total, one)
+        return self.operation((), 0.0, c, total)
+
+    def chain(self, products: range, addend: Float64 | None) -> Float64:
+        """Return the addend, zero without one, and these products one after another."""
+        total = addend
+        for i in products:
+            total = self.operation((i,), self.product(i), *(() if total is None else (total,)))
+        assert total is not None, "a chain has a product"
+        return total
+
+    def tree(self, products: range) -> Float64:
+        """Return the sum of the rounded products, pairwise."""
+        if len(products) == 1:
+            return self.operation((products[0],), self.product(products[0]))
+        half = len(products) // 2
+        first, second = self.tree(products[:half]), self.tree(products[half:])
+        return self.operation((), 0.0, first, second)
+
+    def product(self, i: int) -> Float64:
+        """Return product i, exactly."""
+        return self.a[:, :, i, None] * self.b[:, i, None, :]
+
+    def operation(
+        self, products: Sequence[int], product: Float64 | float, *addends: Float64
+    ) -> Float64:
+        """Round the sum of at most two: a product, and addends, of which one may be missing."""
+        if self.watch is not None:
+            factors = (self.a, self.b) if products else (None, None)
+            self.watch.begin(products, *factors, *addends)
+        x, y = (np.asarray(product), *addends, np.asarray(0.0))[:2] if products else addends
+        total, error = two_sum(x, y)
+        if self.how.rounding == "rd":
+            # IEEE 754: numbers that cancel make -0 in this direction.
+            both = ((x == 0.0) & ~np.signbit(x)) & ((y == 0.0) & ~np.signbit(y))
+            total = np.where((total == 0.0) & ~both, -0.0, total)
+        rounded = round_values(round_to_odd(total, error), self.acc, self.how.rounding)
+        d = rounded.astype(np.float64)
+        if self.how.flush_outputs:
+            d = _flushed(d, self.acc)
+        if self.watch is not None:
+            self.watch.end(d)
+        return d
+
+
+def _flushed(x: Float64, fmt: Format) -> Float64:
+    """Return zeros of the same sign in place of subnormals."""
+    return np.where(np.abs(x) < 2.0**fmt.emin, np.copysign(0.0, x), x)
+
+
+def _one_chain(
+    a: Float64, b: Float64, c: Float64, ab: Format, acc: Format, watch: Watch | None
+) -> Float64:
+    """Accumulate products one by one, k ascending, rounding to nearest even each time."""
     # Of narrower types at most 24 + 24 significand bits meet: their product is exact in float64.
     is_double = ab.name == "f64"
     # A product with 0 or 1 is exact: float64 itself rounds the sum once.

@@ -162,7 +162,7 @@ def _batch(rule: Rule, a: Float64, b: Float64, c: Float64, watch: Watch | None =
             types = ab, format_of(rule.right), acc
             return fused_values(a, b, c, types, rule.how, watch, largest)
         case Sequential():
-            return sequential_values(a, b, c, ab, acc, watch)
+            return sequential_values(a, b, c, (ab, acc), rule.how, watch)
         case Exact():
             return exact_values(a, b, c, ab, acc, watch)
         case Integer():

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from tcusim.machine.formats import Float64, Format, Values
-from tcusim.machine.rules import Exact, Fused, Sequential
+from tcusim.machine.rules import Exact, Fused, Late, Sequential
 
 __all__ = ["are_aligned_whole", "largest_sum", "multiply", "whole_values"]
 
@@ -45,9 +45,10 @@ def whole_values(
     """
     if largest > _most(acc, how):
         return None
-    if isinstance(how, Sequential) and bool(((c == 0.0) & np.signbit(c)).any()):
-        # -0 + -0 is -0, if nothing else is ever added.
-        return None
+    if isinstance(how, Sequential):
+        if how.rounding == "rd" or bool(((c == 0.0) & np.signbit(c)).any()):
+            # Numbers that cancel may be -0. So is -0 + -0, if nothing else is ever added.
+            return None
     # Any other zero is +0, whatever sign the matrix product gave it.
     total = multiply(a, b) + c + 0.0
     return np.asarray(total.astype(acc.dtype))
@@ -60,7 +61,7 @@ def are_aligned_whole(how: Fused, acc: Format, terms: int, largest: float) -> bo
     """
     reach = _ROUNDED_UP * largest
     floor = 1.0 if how.exponent_floor is None else 2.0**how.exponent_floor
-    kept = max(reach, floor) <= 2.0**how.fraction_bits
+    kept = max(reach, floor) <= 2.0 ** _aligned_bits(how)
     return kept and reach <= acc.largest and terms <= _MOST_TERMS
 
 
@@ -70,7 +71,15 @@ def _most(acc: Format, how: Fused | Sequential | Exact) -> float:
         return 2.0**acc.fraction_bits
     if how.exponent_floor is not None and how.exponent_floor > how.fraction_bits:
         return 0.0
-    return 2.0 ** min(how.fraction_bits, how.output_fraction_bits or acc.fraction_bits)
+    return 2.0 ** min(_aligned_bits(how), how.output_fraction_bits or acc.fraction_bits)
+
+
+def _aligned_bits(how: Fused) -> int:
+    """Return the bits that every alignment of a step keeps below the largest exponent."""
+    late = how.c_joins
+    joins = (late.sum_bits, late.c_bits) if isinstance(late, Late) else ()
+    # The exponent of a product may be one more than its own.
+    return min((how.fraction_bits, *joins)) - (how.exponents == "upper")
 
 
 def _reach(x: Float64) -> float:
