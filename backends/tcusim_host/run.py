@@ -218,7 +218,7 @@ def numerics_row(rule: Rule) -> NumericsRow:
     where = f"the host backend, {rule.ab} -> {rule.acc}"
     if rule.ab not in _TYPES or rule.acc not in _TYPES:
         raise Unsupported(f"{where}: WMMA has no such types; use ", Given("backend", "numpy"))
-    if isinstance(rule.how, Fused | Sequential) and not rule.how.is_basic:
+    if rule.nan or not (isinstance(rule.how, Exact) or rule.how.is_basic):
         raise Unsupported(f"{where}: it has no such steps; use ", Given("backend", "numpy"))
     types = {"ab": _TYPES.index(rule.ab), "acc": _TYPES.index(rule.acc)}
     match rule.how:

@@ -24,6 +24,7 @@ from tcusim.machine import (
     Exact,
     Fused,
     Integer,
+    Late,
     Rule,
     Sequential,
     arches,
@@ -203,19 +204,38 @@ def _how(rule: Rule) -> tuple[str, str, str]:
     """Return L, F and the rounding of the result as the table has them."""
     match rule.how:
         case Fused() as how:
-            rounded = {"rz": "cut (RZ)", "rne": "nearest (RNE)"}[how.output]
+            rounded = _ROUNDED[how.output]
             if how.output_fraction_bits is not None:
                 rounded += f", {how.output_fraction_bits} fraction bits"
             if how.c_joins == "after":
                 rounded += f", then + C in {rule.acc}"
-            length = f"{how.length} + {how.length}" if how.register_halves else str(how.length)
-            return length, str(how.fraction_bits), rounded
-        case Sequential():
-            return "1", "all", "nearest (RNE), one FMA after another"
+            kept = str(how.fraction_bits)
+            if isinstance(how.c_joins, Late):
+                kept += f"; C joins late, {how.c_joins.sum_bits} and {how.c_joins.c_bits}"
+            if how.alignment != "rz":
+                kept += f", {how.alignment}"
+            length = str(how.length)
+            if how.register_halves or how.sums > 1:
+                length = f"{how.length} + {how.length}" if how.sums == 1 else f"{how.length} in 2"
+            return length, kept, rounded
+        case Sequential(order="tree", length=length):
+            return f"{length} in a tree", "all", f"{_ROUNDED[rule.how.rounding]}, each addition"
+        case Sequential() as how:
+            chains = "one FMA after another" if how.sums == 1 else f"{how.sums} chains of FMA"
+            return "1", "all", f"{_ROUNDED[how.rounding]}, {chains}"
         case Exact():
             return "all", "all", "nearest (RNE), once"
         case Integer():
             return "all", "all", "exact, wraps at 32 bits"
+
+
+_ROUNDED = {
+    "rz": "cut (RZ)",
+    "rne": "nearest (RNE)",
+    "rna": "nearest, ties away",
+    "rd": "down (RD)",
+    "odd": "to odd",
+}
 
 
 def memory_table() -> str:

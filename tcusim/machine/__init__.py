@@ -25,7 +25,7 @@ from tcusim.machine.registry import (
     rule_of,
     usual_types,
 )
-from tcusim.machine.rules import Arch, Exact, Fused, Integer, Refusal, Rule, Sequential
+from tcusim.machine.rules import Arch, Exact, Fused, Integer, Late, Refusal, Rule, Sequential
 from tcusim.machine.unit_file import read_unit, unit_toml
 from tcusim.machine.units import FIGURES, Figure, Instruction, Unit
 from tcusim.machine.values import mma_values
@@ -40,6 +40,7 @@ __all__ = [
     "Fused",
     "Instruction",
     "Integer",
+    "Late",
     "Refusal",
     "Rule",
     "Sequential",

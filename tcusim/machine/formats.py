@@ -42,10 +42,9 @@ __all__ = [
 
 Values: TypeAlias = NDArray[Any]
 Float64: TypeAlias = NDArray[np.float64]
-# To nearest with ties to even, or away from zero; toward zero; down; to odd, which sets the last bit
-# kept if any bit is lost.
+# To nearest with ties to even, or away from zero; toward zero; down; to odd, which sets the last
+# bit kept if any bit is lost.
 Rounding: TypeAlias = Literal["rne", "rna", "rz", "rd", "odd"]
-
 
 
 def _nearest_away(x: Float64, out: Float64 | None = None) -> Float64:
@@ -360,8 +359,8 @@ def round_values(x: Values, fmt: str | Format, rounding: Rounding = "rne") -> Va
     """Round each element of x once to the nearest (or next toward zero) value of a float type.
 
     Subnormals are rounded to the type's own grid. Overflow gives an infinity (NaN in e4m3, which
-    has none) under ``"rne"`` and ``"rna"``, under ``"rd"`` if x is negative, else the largest finite
-    value, as IEEE 754 says.
+    has none) under ``"rne"`` and ``"rna"``, under ``"rd"`` if x is negative, else the largest
+    finite value, as IEEE 754 says.
 
     Parameters
     ----------

@@ -134,8 +134,10 @@ class _Unit(NamedTuple):
         how = self.how
         late = isinstance(how.c_joins, Late)
         addend = None if late else c
-        parts = [self.aligned_sum(a[i :: how.sums], b[i :: how.sums], addend if i == 0 else None)
-                 for i in range(min(how.sums, len(a)))]
+        parts = [
+            self.aligned_sum(a[i :: how.sums], b[i :: how.sums], addend if i == 0 else None)
+            for i in range(min(how.sums, len(a)))
+        ]
         total = parts[0] if len(parts) == 1 else self.join_parts(parts)
         special = ~np.isfinite(total.top)
         if isinstance(how.c_joins, Late):
@@ -154,7 +156,7 @@ class _Unit(NamedTuple):
         how = self.how
         top = self.largest_exponent_power(a, b, c)
         # Powers of two: every product below is exact, and a cut term is a whole number of units.
-        unit = top * 2.0**-how.fraction_bits
+        unit = _some_power(top) * 2.0**-how.fraction_bits
         per_unit = 1.0 / unit
         sticky = how.alignment == "sticky"
         cut = ROUNDED["rz" if how.alignment == "sticky" else how.alignment]
@@ -190,12 +192,12 @@ class _Unit(NamedTuple):
         top = parts[0].top
         for one in parts[1:]:
             top = np.maximum(top, one.top)
-        unit = top * 2.0**-self.how.fraction_bits
+        unit = _some_power(top) * 2.0**-self.how.fraction_bits
         total = sum((cut(one.whole * (one.unit / unit)) for one in parts), np.zeros_like(unit))
         return _Sum(np.asarray(total), unit, top)
 
     def join_late(self, products: _Sum, c: Float64, late: Late) -> _Sum:
-        """Return the sum of products and c, each truncated to its bits below the larger exponent."""
+        """Return the sum of products and c, each truncated below the larger exponent."""
         cut = ROUNDED[late.alignment]
         power = _exponent_power(c, self.acc)
         top = np.maximum(products.top, power)
@@ -203,6 +205,7 @@ class _Unit(NamedTuple):
             top = np.maximum(top, 2.0**late.floor)
         if late.reach is not None:
             c = np.where(power * 2.0**late.reach < products.top, 0.0, c)
+        top = _some_power(top)
         bits = max(late.sum_bits, late.c_bits)
         unit = top * 2.0**-bits
         whole = cut(products.whole * (products.unit / (top * 2.0**-late.sum_bits)))
@@ -222,7 +225,7 @@ class _Unit(NamedTuple):
     def largest_exponent_power(self, a: Float64, b: Float64, c: Float64 | None) -> Float64:
         """Return 2**E for each output; inf or NaN where an operand is not finite.
 
-        A zero has the power 0, so that zero products and a zero c never decide E.
+        A zero has the power 0, so that zero products and a zero c never decide E. 0 if all are.
         """
         shape = np.broadcast_shapes(a.shape[1:], b.shape[1:], () if c is None else c.shape)
         top = np.full(shape, self.floor)
@@ -235,8 +238,6 @@ class _Unit(NamedTuple):
             if self.how.exponents == "products":
                 scratch[...] = leading_power(scratch)
             np.maximum(top, scratch, out=top)
-        # With nothing but zeros any unit serves.
-        top[top == 0.0] = 1.0
         return top
 
     def powers_of_factors(self, a: Float64, b: Float64) -> tuple[Float64, Float64]:
@@ -290,6 +291,11 @@ class _Unit(NamedTuple):
         if self.watch is not None:
             self.watch.end(total)
         return total
+
+
+def _some_power(top: Float64) -> Float64:
+    """Return 2**E with 1 for 0: with nothing but zeros any unit serves."""
+    return np.where(top == 0.0, 1.0, top)
 
 
 def _exponent_power(x: Float64, fmt: Format) -> Float64:

@@ -161,8 +161,10 @@ class Fused:
             require_int("Fused.output_fraction_bits", self.output_fraction_bits, 1)
         if self.exponent_floor is not None:
             require_int("Fused.exponent_floor", self.exponent_floor, -500, 500)
-        if self.register_halves and (self.sums > 1 or isinstance(self.c_joins, Late)):
-            raise InputError("Fused.register_halves is for one sum, with c in it or added after it")
+        several = self.sums > 1 or isinstance(self.c_joins, Late)
+        if several and (self.register_halves or self.alignment == "sticky"):
+            part = "register_halves" if self.register_halves else "alignment = 'sticky'"
+            raise InputError(f"Fused.{part} is for one sum, with c in it or added after it")
 
     @property
     def is_basic(self) -> bool:
@@ -263,7 +265,34 @@ class Exact:
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """Exact integers; the s32 accumulator wraps."""
+    """Exact integers in an s32 accumulator, which wraps.
+
+    Attributes
+    ----------
+    length : int or None
+        Products of a group, which are summed from zero and then added to c; None for all of them.
+    sum_bits : int
+        Bits of such a sum, which wraps.
+    overflow : {"wrap", "saturate", "symmetric"}
+        Result of an addition to c beyond 32 bits: modulo 2**32, the nearest integer of 32 bits, or
+        the nearest within +-(2**31 - 1).
+    """
+
+    length: int | None = None
+    sum_bits: int = 32
+    overflow: Literal["wrap", "saturate", "symmetric"] = "wrap"
+
+    def __post_init__(self) -> None:
+        """Prove that the parameters make sense."""
+        if self.length is not None:
+            require_int("Integer.length", self.length, 1)
+        require_int("Integer.sum_bits", self.sum_bits, 2, 32)
+        require_choice("Integer.overflow", self.overflow, ("wrap", "saturate", "symmetric"))
+
+    @property
+    def is_basic(self) -> bool:
+        """Whether it is the plain sum that other engines have too."""
+        return (self.sum_bits, self.overflow) == (32, "wrap")
 
 
 Numerics: TypeAlias = Fused | Sequential | Exact | Integer
@@ -289,6 +318,10 @@ class Rule:
     b : str
         Element type of matrix_b where it is another than that of matrix_a; `registry.rule_of` makes
         such rules of those of the two types.
+    nan : {"", "ones", "quiet"}
+        NaN that the unit writes: every bit set but the sign, as NVIDIA's do in fused steps; or the
+        quiet NaN of IEEE 754 without sign or payload, as in RISC-V. ``""`` is the first for fused
+        steps, and otherwise the second; in f64, the given NaN.
     """
 
     ab: str
@@ -298,6 +331,7 @@ class Rule:
     evidence: str
     family: str = ""
     b: str = ""
+    nan: Literal["", "ones", "quiet"] = ""
 
     @property
     def operands(self) -> str:
@@ -314,6 +348,7 @@ class Rule:
         where = f"Rule {self.ab} -> {self.acc}"
         if self.family != "":
             require_choice(f"{where}: family", self.family, FAMILIES, ", or '' for all")
+        require_choice(f"{where}: nan", self.nan, ("", "ones", "quiet"))
         why = self._refusal()
         if why:
             raise InputError(f"{where}: {why}")
@@ -335,15 +370,14 @@ class Rule:
                 most = acc.fraction_bits
                 if bits is not None and bits > most:
                     return f"output_fraction_bits must be within 1..{most}, got {bits}"
+            case Sequential(is_basic=False) if self.acc == "f64":
+                return "Sequential in f64 is one chain, rounded to nearest even"
             case Sequential() | Exact():
                 if not ab.is_float or self.acc not in ("f16", "f32", "f64"):
                     name = type(self.how).__name__
                     return f"{name} takes a float type and accumulates in f16, f32 or f64"
                 if self.ab == "f64" and self.acc != "f64":
                     return "f64 accumulates in f64"
-                if self.acc == "f64" and isinstance(self.how, Sequential):
-                    if not self.how.is_basic:
-                        return "Sequential in f64 is one chain, rounded to nearest even"
             case _:
                 return f"how must be Fused, Sequential, Exact or Integer, got {told(self.how)}"
         return ""

@@ -23,6 +23,7 @@ from tcusim.machine.rules import (
     Exact,
     Fused,
     Integer,
+    Late,
     Numerics,
     Refusal,
     Rule,
@@ -52,17 +53,47 @@ _RULE_KEYS: Final = {
     "ab": Key("f16", "element type of the operands, or a list of several"),
     "acc": Key("f32", "element type of the accumulator, or a list of several"),
     "kind": Key("fused", "the arithmetic: fused, sequential, exact or integer"),
-    "fused_length": Key("the least k of the tiles", "products that one fused step sums"),
+    "fused_length": Key(
+        "the least k of the tiles",
+        "products of one step; of other kinds products of a group, by default all",
+    ),
     "fraction_bits": Key(_NEEDED, "bits that a fused step keeps below the largest exponent"),
     "output_rounding": Key(
-        "rz", "rounding of a step's sum: rz (toward zero) or rne (nearest, ties to even)"
+        "rz; rne where sequential",
+        "rounding of a sum: rz (toward zero), rne (nearest, ties to even), rna (nearest, ties "
+        "away from zero), rd (down) or odd (the last bit is set if any is lost)",
     ),
     "output_fraction_bits": Key("all of the type", "fraction bits of a step's sum"),
-    "alignment": Key("rz", "how a term is cut to the fraction bits: rz or rne"),
+    "alignment": Key(
+        "rz",
+        "how a term is cut to the fraction bits: a rounding, or sticky (toward zero; a lost bit "
+        "of any term counts in the rounding of the sum)",
+    ),
+    "exponents": Key(
+        "operands",
+        "exponent of a product in the alignment: operands (the sum of theirs), upper (one more) "
+        "or products (its own)",
+    ),
+    "partial_sums": Key(
+        "1", "sums of a step that are made apart: product i belongs to sum i modulo this"
+    ),
+    "order": Key("chain", "of a sequential group: chain, or tree (pairs of rounded products)"),
     "c_joins": Key(
         "sum",
         "sum: c is one of the terms; after: it is added after every step, in the accumulator's "
-        "own type, to nearest",
+        "own type; or a table of sum_bits, c_bits, alignment (rd), floor and reach: c and the sum "
+        "of products are aligned once more, and each is cut to its own bits",
+    ),
+    "addition_rounding": Key("rne", "rounding of the addition of c_joins = after"),
+    "overflow": Key(
+        "sum; wrap of integers",
+        "fused: product, if a product beyond the accumulator's range is infinite; integer: "
+        "wrap, saturate, or symmetric (within +-(2^31 - 1))",
+    ),
+    "sum_bits": Key("32", "bits of the sum of a group of integers, which wraps"),
+    "zeros": Key("positive", "sign of a negative sum that is rounded to zero: or signed"),
+    "nan": Key(
+        "ones if fused, else quiet", "the NaN that is written: ones (7fffffff) or quiet (7fc00000)"
     ),
     "flush_inputs": Key("false", "whether subnormal operands count as zero, c among them"),
     "flush_outputs": Key("false", "whether subnormal results count as zero"),
@@ -112,17 +143,44 @@ KEYS: Final[Mapping[str, Mapping[str, Key]]] = {
     },
 }
 _TABLES: Final = ("rules", "refusals", "instructions", "figures")
-# The kinds of arithmetic without parameters.
-_SIMPLE: Final[Mapping[str, Sequential | Exact | Integer]] = {
-    "sequential": Sequential(),
-    "exact": Exact(),
-    "integer": Integer(),
+# The kinds of arithmetic.
+_KINDS: Final[Mapping[str, type[Numerics]]] = {
+    "fused": Fused,
+    "sequential": Sequential,
+    "exact": Exact,
+    "integer": Integer,
 }
-# Keys of the parameters of a fused step, by their names in `Fused`: as in the command.
-_OF_FUSED: Final[Mapping[str, str]] = {
-    one.name: {"length": "fused_length", "output": "output_rounding"}.get(one.name, one.name)
-    for one in fields(Fused)
+# Keys of parameters that have other names in the classes.
+_RENAMED: Final[Mapping[str, str]] = {
+    "length": "fused_length",
+    "output": "output_rounding",
+    "rounding": "output_rounding",
+    "addition": "addition_rounding",
+    "sums": "partial_sums",
 }
+# For each kind, the keys of its parameters by their names in the class.
+_PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
+    kind: {one.name: _RENAMED.get(one.name, one.name) for one in fields(cls)}
+    for kind, cls in _KINDS.items()
+}
+_OF_KINDS: Final = frozenset(key for keys in _PARAMETERS.values() for key in keys.values())
+# What readers may look for under names that are no keys: how a file says it, or that none can.
+_OTHERWISE: Final[Mapping[str, str]] = {
+    "accumulator_bits width": "Floats accumulate in the type acc; sums of integers have sum_bits.",
+    "sticky": 'Write alignment = "sticky".',
+    "floor": 'Write alignment = "rd" to round down, or exponent_floor for a least exponent.',
+    "tree": 'Write kind = "sequential" and order = "tree".',
+    "saturate saturation satfinite": 'Write overflow = "saturate" for integers; no file can say it '
+    "of floats.",
+    "g": "G of RISC-V Zvvm is fused_length, in products.",
+    "psm": 'psm of RISC-V Zvvm is c_joins: "sum", or "after" where partial sums are rounded.',
+    "rnd frm": "Write output_rounding.",
+    "passes fidelity": "No file can say it: an operand is multiplied with all its bits.",
+    "scale scales block": "No file can say it: operands have no block scales.",
+    "sparsity sparse": "No file can say it: all products count.",
+    "area energy power": "No file can say it; explore estimates the area of the adders.",
+}
+
 # Keys that contradict an existing architecture.
 _ARITHMETIC: Final = frozenset((*_RULE_KEYS, "rules", "refusals")) - {"source"}
 _ALIGNMENT: Final = ("tile_bytes", "row_bytes")
@@ -190,6 +248,11 @@ class _Table:
                 begun = (one for one in known if one.startswith(key))
                 near = next(begun, "") or errors.nearest(key, known, _MISSPELLED)
                 hint = f" Did you mean {near!r}?" if near else ""
+                if "kind" in known:
+                    hint = next(
+                        (f" {how}" for names, how in _OTHERWISE.items() if key in names.split()),
+                        hint,
+                    )
                 raise self.error(f"unknown key {key!r}.{hint} Valid: {', '.join(known)}.")
 
     def error(self, message: str) -> InputError:
@@ -319,12 +382,9 @@ class _Reader:
                 table = _Table(where, values, _RULE_KEYS)
                 own = table.values
                 # Keys above all tables apply to the tables that they fit.
-                simple = table.text("kind", "fused") in _SIMPLE
-                fit = {
-                    key: one
-                    for key, one in above.items()
-                    if not simple or key not in _OF_FUSED.values()
-                }
+                kind = table.text("kind", str(above.get("kind", "fused")))
+                other = _OF_KINDS - set(_PARAMETERS.get(kind, {}).values()) if written else ()
+                fit = {key: one for key, one in above.items() if key not in other}
                 rules += self._rules(_Table(where, {**fit, **own}, _RULE_KEYS), depths)
         shared = figures.get("shared_bytes_per_block")
         kb = None if shared is None else int(shared.value) // 1024
@@ -339,38 +399,51 @@ class _Reader:
         source = table.text("source", self.source)
         evidence = table.text("evidence", self.confidence)
         family = table.text("family", "")
+        nan: Any = table.text("nan", "") if "nan" in table.values else ""
         accs = table.texts("acc", ("s32" if isinstance(how, Integer) else "f32",))
         for ab, acc in itertools.product(table.texts("ab", ("f16",)), accs):
             with _within(table.where):
-                yield Rule(ab, acc, how, source, evidence, family)
+                yield Rule(ab, acc, how, source, evidence, family, nan=nan)
 
     def _numerics(self, table: _Table, depths: list[int]) -> Numerics:
         """Return the arithmetic that a table describes."""
         kind = table.text("kind", "fused")
-        if kind not in ("fused", *_SIMPLE):
-            raise table.error(f"{errors.unknown_name('kind', kind, ('fused', *_SIMPLE))}")
-        given = {name: table.values[key] for name, key in _OF_FUSED.items() if key in table.values}
+        if kind not in _KINDS:
+            raise table.error(f"{errors.unknown_name('kind', kind, _KINDS)}")
+        names = {key: name for name, key in _PARAMETERS[kind].items()}
+        given: dict[str, Any] = {}
+        for key in _OF_KINDS & table.values.keys():
+            if key not in names:
+                kinds = [repr(one) for one in _KINDS if key in _PARAMETERS[one].values()]
+                raise table.error(f"{key} is for kind = {' or '.join(kinds)}, and kind is {kind!r}")
+            given[names[key]] = table.values[key]
+        if kind == "fused" and "fraction_bits" not in given:
+            raise table.error(
+                "fraction_bits is needed: how many bits a fused step keeps below the largest "
+                "exponent (23 on a V100, 24 on an A100, 25 on an H100). Or give kind "
+                "= 'sequential', 'exact' or 'integer'."
+            )
         if kind == "fused":
-            if "fraction_bits" not in given:
-                raise table.error(
-                    "fraction_bits is needed: how many bits a fused step keeps below the largest "
-                    "exponent (23 on a V100, 24 on an A100, 25 on an H100). Or give kind "
-                    "= 'sequential', 'exact' or 'integer'."
-                )
-            length, bits = given.pop("length", min(depths)), given.pop("fraction_bits")
-            with _within(table.where):
-                how = Fused(length, bits, **given)
-            if length > max(depths):
-                raise table.error(
-                    f"fused_length = {length} and tiles of k = {max(depths)} contradict each "
-                    f"other: a step sums products of one tile. Write fused_length = "
-                    f"{max(depths)}, or leave it out."
-                )
-            return how
-        if given:
-            key = _OF_FUSED[next(iter(given))]
-            raise table.error(f"{key} is for kind = 'fused', and kind is {kind!r}")
-        return _SIMPLE[kind]
+            given.setdefault("length", min(depths))
+        joins = given.get("c_joins")
+        if isinstance(joins, dict):
+            where = f"{table.where}: c_joins"
+            parts = _Table(where, joins, [one.name for one in fields(Late)])
+            for key in ("sum_bits", "c_bits"):
+                if key not in parts.values:
+                    raise parts.error(f"{key} is needed")
+            with _within(where):
+                given["c_joins"] = Late(**parts.values)
+        with _within(table.where):
+            how = _KINDS[kind](**given)
+        length = getattr(how, "length", None) or 0
+        if length > max(depths):
+            raise table.error(
+                f"fused_length = {length} and tiles of k = {max(depths)} contradict each "
+                f"other: a step sums products of one tile. Write fused_length = "
+                f"{max(depths)}, or leave it out."
+            )
+        return how
 
     def _refusal(self, number: int, values: object) -> Refusal:
         table = _Table(f"{self.file}: refusal {number}", values, KEYS["refusals"])
@@ -429,8 +502,10 @@ def _within(where: str) -> Iterator[None]:
         if text.startswith(f"{where.partition(':')[0]}: "):
             raise
         # The file has its own names for the fields.
-        for name, key in _OF_FUSED.items():
-            text = text.replace(f"Fused.{name} ", f"{key} ")
+        for kind, parameters in _PARAMETERS.items():
+            for name, key in parameters.items():
+                text = text.replace(f"{_KINDS[kind].__name__}.{name} ", f"{key} ")
+        text = text.replace("Late.", "")
         raise InputError(f"{where}: {text}") from error
 
 
@@ -481,15 +556,34 @@ def _texts(one: object, *keys: str) -> list[str]:
 
 
 def _rule_lines(rule: Rule) -> list[str]:
-    """Return the table of a rule; of a fused step, every parameter that it has."""
-    kind = next((kind for kind, one in _SIMPLE.items() if one == rule.how), "fused")
+    """Return the table of a rule: of a fused step every basic parameter, else the unusual ones."""
+    how = rule.how
+    kind = next(kind for kind, cls in _KINDS.items() if cls is type(how))
     lines = ["", "[[rules]]", *_texts(rule, *_TYPES), f"kind = {_quoted(kind)}"]
-    if isinstance(rule.how, Fused):
-        for name, key in _OF_FUSED.items():
-            value = getattr(rule.how, name)
-            if value is not None:
-                lines.append(f"{key} = {_quoted(value)}  # {_RULE_KEYS[key].meaning}")
-    return [*lines, *_texts(rule, "family", "source", "evidence")]
+    for one in fields(how):
+        value = getattr(how, one.name)
+        always = isinstance(how, Fused) and one.name in _ALWAYS
+        if value is None or not (always or value != one.default):
+            continue
+        key = _PARAMETERS[kind][one.name]
+        lines.append(f"{key} = {_joined(value)}  # {_RULE_KEYS[key].meaning}")
+    return [*lines, *_texts(rule, "nan", "family", "source", "evidence")]
+
+
+def _joined(value: Any) -> str:
+    """Return a value as TOML: a late c is a table on one line."""
+    if not isinstance(value, Late):
+        return _quoted(value)
+    given = {one.name: getattr(value, one.name) for one in fields(Late)}
+    parts = (f"{name} = {_quoted(one)}" for name, one in given.items() if one is not None)
+    return f"{{ {', '.join(parts)} }}"
+
+
+# Parameters of a fused step that a written file always has.
+_ALWAYS: Final = (
+    *("length", "fraction_bits", "output", "alignment", "c_joins", "flush_inputs"),
+    *("flush_outputs", "register_halves"),
+)
 
 
 def _figure_line(key: str, figure: Figure | None, about: Key) -> str:

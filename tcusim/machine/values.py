@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tcusim.errors import InputError
 from tcusim.machine.exact import exact_values
-from tcusim.machine.formats import Float64, Values, format_of
+from tcusim.machine.formats import Float64, Values, canonical_nan, format_of
 from tcusim.machine.fused import fused_values
 from tcusim.machine.fused_narrow import NarrowUnit, has_pattern
 from tcusim.machine.rules import Exact, Fused, Integer, Rule, Sequential
@@ -146,6 +146,18 @@ def _fill(
         part = numbers[first : first + batch]
         left, right, addend = ((x if len(x) == 1 else x[part]).astype(np.float64) for x in operands)
         d[part] = _batch(rule, left, right, addend, watch)
+        if rule.nan:
+            _set_nan(d, part, rule)
+
+
+def _set_nan(d: Values, tiles: NDArray[np.intp], rule: Rule) -> None:
+    """Write the NaN of a unit in place of those in these tiles."""
+    found = d[tiles]
+    if rule.nan == "ones":
+        canonical_nan(found, rule.acc)
+    else:
+        found[np.isnan(found)] = np.nan
+    d[tiles] = found
 
 
 def _batch(rule: Rule, a: Float64, b: Float64, c: Float64, watch: Watch | None = None) -> Values:
@@ -166,20 +178,41 @@ def _batch(rule: Rule, a: Float64, b: Float64, c: Float64, watch: Watch | None =
         case Exact():
             return exact_values(a, b, c, ab, acc, watch)
         case Integer():
-            return _integer_values(a, b, c, watch)
+            return _integer_values(a, b, c, rule.how, watch)
         case _:
             assert_never(rule.how)
 
 
-def _integer_values(a: Float64, b: Float64, c: Float64, watch: Watch | None) -> Values:
-    """Return the exact integers a @ b + c, wrapped to 32 bits."""
-    if watch is not None:
-        watch.begin(range(a.shape[2]), a, b, c)
-    # A product is at most 2**16, so float64 sums are exact for every k that fits in memory.
-    d = np.asarray(np.matmul(a, b) + c).astype(np.int64).astype(np.int32)
-    if watch is not None:
-        watch.end(d.astype(np.float64))
-    return d
+def _integer_values(
+    a: Float64, b: Float64, c: Float64, how: Integer, watch: Watch | None
+) -> Values:
+    """Return the integers a @ b + c, within 32 bits."""
+    k = a.shape[2]
+    length = how.length or k
+    if how.is_basic:
+        length = k
+    for start in range(0, k, length):
+        group = slice(start, start + length)
+        if watch is not None:
+            watch.begin(range(k)[group], a, b, c)
+        # A product is at most 2**16, so float64 sums are exact for every k that fits in memory.
+        sums = _wrapped(np.asarray(np.matmul(a[:, :, group], b[:, group])), how.sum_bits)
+        if how.overflow == "wrap":
+            c = _wrapped(sums + c, 32)
+        else:
+            least = -(2.0**31) + (how.overflow == "symmetric")
+            c = np.clip(sums + c, least, 2.0**31 - 1)
+        if watch is not None:
+            watch.end(c)
+    return c.astype(np.int32)
+
+
+def _wrapped(whole: Float64, bits: int) -> Float64:
+    """Return integers modulo 2**bits, in two's complement."""
+    if bits == 32:
+        return whole.astype(np.int64).astype(np.int32).astype(np.float64)
+    half = 2.0 ** (bits - 1)
+    return np.asarray(np.mod(whole + half, 2.0 * half) - half)
 
 
 def _to_tiles(

@@ -45,10 +45,11 @@ def whole_values(
     """
     if largest > _most(acc, how):
         return None
-    if isinstance(how, Sequential):
-        if how.rounding == "rd" or bool(((c == 0.0) & np.signbit(c)).any()):
-            # Numbers that cancel may be -0. So is -0 + -0, if nothing else is ever added.
-            return None
+    if isinstance(how, Sequential) and (
+        how.rounding == "rd" or bool(((c == 0.0) & np.signbit(c)).any())
+    ):
+        # Numbers that cancel may be -0. So is -0 + -0, if nothing else is ever added.
+        return None
     # Any other zero is +0, whatever sign the matrix product gave it.
     total = multiply(a, b) + c + 0.0
     return np.asarray(total.astype(acc.dtype))
@@ -77,9 +78,10 @@ def _most(acc: Format, how: Fused | Sequential | Exact) -> float:
 def _aligned_bits(how: Fused) -> int:
     """Return the bits that every alignment of a step keeps below the largest exponent."""
     late = how.c_joins
-    joins = (late.sum_bits, late.c_bits) if isinstance(late, Late) else ()
+    joins: tuple[int, ...] = (late.sum_bits, late.c_bits) if isinstance(late, Late) else ()
     # The exponent of a product may be one more than its own.
-    return min((how.fraction_bits, *joins)) - (how.exponents == "upper")
+    kept = min((how.fraction_bits, *joins))
+    return kept - 1 if how.exponents == "upper" else kept
 
 
 def _reach(x: Float64) -> float:

@@ -228,7 +228,10 @@ UP: Any = "up"
     ("call", "message"),
     [
         (lambda: round_values(ONES, "s8"), "round_values rounds to a float type, got 's8'"),
-        (lambda: round_values(ONES, "f16", UP), "rounding must be one of rne, rna, rz, rd, odd, got 'up'"),
+        (
+            lambda: round_values(ONES, "f16", UP),
+            "rounding must be one of rne, rna, rz, rd, odd, got 'up'",
+        ),
         (lambda: round_values(WHOLE, "f16"), "takes a float array, got int64; cast it to np.flo"),
         (lambda: split_values(WHOLE, "f16", 1), "takes a float array, got int64"),
         (lambda: split_values(ONES, "f16", 0), "parts must be at least 1, got 0"),

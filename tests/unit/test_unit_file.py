@@ -14,11 +14,15 @@ import tcusim
 from tcusim.errors import InputError
 from tcusim.machine import (
     FIGURES,
+    Arch,
+    Exact,
     Figure,
     Fused,
     Instruction,
     Integer,
+    Late,
     Rule,
+    Sequential,
     Unit,
     arch_of,
     fused_unit,
@@ -184,7 +188,7 @@ def test_programs_keep_the_alignment_that_a_tile_asks_for(written: Callable[...,
         ('tiles = "1x1x1"\nkind = "fuse"', "unknown kind 'fuse'. Did you mean 'fused'?"),
         (
             'tiles = "1x1x1"\nkind = "exact"\noutput_rounding = "rz"',
-            "output_rounding is for kind = 'fused', and",
+            "output_rounding is for kind = 'fused' or 'sequential', and kind is 'exact'",
         ),
         ('tiles = "1x1x1"\nfraction_bits = "9"', "fraction_bits must be an integer .* got '9'"),
         (
@@ -282,8 +286,38 @@ def test_texts_that_are_empty_are_not_written(written: Callable[..., Path]) -> N
 
 def test_every_figure_and_parameter_has_a_key() -> None:
     assert list(KEYS["figures"]) == list(FIGURES)
-    named = {"length": "fused_length", "output": "output_rounding"}
-    assert {named.get(one.name, one.name) for one in fields(Fused)} <= KEYS["rules"].keys()
+    named = {"length": "fused_length", "output": "output_rounding", "rounding": "output_rounding"}
+    named |= {"addition": "addition_rounding", "sums": "partial_sums"}
+    for kind in (Fused, Sequential, Exact, Integer):
+        assert {named.get(one.name, one.name) for one in fields(kind)} <= KEYS["rules"].keys()
+
+
+def test_parts_of_few_units_are_read_and_written(tmp_path: Path) -> None:
+    rules = (
+        Rule("f16", "f32", Fused(8, 24, "rne", c_joins=Late(31, 24, floor=-126)), "s", "assumed"),
+        Rule("bf16", "f32", Fused(4, 28, "odd", None, "odd", "after", addition="odd"), "s", "e"),
+        Rule("e4m3", "f32", Fused(8, 22, "rna", None, "sticky", exponents="upper"), "s", "e"),
+        Rule("e5m2", "f32", Fused(8, 20, sums=2, overflow="product", zeros="signed"), "s", "e"),
+        Rule("tf32", "f32", Sequential(4, "tree", flush_outputs=True), "s", "e", nan="ones"),
+        Rule("f32", "f32", Sequential(8, sums=2, rounding="rz"), "s", "e"),
+        Rule("s8", "s32", Integer(8, 20, "symmetric"), "s", "e"),
+    )
+    arch = Arch("parts", "parts", (), (), rules, "s")
+    path = tmp_path / "parts.toml"
+    path.write_text(unit_toml(Unit("parts", "parts", arch, (shape_of("4x4x8"),))))
+    assert read_unit(path).arch.rows == rules
+
+
+def test_a_late_c_has_two_widths(tmp_path: Path) -> None:
+    path = tmp_path / "late.toml"
+    for joins, message in (
+        ("{ sum_bits = 31 }", "late.toml: c_joins: c_bits is needed"),
+        ("{ sum_bits = 31, c_bit = 24 }", "late.toml: c_joins: unknown key 'c_bit'. Did you mean"),
+        ("{ sum_bits = 31, c_bits = 99 }", "late.toml: c_joins: c_bits must be .* got 99"),
+    ):
+        path.write_text(f'tiles = "4x4x8"\nfraction_bits = 20\nc_joins = {joins}\n')
+        with pytest.raises(InputError, match=message):
+            read_unit(path)
 
 
 def test_a_mark_of_the_encoding_is_left_out(tmp_path: Path) -> None:
@@ -302,10 +336,21 @@ def test_a_step_of_more_products_than_a_tile_is_refused(tmp_path: Path) -> None:
         read_unit(path)
 
 
-@pytest.mark.parametrize("key", ["saturate", "accumulator_bits", "tree", "sticky"])
-def test_what_a_file_cannot_say_is_no_misspelled_key(tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("saturate", 'Write overflow = "saturate" for integers'),
+        ("accumulator_bits", "Floats accumulate in the type acc; sums of integers"),
+        ("tree", 'Write kind = "sequential" and order = "tree"'),
+        ("sticky", 'Write alignment = "sticky"'),
+        ("passes", "No file can say it: an operand"),
+    ],
+)
+def test_what_a_file_cannot_say_is_no_misspelled_key(
+    tmp_path: Path, key: str, instead: str
+) -> None:
     path = tmp_path / "more.toml"
     path.write_text(f'tiles = "4x4x4"\nfraction_bits = 20\n{key} = 1\n')
-    with pytest.raises(InputError, match=f"unknown key '{key}'. Valid: ") as refused:
+    with pytest.raises(InputError, match=f"unknown key '{key}'. {instead}") as refused:
         read_unit(path)
     assert "Did you mean" not in str(refused.value)

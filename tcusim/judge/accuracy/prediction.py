@@ -169,6 +169,11 @@ def step_of(rule: Rule, k: int) -> Step:
     """
     acc = format_of(rule.acc)
     how = rule.how
+    if isinstance(how, Fused | Sequential) and not how.is_basic:
+        raise Unsupported(
+            "no error is predicted of trees, partial sums, a late c, or roundings other than rz "
+            "and rne; measured errors are exact"
+        )
     if isinstance(how, Fused):
         floor = how.exponent_floor
         if floor is not None and floor > how.fraction_bits:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tcusim.algorithms import Algorithm, Level
 from tcusim.algorithms.rows import CHUNK_PANELS, PANEL_ROWS, ROW_TILES
 from tcusim.judge.correctness.cases import Case, Recipe
-from tcusim.machine import Fused, Rule, format_of
+from tcusim.machine import Fused, Integer, Rule, format_of
 from tcusim.program.grammar import Program
 
 __all__ = ["KINDS", "Kind", "Tile", "exact_up_to", "layouts"]
@@ -424,4 +424,6 @@ def exact_up_to(ab: str, acc: str, rule: Rule) -> int:
     if isinstance(rule.how, Fused):
         bits = (rule.how.fraction_bits, rule.how.output_fraction_bits)
         limits += [2**count for count in bits if count is not None]
+    if isinstance(rule.how, Integer):
+        limits.append(2 ** (rule.how.sum_bits - 1) - 1)
     return min(limits)

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, Literal, TypeAlias
 
-from tcusim.machine.formats import format_of
+from tcusim.machine.formats import Rounding, format_of
 from tcusim.machine.rules import Rule
 from tcusim.machine.sequential import fraction_to_float
 
-__all__ = ["Account", "Step", "Term", "hex_text", "leading_exponent"]
+__all__ = ["Account", "Ending", "Step", "Term", "hex_text", "leading_exponent"]
 
 Kind: TypeAlias = Literal["fused", "addition", "multiply-add", "exact", "integer"]
+# What becomes of a sum: a rounding, or that of integers beyond their range.
+Ending: TypeAlias = Rounding | Literal["wrap", "saturate", "symmetric"]
 _ZERO: Final = Fraction(0)
 
 
@@ -95,8 +97,8 @@ class Step:
         Exponent of the last bit that the alignment keeps: E - F.
     total : Fraction or None
         The exact sum of the surviving parts; None if an infinity or a NaN decides.
-    rounding : {"rz", "rne", "wrap"}
-        Toward zero; to nearest, ties to even; or modulo 2**32.
+    rounding : {"rne", "rna", "rz", "rd", "odd", "wrap", "saturate", "symmetric"}
+        As in `Fused` and `Integer`.
     last_bit : int or None
         Exponent of the last bit of a result of this size.
     result : float
@@ -111,7 +113,7 @@ class Step:
     exponent: int | None
     lowest: int | None
     total: Fraction | None
-    rounding: Literal["rz", "rne", "wrap"]
+    rounding: Ending
     last_bit: int | None
     result: float
     bits: str

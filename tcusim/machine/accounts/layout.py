@@ -10,7 +10,7 @@ from typing import Final
 
 from tcusim.machine.accounts.account import Account, Step, Term, hex_text, leading_exponent
 from tcusim.machine.formats import format_of
-from tcusim.machine.rules import Exact, Fused, Integer, Rule, Sequential
+from tcusim.machine.rules import Exact, Fused, Integer, Late, Rule, Sequential
 from tcusim.machine.sequential import fraction_to_float
 
 __all__ = [
@@ -185,15 +185,20 @@ def in_words(one: Account) -> str:
             halves = ", first those with k mod 4 = 0 or 1," if how.register_halves else ""
             floor = "" if how.exponent_floor is None else f" (never below {how.exponent_floor})"
             late = "; c is added at the end" if how.c_joins == "after" else ""
-            cut = "cut" if how.alignment == "rz" else "rounded"
+            if isinstance(how.c_joins, Late):
+                bits_of = how.c_joins
+                late = f"; c joins the sum late, with {bits_of.c_bits} bits"
+            cut = {"rz": "cut", "sticky": "cut with a sticky bit"}.get(how.alignment, "rounded")
+            if how.sums > 1:
+                halves = f" in {how.sums} partial sums,"
             return (
                 f"{head}up to {how.length} products a step{halves} aligned to the largest exponent "
                 f"E{floor}, {cut} to {how.fraction_bits} bits below it, added exactly, and "
                 f"{_how_rounded(how.output)} to {bits} bits{late}"
             )
-        case Sequential():
+        case Sequential() as how:
             return (
-                f"{head}one fused multiply-add after another, each rounded to nearest even to "
+                f"{head}{_sequence(how)}, each {_how_rounded(how.rounding)} to "
                 f"{acc.fraction_bits + 1} bits; nothing is aligned or cut"
             )
         case Exact():
@@ -202,7 +207,16 @@ def in_words(one: Account) -> str:
                 f"{acc.fraction_bits + 1} bits"
             )
         case Integer():
-            return f"{head}integers added exactly, modulo 2^32"
+            return f"{head}integers added exactly, {_how_rounded(rule.how.overflow)}"
+
+
+def _sequence(how: Sequential) -> str:
+    """Return the order of IEEE operations in words."""
+    if how.order == "tree":
+        return f"a binary tree of {how.length} products, then c"
+    if how.sums > 1:
+        return f"{how.sums} chains of fused multiply-adds, then their sum, then c"
+    return "one fused multiply-add after another"
 
 
 def panels(one: Account) -> Iterator[Panel]:
@@ -286,11 +300,7 @@ def _lost_in_all(step: Step, one: Account) -> str:
 
 
 def _result(one: Account, step: Step, digits: str) -> Entry:
-    words = {
-        "rz": "cut toward zero",
-        "rne": "rounded to nearest even",
-        "wrap": "modulo 2^32",
-    }[step.rounding]
+    words = {**_ENDINGS, "rz": "cut toward zero"}[step.rounding]
     lost = step.lost_in_rounding
     if step.is_special:
         words = ""
@@ -304,7 +314,20 @@ def _result(one: Account, step: Step, digits: str) -> Entry:
 
 
 def _how_rounded(rounding: str) -> str:
-    return "cut" if rounding == "rz" else "rounded to nearest even"
+    return _ENDINGS[rounding]
+
+
+# The rounding, or the overflow, of a sum in words.
+_ENDINGS: Final = {
+    "rz": "cut",
+    "rne": "rounded to nearest even",
+    "rna": "rounded to nearest, ties away from zero,",
+    "rd": "rounded down",
+    "odd": "rounded to odd",
+    "wrap": "modulo 2^32",
+    "saturate": "saturated at 32 bits",
+    "symmetric": "saturated at 2^31 - 1",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
-from tcusim.machine.accounts.account import Account, Kind, Step, Term, leading_exponent
+from tcusim.errors import Unsupported
+from tcusim.machine.accounts.account import Account, Ending, Kind, Step, Term, leading_exponent
 from tcusim.machine.bits import hex_bits, to_bits
 from tcusim.machine.formats import Float64, Rounding, Values, canonical_nan, format_of
-from tcusim.machine.rules import Arch, Exact, Fused, Integer, Rule, Sequential
+from tcusim.machine.rules import Arch, Exact, Fused, Integer, Late, Rule, Sequential
 from tcusim.machine.values import mma_values
 
 __all__ = ["Recorder", "accounts_of"]
@@ -23,7 +24,19 @@ _BATCH: Final = 2**12
 
 
 def accounts_of(a: Values, b: Values, c: Values, rule: Rule, arch: Arch) -> Iterator[Account]:
-    """Yield the account of each of W dot products: a, b (W, k) of rule.ab, c (W,) of rule.acc."""
+    """Yield the account of each of W dot products: a, b (W, k) of rule.ab, c (W,) of rule.acc.
+
+    Raises
+    ------
+    Unsupported
+        If a step aligns its terms more than once.
+    """
+    how = rule.how
+    if isinstance(how, Fused) and (how.sums > 1 or isinstance(how.c_joins, Late)):
+        raise Unsupported(
+            f"{arch.name}, {rule.ab} -> {rule.acc}: a step aligns its terms more than once, which "
+            f"is not shown bit by bit; tcusim.mma computes it"
+        )
     for first in range(0, len(a), _BATCH):
         rows, columns, addends = (x[first : first + _BATCH] for x in (a, b, c))
         recorder = Recorder(len(rows))
@@ -181,24 +194,27 @@ def _kind(one: _Sum, rule: Rule) -> Kind:
         case Fused():
             return "addition" if one.top is None else "fused"
         case Sequential():
-            return "multiply-add"
+            return "multiply-add" if any(len(each[0]) > 1 for each in one.factors) else "addition"
         case Exact():
             return "exact"
         case Integer():
             return "integer"
 
 
-def _rounding(
-    one: _Sum, total: Fraction | None, rule: Rule
-) -> tuple[Literal["rz", "rne", "wrap"], int | None]:
+def _rounding(one: _Sum, total: Fraction | None, rule: Rule) -> tuple[Ending, int | None]:
     """Return the rounding of a sum, and the exponent of the last bit of a result of its size."""
     acc, how = format_of(rule.acc), rule.how
     if isinstance(how, Integer):
-        return "wrap", None
+        return how.overflow, None
     fraction_bits = acc.fraction_bits
     rounding: Rounding = "rne"
-    if isinstance(how, Fused) and one.top is not None:
-        fraction_bits, rounding = how.output_fraction_bits or fraction_bits, how.output
+    match how:
+        case Fused() if one.top is not None:
+            fraction_bits, rounding = how.output_fraction_bits or fraction_bits, how.output
+        case Fused():
+            rounding = how.addition
+        case Sequential():
+            rounding = how.rounding
     if not total:
         return rounding, None
     return rounding, max(leading_exponent(total), acc.emin) - fraction_bits
