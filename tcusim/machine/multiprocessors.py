@@ -1,8 +1,9 @@
 """The limits of a multiprocessor: a row for each compute capability, with the GPUs that have it.
 
 The rows come from [CPG], "Technical Specifications per Compute Capability", of CUDA 13 and, for
-sm_70, of CUDA 12; the blocks also from NVIDIA's header `cuda_occupancy.h`. The GPUs come from
-[GPUS]. Launch bounds, plans, the cost model and the figures of units read these rows.
+sm_70, of CUDA 12; the blocks also from NVIDIA's header `cuda_occupancy.h`. Multiply-adds come from
+"Throughput of Native Arithmetic Instructions" in [CPG], and the GPUs from [GPUS]. Launch bounds,
+plans, the cost model and the figures of units read these rows.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ __all__ = [
     "MULTIPROCESSORS",
     "REGISTERS",
     "RESERVED_BYTES",
+    "SCHEDULERS",
+    "SHUFFLES",
     "STATIC_SHARED_BYTES",
     "THREAD_REGISTERS",
     "Multiprocessor",
@@ -29,6 +32,10 @@ REGISTERS: Final = 2**16
 THREAD_REGISTERS: Final = 255
 BLOCK_THREADS: Final = 1024
 LANES: Final = 32  # of a warp
+# Warp schedulers, which start one instruction a cycle each, and the results of shuffles a cycle that
+# they share [CPG].
+SCHEDULERS: Final = 4
+SHUFFLES: Final = 32
 STATIC_SHARED_BYTES: Final = 48 * 1024
 # [CPG], compute capability 8.x: the shared memory of each block that the system reserves.
 RESERVED_BYTES: Final = 1024
@@ -40,13 +47,15 @@ class Multiprocessor:
     """The limits of a multiprocessor of one compute capability.
 
     sm: the compute capability, such as 90. threads, blocks: the most resident at a time.
-    shared_kb: shared memory, in KB of 1,024 bytes. gpus: names of GPUs, lower case.
+    shared_kb: shared memory, in KB of 1,024 bytes. fma: float32 multiply-adds a cycle. gpus: names
+    of GPUs, lower case.
     """
 
     sm: int
     threads: int
     blocks: int
     shared_kb: int
+    fma: int
     gpus: str
 
     @property
@@ -78,31 +87,33 @@ class Multiprocessor:
 MULTIPROCESSORS: Final = {
     row.sm: row
     for row in (
-        Multiprocessor(70, 2048, 32, 96, "v100, titan v"),
-        Multiprocessor(75, 1024, 16, 64, "t4, rtx 2060, rtx 2070, rtx 2080, titan rtx"),
-        Multiprocessor(80, 2048, 32, 164, "a100, a30, a800"),
+        Multiprocessor(70, 2048, 32, 96, 64, "v100, titan v"),
+        Multiprocessor(75, 1024, 16, 64, 64, "t4, rtx 2060, rtx 2070, rtx 2080, titan rtx"),
+        Multiprocessor(80, 2048, 32, 164, 64, "a100, a30, a800"),
         Multiprocessor(
             86,
             1536,
             16,
             100,
+            128,
             "a2, a10, a10g, a16, a40, rtx a4000, rtx a5000, rtx a6000, "
             "rtx 3050, rtx 3060, rtx 3070, rtx 3080, rtx 3090",
         ),
-        Multiprocessor(87, 1536, 16, 164, "orin"),
+        Multiprocessor(87, 1536, 16, 164, 128, "orin"),
         Multiprocessor(
             89,
             1536,
             24,
             100,
+            128,
             "l40s, l4, l40, rtx 1000 ada, rtx 4050, rtx 4060, rtx 4070, rtx 4080, rtx 4090",
         ),
-        Multiprocessor(90, 2048, 32, 228, "h100, h200, h20, h800, gh200"),
-        Multiprocessor(100, 2048, 32, 228, "b200, gb200"),
-        Multiprocessor(103, 2048, 32, 228, "b300, gb300"),
-        Multiprocessor(110, 1536, 24, 228, "thor"),
-        Multiprocessor(120, 1536, 24, 100, "rtx 5050, rtx 5060, rtx 5070, rtx 5080, rtx 5090"),
-        Multiprocessor(121, 1536, 24, 100, "gb10"),
+        Multiprocessor(90, 2048, 32, 228, 128, "h100, h200, h20, h800, gh200"),
+        Multiprocessor(100, 2048, 32, 228, 128, "b200, gb200"),
+        Multiprocessor(103, 2048, 32, 228, 128, "b300, gb300"),
+        Multiprocessor(110, 1536, 24, 228, 128, "thor"),
+        Multiprocessor(120, 1536, 24, 100, 128, "rtx 5050, rtx 5060, rtx 5070, rtx 5080, rtx 5090"),
+        Multiprocessor(121, 1536, 24, 100, 128, "gb10"),
     )
 }
 

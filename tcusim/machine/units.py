@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, Final
 
 from tcusim.errors import InputError, require_choice, told
-from tcusim.machine.multiprocessors import REGISTERS, rows_of
+from tcusim.machine.multiprocessors import LANES, REGISTERS, SCHEDULERS, SHUFFLES, rows_of
 from tcusim.machine.rules import FAMILIES, Arch, require_tuple
 from tcusim.machine.shapes import MmaShape
 from tcusim.table import Table, Tabular
@@ -345,12 +345,14 @@ FIGURES: Final[dict[str, Quantity]] = {
     one.name: one.metadata[Quantity] for one in fields(Unit) if Quantity in one.metadata
 }
 
-# The source of the limits of a multiprocessor.
+# The sources of the limits of a multiprocessor.
 _LIMITS: Final = "[CPG], technical specifications by compute capability"
+_RATES: Final = "[CPG], throughput of arithmetic instructions"
+_SHUFFLES: Final = "[CPG]: 32 results a cycle and core, for four schedulers"
 
 
 def limits_of(arch: Arch, name: str) -> dict[str, Figure]:
-    """Return the figures that are limits of a multiprocessor; none if its GPU is not known.
+    """Return the limits and rates of a multiprocessor as figures; none if its GPU is not known.
 
     name: a GPU of the architecture, ``sm_86`` or the architecture, for the least of its GPUs.
     """
@@ -367,7 +369,12 @@ def limits_of(arch: Arch, name: str) -> dict[str, Figure]:
         "shared_bytes_per_core": min(row.shared_bytes for row in rows),
         "shared_bytes_per_block": min(row.block_bytes for row in rows),
     }
-    return {key: Figure(value, _LIMITS, "documented") for key, value in found.items()}
+    shuffles = LANES * SCHEDULERS / SHUFFLES
+    return {
+        "fma_per_core": Figure(min(row.fma for row in rows), _RATES, "documented"),
+        **{key: Figure(value, _LIMITS, "documented") for key, value in found.items()},
+        "shuffle_interval": Figure(shuffles, _SHUFFLES, "derived"),
+    }
 
 
 # Of two figures, the first is never more than the second.

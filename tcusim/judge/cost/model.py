@@ -12,7 +12,7 @@ from tcusim.judge.cost.fitted import FITTED, Fitted
 from tcusim.judge.cost.occupancy import Occupancy, occupancy_of
 from tcusim.judge.cost.work import Latencies, Work, work_of
 from tcusim.machine import Unit, format_of
-from tcusim.machine.multiprocessors import RESERVED_BYTES, rows_of
+from tcusim.machine.multiprocessors import RESERVED_BYTES, SCHEDULERS, rows_of
 from tcusim.program.grammar import BufferRole, Mma, Program, Space
 from tcusim.program.lanes import WORD_BYTES
 from tcusim.program.walk import sites
@@ -30,9 +30,6 @@ RESOURCES: Final = {
     "launch": "from the end of the launch before to the start of this one",
 }
 
-# Each scheduler starts one instruction in a cycle; a core has so many, from compute capability 7.0
-# on [CPG, compute capabilities].
-_SCHEDULERS: Final = 4
 # Cycles of an addition on the ordinary units, from operands to result [CPG; GPGPU-Sim].
 _ADDITION: Final = 4.0
 # Bytes that a channel of memory moves from the opening of a row to that of the next: of HBM2, three
@@ -194,7 +191,7 @@ def launch_cost(
     sectors = SECTOR * (work.sectors_read + work.sectors_written)
     turns = (work.lines + work.passes) * LINE / known("shared_bandwidth")
     busy = min(cores, blocks)
-    core_cycles = work.instructions / _SCHEDULERS + fitted.unhidden * turns
+    core_cycles = work.instructions / SCHEDULERS + fitted.unhidden * turns
     # Data from memory pass the cache meanwhile: the slower of both counts.
     cache = sectors / known("l2_bandwidth")
     path = max(memory, cache) if memory == memory else memory
