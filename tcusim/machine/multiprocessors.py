@@ -32,8 +32,8 @@ REGISTERS: Final = 2**16
 THREAD_REGISTERS: Final = 255
 BLOCK_THREADS: Final = 1024
 LANES: Final = 32  # of a warp
-# Warp schedulers, which start one instruction a cycle each, and the results of shuffles a cycle that
-# they share [CPG].
+# Warp schedulers, which start one instruction a cycle each, and the results of shuffles a cycle
+# [CPG].
 SCHEDULERS: Final = 4
 SHUFFLES: Final = 32
 STATIC_SHARED_BYTES: Final = 48 * 1024

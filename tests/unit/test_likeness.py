@@ -71,10 +71,10 @@ def test_a_file_says_whom_its_unit_is_like(tmp_path: Path) -> None:
 
 
 def test_a_known_unit_borrows_only_when_asked() -> None:
-    v100, machine = subject_of("v100"), subject_of("h200")
-    assert placed_in(v100, machine) is None
-    placed = placed_in(v100, machine, known_too=True)
+    l4, machine = subject_of("l4"), subject_of("h200")
+    assert placed_in(l4, machine) is None
+    placed = placed_in(l4, machine, known_too=True)
     assert placed is not None
-    assert placed.unit.clock == v100.unit.clock
+    assert placed.unit.clock == l4.unit.clock
     assert "memory_latency" in borrowed(placed.unit)
     assert not [one for one in findings_of(placed) if one.gravity == IMPOSSIBLE]

@@ -70,7 +70,7 @@ def test_units_with_every_figure_and_its_source(tmp_path: Path) -> None:
     assert re.search(
         r"mma.sync 16x8x16 f16→f32 +latency 24.7 cycles \(published: Sun et al\.", told
     )
-    assert re.search(r"not known +shared_latency, l2_bandwidth", told)
+    assert re.search(r"not known +shared_latency, l2_bandwidth", succeeds("list", "units", "l4"))
     (tmp_path / "mine.toml").write_text('tiles = "5x7x3"\nfraction_bits = 9\n[figures]\ncores=7\n')
     mine = json.loads(succeeds("list", "--json", str(tmp_path / "mine.toml")))
     assert mine["units"][0]["figures"] == {"cores": "7 cores (assumed: mine.toml)"}
