@@ -8,13 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import records
 
 import tcusim
+from tcusim.judge.cost.predicted import Cost
 
-__all__ = ["LENGTH", "PROGRAMS", "SIZES", "Point", "points", "within"]
+__all__ = [
+    "LENGTH",
+    "PRODUCTS",
+    "PRODUCT_SIZES",
+    "PROGRAMS",
+    "SIZES",
+    "Point",
+    "points",
+    "products",
+    "within",
+]
 
 LENGTH: Final = 2**30
 # Sizes of segments that are compared: 16, and each fourth power of two from 256 on.
@@ -31,9 +42,30 @@ PROGRAMS: Final = {
 }
 
 
+# By the series: its figure, its label there, the program, and its options. `gemm` has the block of
+# the measured one, of 8 warps that multiply 2 by 4 tiles each, but two stages of half its depth.
+_BLOCK: Final = {"warps": 8, "down": 2, "across": 4, "warps_down": 4, "depth": 4, "stages": 2}
+PRODUCTS: Final[dict[str, tuple[str, str, str, dict[str, Any]]]] = {
+    "gemm f16": ("gemm_16_16", "WMMA HGEMM", "gemm", {"acc": "f16", **_BLOCK}),
+    "gemm f32": ("gemm_16_32", "WMMA MGEMM", "gemm", {"acc": "f32", **_BLOCK}),
+    "gemm_naive f32": (
+        "gemm_16_32",
+        'WMMA MGEMM (na\\"ive)',
+        "gemm_naive",
+        {"acc": "f32", "warps": 16},
+    ),
+}
+# Rows of the square matrices that are compared.
+PRODUCT_SIZES: Final = (256, 512, 1024, 2048, 4096, 8192)
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One size of a series: 10**9 elements a second as measured and as predicted."""
+    """One size of a series, as measured and as predicted.
+
+    segment: of sums and scans; the rows of a product. measured, predicted: 10**9 elements a second,
+    or 10**12 operations.
+    """
 
     program: str
     segment: int
@@ -50,18 +82,35 @@ class Point:
 def points(sizes: Sequence[int] = SIZES) -> Iterator[Point]:
     """Yield these sizes of each series of sums and scans."""
     for program, (figure, label, warps) in PROGRAMS.items():
-        (series,) = (one for one in records.authors(figure) if one["label"] == label)
-        measured = dict(zip(series["x"], series["y"], strict=True))
+        measured = _series(figure, label)
         for size in sizes:
             if size in measured:
-                yield _point(program, size, warps, measured[size])
+                options: dict[str, Any] = {"segment_size": size, "warps": warps}
+                found = tcusim.cost(
+                    tcusim.build(program, acc="f16", result="f16", **options), "v100", length=LENGTH
+                )
+                yield _point(program, size, measured[size], LENGTH / 1e9, found)
 
 
-def _point(program: str, segment: int, warps: int, measured: float) -> Point:
-    built = tcusim.build(program, segment_size=segment, warps=warps, acc="f16", result="f16")
-    found = tcusim.cost(built, "v100", length=LENGTH)
+def products(sizes: Sequence[int] = PRODUCT_SIZES) -> Iterator[Point]:
+    """Yield these sizes of each series of products."""
+    for name, (figure, label, program, options) in PRODUCTS.items():
+        measured = _series(figure, label)
+        for size in sizes:
+            result = options["acc"]
+            built = tcusim.build(program, inner=size, cols=size, result=result, **options)
+            found = tcusim.cost(built, "v100", sizes={one.name: size**2 for one in built.inputs})
+            yield _point(name, size, measured[size], 2 * size**3 / 1e12, found)
+
+
+def _series(figure: str, label: str) -> dict[int, float]:
+    (series,) = (one for one in records.authors(figure) if one["label"] == label)
+    return dict(zip(series["x"], series["y"], strict=True))
+
+
+def _point(program: str, size: int, measured: float, work: float, found: Cost) -> Point:
     assert found.seconds is not None
-    return Point(program, segment, measured, LENGTH / found.seconds / 1e9, found.bound)
+    return Point(program, size, measured, work / found.seconds, found.bound)
 
 
 def within(several: Sequence[Point], factor: float = 1.25) -> int:

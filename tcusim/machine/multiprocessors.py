@@ -40,6 +40,9 @@ STATIC_SHARED_BYTES: Final = 48 * 1024
 # [CPG], compute capability 8.x: the shared memory of each block that the system reserves.
 RESERVED_BYTES: Final = 1024
 _FIRST_RESERVING_SM: Final = 80
+# [PTX, cp.async; ldmatrix]: the first that have these instructions.
+_FIRST_COPYING_SM: Final = 80
+_FIRST_WITH_LDMATRIX: Final = 75
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,16 @@ class Multiprocessor:
     def reserved_bytes(self) -> int:
         """Bytes of shared memory that the system reserves for each block."""
         return RESERVED_BYTES if self.sm >= _FIRST_RESERVING_SM else 0
+
+    @property
+    def copies_alone(self) -> bool:
+        """Whether warps need not wait for their copies to shared memory (cp.async)."""
+        return self.sm >= _FIRST_COPYING_SM
+
+    @property
+    def loads_matrices(self) -> bool:
+        """Whether an instruction loads tiles from shared memory, each element once (ldmatrix)."""
+        return self.sm >= _FIRST_WITH_LDMATRIX
 
     @property
     def block_bytes(self) -> int:

@@ -64,6 +64,28 @@ def check_speeds_on_a_v100(every: int) -> None:
     assert missed == V100_MISSES & {(one.program, one.segment) for one in some}
 
 
+@pytest.mark.parametrize(
+    "sizes", [(2048,), pytest.param((256, 512, 1024, 4096, 8192), marks=pytest.mark.full)]
+)
+def test_products_are_near_those_that_the_authors_measured_on_a_v100(sizes: tuple[int]) -> None:
+    """Within 1.5x from 2048 rows on; a smaller `gemm` of theirs copies C through shared memory."""
+    authors = docs_tool("authors_cost")
+    for one in authors.products(sizes):
+        near = bool(authors.within([one], factor=1.5))
+        assert near == (one.program == "gemm_naive f32" or one.segment >= 2048), one
+
+
+def test_copies_that_warps_wait_for_do_not_overlap_products() -> None:
+    """Volta has no cp.async: a core with room for one block copies and multiplies in turns."""
+    options: dict[str, Any] = {"warps": 8, "down": 2, "across": 4, "warps_down": 4, "depth": 4}
+    program = tcusim.build("gemm", inner=4096, cols=4096, **options)
+    sizes = {one.name: 4096**2 for one in program.inputs}
+    volta, hopper = (cost(program, unit, sizes=sizes) for unit in ("v100", "h200"))
+    assert volta.launches[0].occupancy.blocks == 1
+    assert volta.bound == "latency"
+    assert hopper.bound != "latency"
+
+
 def test_some_speeds_are_near_those_that_the_authors_measured_on_a_v100() -> None:
     check_speeds_on_a_v100(every=3)
 

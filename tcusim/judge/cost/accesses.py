@@ -155,13 +155,14 @@ def _by_words(begins: Ints, size: int, offsets: Ints) -> Access:
     return Access(float(instructions), 0.0, passes, float(begins.size * offsets.size * size))
 
 
-def tile_pass(view: View, frag: Frag, places: Placement) -> Access:
+def tile_pass(view: View, frag: Frag, places: Placement, *, matrices: bool = True) -> Access:
     """Return the accesses of a warp that loads or stores a tile, by the layout of fragments.
 
     Lane 4g + t holds, of each group of eight lines of a tile, neighbours of line g: 4 bytes of
     them of an operand, two of an accumulator [PTX, mma.m16n8k16]. Lines are rows of a and of
     accumulators, columns of b. Operands of two bytes come from shared memory by eight lines of 16
-    bytes at a time, whichever way they lie (ldmatrix).
+    bytes at a time, whichever way they lie (ldmatrix). matrices: whether the machine has that
+    instruction; Volta's lanes load each element of an operand twice [RAIHAN19].
     """
     itemsize = format_of(frag.dtype).itemsize
     where = np.broadcast_to(places.addresses(view), (places.count, view.rows, view.cols)) * itemsize
@@ -185,7 +186,9 @@ def tile_pass(view: View, frag: Frag, places: Placement) -> Access:
     instructions = max(1, flat.shape[1] * size // (LANES * min(size, _TILE_ROW)))
     there = np.ones(flat.shape, bool)
     if shared:
-        return Access(instructions, 0.0, _bank_passes(flat, there, size) / places.count, nbytes)
+        twice = 1 if matrices or frag.role is Role.ACC else 2
+        passes = twice * _bank_passes(flat, there, size) / places.count
+        return Access(twice * instructions, 0.0, passes, twice * nbytes)
     # The first-level cache has what one instruction asks for and another has brought.
     which = _units(flat, there, size, SECTOR, of=flat.shape[1])
     lines = _units(flat, there, size, LINE).size / places.count

@@ -48,12 +48,12 @@ MEANINGS: Final = {
 }
 
 FITTED: Final = Fitted(
-    sharpness=4.45,
-    overhead=0.645,
-    unhidden=0.766,
-    pace=4.03,
+    sharpness=4.58,
+    overhead=0.606,
+    unhidden=0.774,
+    pace=4.02,
     queueing=2.68,
-    waiting=0.615,
+    waiting=0.587,
     start=1.95e-6,
     write_cost=1.155,
 )

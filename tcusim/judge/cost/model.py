@@ -12,7 +12,7 @@ from tcusim.judge.cost.fitted import FITTED, Fitted
 from tcusim.judge.cost.occupancy import Occupancy, occupancy_of
 from tcusim.judge.cost.work import Latencies, Work, work_of
 from tcusim.machine import Unit, format_of
-from tcusim.machine.multiprocessors import RESERVED_BYTES, SCHEDULERS, rows_of
+from tcusim.machine.multiprocessors import MULTIPROCESSORS, RESERVED_BYTES, SCHEDULERS, rows_of
 from tcusim.program.grammar import BufferRole, Mma, Program, Space
 from tcusim.program.lanes import WORD_BYTES
 from tcusim.program.walk import sites
@@ -38,6 +38,10 @@ _OPENING: Final = 96.0
 # Arrays are taken to lie in the cache if they fill no more of it than this: it is in two parts on
 # GPUs of today, and other data pass through it.
 CACHED_PART: Final = 0.7
+# Bytes a cycle from the cache to one core [CPG; NVIDIA V100 white paper].
+_PORT: Final = 64.0
+# What is not known of a core is taken to be as in those of today.
+_NEWEST: Final = max(MULTIPROCESSORS.values(), key=lambda row: row.sm)
 # Steps to find the part of the time that memory is busy.
 _HALVINGS: Final = 20
 
@@ -137,17 +141,29 @@ class _Known:
             return math.nan
         return float(figure.value)
 
-    def latencies(self, program: Program, *, cached: bool, fitted: Fitted) -> Latencies:
-        """Return the latencies of what a program does."""
+    def latencies(
+        self, program: Program, busy: float, *, cached: bool, fitted: Fitted
+    ) -> Latencies:
+        """Return the latencies of what a program does on so many busy cores."""
+        multiplies = _multiplies(program)
+        cores = max(rows_of(self.unit.arch.sm), key=lambda row: row.sm, default=_NEWEST)
         return Latencies(
             load=self("l2_latency" if cached else "memory_latency"),
             shared=self("shared_latency"),
-            mma=self.instruction(program, "latency") if _multiplies(program) else 0.0,
+            mma=self.instruction(program, "latency") if multiplies else 0.0,
             add=_ADDITION,
             barrier=self("barrier_latency") if program.warps > 1 else 0.0,
             word=self("l2_latency") if program.status else 0.0,
             pace=fitted.pace,
+            interval=self.instruction(program, "interval") if multiplies else 0.0,
+            units=self("units_per_core"),
+            fetch=0.0 if cores.copies_alone else self._cycles_of_a_byte(busy),
+            matrices=cores.loads_matrices,
         )
+
+    def _cycles_of_a_byte(self, busy: float) -> float:
+        """Return cycles for each byte from the cache to one of so many cores that read at once."""
+        return max(1 / _PORT, busy * self("clock") / self("l2_bandwidth"))
 
     def _note(self, name: str) -> None:
         if name not in self.unknown:
@@ -169,15 +185,16 @@ def launch_cost(
     limits = {name: figure.value for name, figure in unit.figures().items()}
     reserved = max((row.reserved_bytes for row in rows_of(unit.arch.sm)), default=RESERVED_BYTES)
     occupancy = occupancy_of(program, limits, reserved)
-    idle = known.latencies(program, cached=cached, fitted=fitted)
     if not blocks:
         nothing = dict.fromkeys(RESOURCES, 0.0)
         return LaunchCost(program.name, nothing, 0.0, Work(), occupancy, 0, 0, 0, cached)
+    cycle, cores = 1 / known("clock"), known("cores")
+    busy = min(cores, blocks)
+    idle = known.latencies(program, busy, cached=cached, fitted=fitted)
     one = work_of(program, scalars, idle, fitted.overhead)
     busy_memory = replace(idle, load=idle.load * fitted.queueing)
     queued = work_of(program, scalars, busy_memory, fitted.overhead).span
     work = one.times(blocks)
-    cycle, cores = 1 / known("clock"), known("cores")
     read, written = (
         _array_bytes(program, scalars, role) for role in (BufferRole.INPUT, BufferRole.OUTPUT)
     )
@@ -190,7 +207,6 @@ def launch_cost(
     memory = 0.0 if cached else moved / known("memory_bandwidth")
     sectors = SECTOR * (work.sectors_read + work.sectors_written)
     turns = (work.lines + work.passes) * LINE / known("shared_bandwidth")
-    busy = min(cores, blocks)
     core_cycles = work.instructions / SCHEDULERS + fitted.unhidden * turns
     # Data from memory pass the cache meanwhile: the slower of both counts.
     cache = sectors / known("l2_bandwidth")
@@ -198,15 +214,17 @@ def launch_cost(
     # All blocks of a chain wait but the first.
     waits = fitted.waiting * path * one.awaited / (1.0 + one.awaited)
     interval = known.instruction(program, "interval") if _multiplies(program) else 0.0
+    # The last blocks leave some cores idle.
+    uneven = _ceil(blocks / busy) * busy / blocks
     found = {
         "memory": memory,
         "L2": cache,
-        "cores": core_cycles * cycle / busy,
-        "matrix units": work.mma * interval * cycle / (busy * known("units_per_core")),
+        "cores": core_cycles * cycle / busy * uneven,
+        "matrix units": work.mma * interval * cycle / (busy * known("units_per_core")) * uneven,
         "latency": 0.0,
         "launch": known("launch_seconds") + fitted.start,
     }
-    after = cycle * max(1.0, blocks / (cores * occupancy.blocks))
+    after = cycle * _ceil(blocks / (cores * occupancy.blocks))
     spans = one.span * after + waits, queued * after + waits
     others = path, found["cores"], found["matrix units"]
     inside, found["latency"] = together(others, spans, fitted.sharpness)
@@ -244,6 +262,10 @@ def together(
         busy = others[0] / seconds if seconds else 0.0
         low, high = (utilization, high) if busy > utilization else (low, utilization)
     return seconds, latency
+
+
+def _ceil(value: float) -> float:
+    return value if math.isnan(value) else float(math.ceil(value))
 
 
 def _row_cost(rows: float, sectors: float, fetched: int) -> float:

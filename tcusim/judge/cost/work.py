@@ -14,6 +14,7 @@ import numpy as np
 
 from tcusim.errors import Unsupported
 from tcusim.judge.cost.accesses import (
+    SECTOR,
     Access,
     access_of,
     spread_rows,
@@ -94,6 +95,10 @@ class Latencies:
     barrier: float
     word: float
     pace: float = 1.0
+    interval: float = 0.0
+    units: float = 1.0
+    fetch: float = 0.0
+    matrices: bool = True
 
 
 @dataclass(slots=True)
@@ -248,6 +253,8 @@ class _Walk:
         self.times = 1.0
         # The clock of the warp that does most, and when things are there.
         self.now = 0.0
+        # When the matrix units take the next product, and the path from the cache the next bytes.
+        self.units = self.path = 0.0
         # When the round of a loop, or the branch, began that is being followed.
         self.region = 0.0
         # The sectors that the first-level cache has of that time, by buffer.
@@ -317,6 +324,8 @@ class _Walk:
         more = (count - followed) * (self.now - begins)
         if more > 0:
             self.now += more
+            self.units += more
+            self.path += more
             self.ready = {name: when + more for name, when in self.ready.items()}
             self.stored = {
                 name: {where: when + more for where, when in several.items()}
@@ -359,7 +368,9 @@ class _Walk:
                 self._wait(max(self.ready.get(frag.name, 0.0) for frag in (a, b, c)))
                 self._issue(1.0, warps)
                 self.total.mma += warps
-                self.ready[d.name] = self.now + late.mma
+                shared = max(1.0, float(self.who.sum()) / late.units)
+                self.units = max(self.units, self.now) + late.interval * shared
+                self.ready[d.name] = max(self.now, self.units - late.interval) + late.mma
             case Add(d, a, b):
                 self._wait(max(self.ready.get(frag.name, 0.0) for frag in (a, b)))
                 each = -(-d.rows * d.cols // LANES)
@@ -428,8 +439,14 @@ class _Walk:
             arrives = max(arrives, self._when_read(view))
             if view.buffer.space is Space.GLOBAL:
                 self._hold(access.nbytes, arrives)
+                if self.latencies.fetch and not isinstance(step, Await):
+                    nbytes = SECTOR * access.sectors * float(self.who.sum())
+                    self.path = max(self.path, arrives) + self.latencies.fetch * nbytes
         here = not any(view.buffer.space is Space.GLOBAL for view in touched.views_read)
-        if here or isinstance(step, Await):
+        staged = all(view.buffer.space is not Space.GLOBAL for view in touched.views_written)
+        if self.latencies.fetch and staged and not here:
+            arrives = max(arrives, self.path)
+        if here or isinstance(step, Await) or (self.latencies.fetch and staged):
             self._wait(arrives)
         self._issue(arithmetic, self.warps)
         for view in touched.views_written:
@@ -455,7 +472,7 @@ class _Walk:
         self._issue(access.instructions * (1.0 + self.overhead + selected), self.warps)
 
     def _tile(self, view: View, frag: Frag, *, written: bool) -> Access:
-        access = tile_pass(view, frag, self._some())
+        access = tile_pass(view, frag, self._some(), matrices=self.latencies.matrices)
         return self._count(view, access, written=written)
 
     def _some(self) -> Placement:
