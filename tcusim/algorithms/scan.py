@@ -11,6 +11,7 @@ E11). Here the carry is added once, and elements past the end of a segment are z
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal, TypeAlias
 
@@ -36,6 +37,7 @@ from tcusim.algorithms.rows import (
     FixedRows,
     Groups,
     RaggedRows,
+    Rows,
     RowsPerWarp,
     carried,
     data,
@@ -201,18 +203,25 @@ def scan_ragged_simt(
     elements = vectors.lines * vectors.apart
     x, y = (b.scratch(name, source, elements) for name in ("x", "y"))
     given = b.input("carry", source, rows.numbers) if carry else None
-    later = [b.input(f"round{i}", source, rows.numbers) for i in range(rounds or 0)]
-    added = [b.scratch(f"found{i}", source, rows.count) for i in range(rounds or 0)]
+    later = [
+        (b.input(f"round{i}", source, rows.numbers), b.scratch(f"found{i}", source, rows.count))
+        for i in range(rounds or 0)
+    ]
     out = b.output("out", b.options.result, Extent(LENGTH))
+
+    require(
+        by != "running" or (order.exclusive and carry),
+        *("a running sum begins with the carry: ", Given("carry", True)),
+        *(", ", Given("exclusive", True)),
+    )
+    require(
+        by != "tree" or order.exclusive,
+        *("a tree gives what precedes each value: ", Given("exclusive", True)),
+    )
 
     def prefixes(size: int, own: Vectors, lying: Vectors) -> View:
         """Find the prefixes of each row's first `size` values, from `x`, by themselves."""
         if by == "running":
-            require(
-                order.exclusive and given is not None,
-                *("a running sum begins with the carry: ", Given("carry", True)),
-                *(", ", Given("exclusive", True)),
-            )
             assert given is not None
             first = Bound(Index.of(size - 2), COL) if order.reverse else Bound(COL, Index.of(1))
             carries = b.rect(given, rows.first, rows.count, size, 1, 0, [*rows.inside(), first])
@@ -220,17 +229,9 @@ def scan_ragged_simt(
             add_in_turn(b, y, own, order)
             return lying.view(b, y)
         if by == "tree":
-            require(
-                order.exclusive,
-                "a tree gives what precedes each value: ",
-                Given("exclusive", True),
-            )
             found = lying.view(b, y)
             precede(b, x, y, own, order)
-            for sums, one in zip(later, added, strict=True):
-                b.copy(b.rect(one, 0, rows.count, 1, 1), rows.values(sums))
-            for one in added:
-                b.copy(found, found, b.rect(one, 0, rows.count, size, 1, 0))
+            _add_rounds(b, rows, found, later)
             return found
         sums = x
         if by == "turn":
@@ -251,6 +252,16 @@ def scan_ragged_simt(
                 before = rows.values(given, repeated=size)
             b.copy(rows.part(out, Index(), size), found, before)
     return rows.work()
+
+
+def _add_rounds(
+    b: Builder, rows: Rows, found: View, rounds: Sequence[tuple[Buffer, Buffer]]
+) -> None:
+    """Add to the values of each row its addends of later rounds: an input, and room for a row's."""
+    for sums, one in rounds:
+        b.copy(b.rect(one, 0, rows.count, 1, 1), rows.values(sums))
+    for _, one in rounds:
+        b.copy(found, found, b.rect(one, 0, *b.size(found), 1, 0))
 
 
 # --- A segment in consecutive tiles -----------------------------------------------------------
