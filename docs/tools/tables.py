@@ -33,6 +33,7 @@ from tcusim.machine import (
     rule_for,
     units,
 )
+from tcusim.machine.multiprocessors import MULTIPROCESSORS
 from tcusim.machine.shapes import shapes
 from tcusim.machine.unit_file import KEYS
 from tcusim.machine.units import CONFIDENCES
@@ -53,6 +54,7 @@ __all__ = [
     "gpu_table",
     "known_unit_table",
     "memory_table",
+    "multiprocessor_table",
     "mma_steps",
     "mmasim_table",
     "refusal_table",
@@ -244,6 +246,28 @@ def memory_table() -> str:
     sizes = [f"{unit.shared_kb} KB" for unit in built_in]
     heads = ("architecture", *(f"`{unit.name}`" for unit in built_in))
     return table(heads, [("of a block", *sizes)])
+
+
+def multiprocessor_table() -> str:
+    """Return the limits of a multiprocessor, by compute capability."""
+    heads = (
+        "sm",
+        "warps",
+        "threads",
+        "blocks",
+        "shared memory",
+        "of a block",
+        "fma a cycle",
+        "GPUs",
+    )
+    rows = [
+        (
+            *(f"{row.sm}", f"{row.warps}", f"{row.threads}", f"{row.blocks}"),
+            *(f"{row.shared_kb} KB", f"{row.block_bytes // 1024} KB", f"{row.fma}", row.gpus),
+        )
+        for row in MULTIPROCESSORS.values()
+    ]
+    return table(heads, rows)
 
 
 def strategy_table() -> str:
