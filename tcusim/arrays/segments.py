@@ -31,11 +31,19 @@ __all__ = [
     "Offsets",
     "Segments",
     "edges_of_rows",
+    "facts_of",
     "given_segments",
     "initial_of",
+    "require_flat",
+    "require_length",
+    "require_lengths",
     "require_longest",
     "require_number",
+    "require_one_each",
     "require_side_by_side",
+    "require_sorted",
+    "require_within",
+    "segments_of",
 ]
 
 # Segments that ids may number by default, however few elements there are, and for each of these;
@@ -160,9 +168,9 @@ class Segments:
         self.given = given.get(self.name)
         # Whether one call alone has these, so that nothing is kept for others.
         self.is_of_one_call = False
-        # Segments by offsets, and the order of their elements, that tcusim.torch made of these, and
-        # its prepared launches with them.
-        self.derived: dict[Hashable, tuple[Segments | None, Any]] = {}
+        # Offsets, the order of the elements, and segments that tcusim.torch made of these (None for
+        # these themselves), and its prepared launches with them.
+        self.derived: dict[Hashable, tuple[Any, Any, Segments | None]] = {}
         self.launches: dict[Hashable, Any] = {}
         self._kept: dict[Hashable, Offsets] = {}
         # Calls prepared with these segments; see `tcusim.arrays.calls`.
@@ -196,6 +204,12 @@ class Segments:
                 ids=self.ids, count=count, longest=self.longest, sort=self.sort, check=self.check
             )
         return self._numbered
+
+    def by_offsets(self, offsets: Any) -> Segments:
+        """Return the same segments by offsets that were made of these, for as many calls."""
+        made = Segments(offsets, longest=self.longest)
+        made._edges, made.is_of_one_call = self._edges, self.is_of_one_call
+        return made
 
     def at(self, home: Home, a: Any, where: Hashable, *, length: int, rows: int) -> Offsets:
         """Return the offsets for an array `a` of `rows` rows of this length; refuse bad ones.
@@ -239,19 +253,22 @@ class Segments:
         if not is_integer(axis) or not -values.ndim <= axis < values.ndim:
             # The call has the sentence for it.
             return values, None
-        self._known(values.shape[axis])
-        if self._order is None:
-            return values, None
-        return np.take(values, self._order, axis), self._order
+        order = self.order(values.shape[axis])
+        return (values if order is None else np.take(values, order, axis)), order
+
+    def order(self, length: int) -> Ints | None:
+        """Return the order of the elements of an axis; None if they are in it."""
+        self._known(length)
+        return self._order
 
     def _known(self, length: int) -> tuple[Ints, IntegerFacts]:
         """Return the bounds and the facts about them; refuse those of another length."""
         if self._edges is None:
             given = as_numpy(self.name, self.given)
             if self.name == "ids" and given.ndim == 1:
-                _require_ids(given.size, length)
+                require_one_each("ids", given.size, length)
             self._edges = self._read(given)
-        _require_length(self.name, self._edges[1], length)
+        require_length(self.name, self._edges[1].first, self._edges[1].last, length)
         if self.longest is not None:
             require_longest(self._edges[1], self.longest)
         return self._edges
@@ -259,20 +276,16 @@ class Segments:
     def _read(self, given: NDArray[Any]) -> tuple[Ints, IntegerFacts]:
         """Return the bounds that an array gives, and the facts about them."""
         is_offsets = self.name == "offsets"
-        empty = not given.size and not is_offsets
-        if given.ndim != 1 or not (empty or (given.size and given.dtype.kind in "iu")):
-            number = "segments + 1 integers" if is_offsets else "integers"
-            raise InputError(
-                Given(self.name),
-                f" must be a flat array of {number}, got shape {given.shape}, dtype {given.dtype}",
-            )
+        # An empty list has no type of integers.
+        is_integer = given.dtype.kind in "iu" if given.size else not is_offsets
+        require_flat(self.name, given, is_integer=is_integer)
         if is_offsets:
             return _edges_of_offsets(given)
         if self.name == "lengths":
             edges = _edges_of_lengths(given)
         else:
             edges, self._order = _edges_of_ids(given, self.count, sort=self.sort)
-        return edges, _facts_of(edges)
+        return edges, facts_of(edges)
 
     def _found(self, home: Home, a: Any, length: int, rows: int) -> Offsets:
         """Return the offsets for all rows, where `a` is."""
@@ -286,7 +299,7 @@ class Segments:
                 "a 0 before it, or the lengths as a NumPy array"
             )
         if self.name == "ids":
-            _require_ids(size, length)
+            require_one_each("ids", size, length)
             return self._by_ids(home, a, length, rows)
         segments = size - 1
         if not self.check:
@@ -298,13 +311,13 @@ class Segments:
             return Offsets(_as_int64(home, given), segments)
         if is_offsets_backend(home):
             facts = home.facts_of_integers(given)
-            _require_sorted("offsets", facts)
-            _require_length("offsets", facts, length)
+            require_sorted("offsets", facts)
+            require_length("offsets", facts.first, facts.last, length)
             return Offsets(
                 _for_rows(home, given, facts, rows), segments, facts, None, facts.longest
             )
         edges, facts = _edges_of_offsets(home.to_host(given))
-        _require_length("offsets", facts, length)
+        require_length("offsets", facts.first, facts.last, length)
         if rows == 1:
             return Offsets(_as_int64(home, given), segments, facts, edges, facts.longest)
         return self._brought(home, a, edges, facts, rows)
@@ -313,13 +326,13 @@ class Segments:
         """Return the offsets of segments to which elements belong by ids in GPU memory."""
         ids = self.given
         if is_offsets_backend(home):
-            segments = _segments_of(home.facts_of_integers(ids), self.count, length)
+            segments = segments_of(home.facts_of_integers(ids), self.count, length)
             offsets = home.offsets_of_ids(ids, segments)
             facts = home.facts_of_integers(offsets)
             array = _for_rows(home, offsets, facts, rows)
             return Offsets(array, segments, facts, None, facts.longest)
         edges, _ = _edges_of_ids(home.to_host(ids), self.count)
-        facts = _facts_of(edges)
+        facts = facts_of(edges)
         return self._brought(home, a, edges, facts, rows)
 
     def _brought(self, home: Home, a: Any, edges: Ints, facts: IntegerFacts, rows: int) -> Offsets:
@@ -400,45 +413,72 @@ def require_longest(facts: IntegerFacts, longest: int) -> None:
 
 
 # --- Checks, wherever the integers are ------------------------------------------------------------
+#
+# Each sentence about segments is here: for NumPy and dask, for arrays in GPU memory, torch and JAX.
 
 
-def _require_length(name: str, facts: IntegerFacts, length: int) -> None:
+def require_flat(name: str, given: Any, *, is_integer: bool) -> None:
+    """Refuse other arrays than flat ones of integers."""
+    if given.ndim == 1 and is_integer:
+        return
+    number = "segments + 1 integers" if name == "offsets" else "integers"
+    shape, dtype = tuple(given.shape), str(given.dtype).removeprefix("torch.")
+    raise InputError(
+        Given(name), f" must be a flat array of {number}, got shape {shape}, dtype {dtype}"
+    )
+
+
+def require_length(name: str, first: int, last: int, length: int) -> None:
     """Refuse bounds that do not go from 0 to the axis' length. name: of their source."""
     if name == "ids":
-        _require_ids(facts.last, length)
-    elif name == "lengths" and facts.last != length:
-        raise InputError(
-            Given("lengths"),
-            f" must add up to the axis' length, {length}; they come to {facts.last}",
-        )
-    elif (facts.first, facts.last) != (0, length):
+        require_one_each(name, last, length)
+    elif name == "offsets" and (first, last) != (0, length):
         raise InputError(
             Given("offsets"),
-            f" must begin with 0 and end with the axis' length, {length}; got "
-            f"{facts.first} and {facts.last}. (Segments may also be given by lengths or ids)",
+            f" must begin with 0 and end with the axis' length, {length}; got {first} and {last}. "
+            "(Segments may also be given by lengths or ids)",
+        )
+    elif last != length:
+        raise InputError(
+            Given("lengths"), f" must add up to the axis' length, {length}; they come to {last}"
         )
 
 
-def _require_ids(number: int, length: int) -> None:
+def require_lengths(least: int, at: int, most: int) -> None:
+    """Refuse negative and huge lengths, by the least one, its index, and the greatest one."""
+    if least < 0:
+        raise InputError(Given("lengths"), f" must be at least 0, but lengths[{at}] = {least}")
+    if most > MOST_ELEMENTS:
+        # Their sum might wrap around.
+        raise InputError(Given("lengths"), f" must be at most 2**48, got {most}")
+
+
+def require_one_each(name: str, number: int, length: int) -> None:
+    """Refuse ids that are not one for each element of an axis."""
     if number != length:
         raise InputError(
-            Given("ids"),
+            Given(name),
             f" must be {length} integers, one for each element of the axis; there are {number}",
         )
 
 
-def _segments_of(facts: IntegerFacts, count: Any, length: int) -> int:
-    """Return the number of segments of ids, of which there are some; refuse a wrong one."""
+def segments_of(facts: IntegerFacts, count: Any, length: int) -> int:
+    """Return the number of segments of ids, which are not empty; refuse wrong ids."""
     remedy = ("; sort the elements by them first, or give ", Given("sort", True))
-    _require_sorted("ids", facts, *remedy)
-    number = facts.last + 1 if count is None else count_of("count", count)
+    require_sorted("ids", facts, *remedy)
+    number = facts.last + 1 if count is None else count_of("count", count, 0)
     require_number(number, length, named=count is not None)
-    for value in (facts.first, facts.last):
+    require_within("ids", facts.first, facts.last, number)
+    return number
+
+
+def require_within(name: str, first: int, last: int, number: int) -> None:
+    """Refuse sorted ids that no segment has, by the first and the last of them."""
+    for value in (first, last):
         if not 0 <= value < number:
             raise InputError(
-                Given("ids"), f" must be from 0 to {number - 1}, a segment each; got {value}"
+                Given(name), f" must be from 0 to {number - 1}, a segment each; got {value}"
             )
-    return number
 
 
 def require_number(segments: int, length: int, *, named: bool) -> None:
@@ -452,7 +492,7 @@ def require_number(segments: int, length: int, *, named: bool) -> None:
         )
 
 
-def _require_sorted(name: str, facts: IntegerFacts, *remedy: str | Given) -> None:
+def require_sorted(name: str, facts: IntegerFacts, *remedy: str | Given) -> None:
     """Refuse integers that decrease."""
     if facts.down is not None:
         at, value, following = facts.down
@@ -466,7 +506,7 @@ def _require_sorted(name: str, facts: IntegerFacts, *remedy: str | Given) -> Non
 # --- In the computer's memory ---------------------------------------------------------------------
 
 
-def _facts_of(values: NDArray[Any]) -> IntegerFacts:
+def facts_of(values: NDArray[Any]) -> IntegerFacts:
     """Return the facts about integers, of which there is at least one."""
     first, last, before, after = int(values[0]), int(values[-1]), values[:-1], values[1:]
     falls = after < before
@@ -482,19 +522,15 @@ def _facts_of(values: NDArray[Any]) -> IntegerFacts:
 
 def _edges_of_offsets(offsets: NDArray[Any]) -> tuple[Ints, IntegerFacts]:
     """Return offsets as bounds of int64, and the facts about them; refuse those that decrease."""
-    facts = _facts_of(offsets)
-    _require_sorted("offsets", facts)
+    facts = facts_of(offsets)
+    require_sorted("offsets", facts)
     return offsets.astype(np.int64), facts
 
 
 def _edges_of_lengths(lengths: NDArray[Any]) -> Ints:
     """Return the bounds of segments of these lengths; refuse negative ones."""
-    if lengths.size and lengths.min() < 0:
-        at = int(lengths.argmin())
-        raise InputError(f"lengths must be from 0 on, but lengths[{at}] = {lengths[at]}")
-    # More than int64 holds would wrap around to a sum that is refused, but for a rare one.
-    if lengths.size and int(lengths.max()) > MOST_ELEMENTS:
-        raise InputError(f"lengths must be at most 2**48, got {int(lengths.max())}")
+    if lengths.size:
+        require_lengths(int(lengths.min()), int(lengths.argmin()), int(lengths.max()))
     return np.append(0, lengths.astype(np.int64).cumsum())
 
 
@@ -505,9 +541,9 @@ def _edges_of_ids(ids: NDArray[Any], count: Any, *, sort: bool = False) -> tuple
         order = np.argsort(ids, kind="stable")
         ids = ids[order]
     if ids.size:
-        number = _segments_of(_facts_of(ids), count, ids.size)
+        number = segments_of(facts_of(ids), count, ids.size)
     else:
-        number = 0 if count is None else count_of("count", count)
+        number = 0 if count is None else count_of("count", count, 0)
     edges = np.zeros(number + 1, np.int64)
     edges[1:] = np.bincount(ids.astype(np.int64, copy=False), minlength=number).cumsum()
     return edges, order

@@ -419,12 +419,12 @@ def is_integer(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def count_of(name: str, value: Any) -> int:
-    """Return a size as an integer; refuse other types, less than 1, and beyond any memory."""
+def count_of(name: str, value: Any, least: int = 1) -> int:
+    """Return a size as an integer; refuse other types, less than `least`, and beyond any memory."""
     if not is_integer(value):
         raise InputError(Given(name), f" must be an integer, got {told(value)}")
-    if value < 1:
-        raise InputError(Given(name), f" must be at least 1, got {told(int(value))}")
+    if value < least:
+        raise InputError(Given(name), f" must be at least {least}, got {told(int(value))}")
     if value > MOST_ELEMENTS:
         raise InputError(Given(name), f" must be at most 2**48, got {told(int(value))}")
     return int(value)

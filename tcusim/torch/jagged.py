@@ -10,7 +10,7 @@ import torch
 from tcusim.errors import InputError
 from tcusim.torch.operators import axes_of
 
-__all__ = ["along", "elements", "is_nested", "segments_of"]
+__all__ = ["along", "elements", "is_nested", "segments_of_nested"]
 
 
 def is_nested(tensor: Any) -> bool:
@@ -37,7 +37,7 @@ def elements(input: Any) -> Any:
     return _without_holes(input).values()
 
 
-def segments_of(input: Any) -> tuple[Any, Any]:
+def segments_of_nested(input: Any) -> tuple[Any, Any]:
     """Return the values, the ragged axis first, and the offsets of the segments."""
     whole = _without_holes(input)
     return whole.values().movedim(whole._ragged_idx - 1, 0), whole.offsets()

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 from torch.compiler import is_compiling
 
-from tcusim.arrays.libraries import keep
-from tcusim.arrays.segments import MOST_KEPT, Segments, given_segments, require_number
-from tcusim.arrays.spec import size_of
+from tcusim.arrays.libraries import as_numpy, is_on_device, keep
+from tcusim.arrays.segments import (
+    MOST_KEPT,
+    Segments,
+    given_segments,
+    require_flat,
+    require_length,
+    require_lengths,
+    require_number,
+    require_one_each,
+    segments_of,
+)
+from tcusim.arrays.spec import count_of, size_of
+from tcusim.backends import IntegerFacts
 from tcusim.call_options import AnyOptions
-from tcusim.errors import InputError, told
+from tcusim.errors import InputError
 from tcusim.torch.functions import (
     Tensor,
     bits_of,
@@ -26,7 +37,7 @@ from tcusim.torch.functions import (
     sum_type,
     tensor_beside,
 )
-from tcusim.torch.jagged import is_nested, segments_of
+from tcusim.torch.jagged import is_nested, segments_of_nested
 from tcusim.torch.operators import (
     Operator,
     axis_of,
@@ -43,6 +54,9 @@ from tcusim.torch.operators import (
 from tcusim.torch.repeated import launched
 
 Integers: TypeAlias = Tensor | Sequence[int]
+
+# The types of integers of which torch's functions know all.
+_INTEGERS: Final = (torch.int32, torch.int64)
 
 __all__ = ["segment_cumsum", "segment_max", "segment_mean", "segment_min", "segment_sum"]
 
@@ -281,8 +295,8 @@ class _Segments(NamedTuple):
     """The elements of a call in the order of their segments, which are along axis `dim`.
 
     size: 0 if there are offsets. check: whether offsets on a GPU are checked. order: where each
-    element was, if they were sorted. is_given: whether the offsets are those of the call, which the
-    kernels of sums check. known: these offsets for calls that nothing traces: checked once.
+    element was, if they were sorted. is_given: whether the offsets are those of the call, not yet
+    checked, as the kernels of sums do. known: the segments for calls that nothing traces.
     """
 
     input: Any
@@ -328,7 +342,7 @@ def _extreme(given: _Segments, reduce: str) -> Tensor:
     length = input.shape[dim]
     # Of offsets on a GPU the call would have to wait.
     if given.is_given and given.check and not given.offsets.is_cuda:
-        given = given._replace(offsets=_offsets_by("offsets", given.offsets, length, dim))
+        given = given._replace(offsets=_offsets_by("offsets", given.offsets, length))
     counts = given.counts()
     shape = list(input.shape)
     shape[dim] = counts.shape[0]
@@ -367,7 +381,7 @@ def _segments(input: Tensor, segments: Any, dim: int) -> _Segments:
     """Return the segments of a call; refuse arguments that do not go together."""
     require_tensor("input", input)
     if is_nested(input):
-        values, own = segments_of(input)
+        values, own = segments_of_nested(input)
         if segments is not None or dim not in (-1, input._ragged_idx):
             what = "dim" if segments is None else "segments"
             raise InputError(f"a nested tensor has its own segments: leave out {what}")
@@ -380,54 +394,73 @@ def _segments(input: Tensor, segments: Any, dim: int) -> _Segments:
         return _Segments(input, axis, size=_size(size, input.shape[axis]))
     if by.name == "count":
         raise InputError(f"{by!r} is for tcusim.plan: give offsets, lengths or ids")
-    edges, order, known = _offsets_of_call(by, input, axis, int(dim))
+    edges, order, known = _offsets_of_call(by, input, axis)
     if order is not None:
         input = input.index_select(axis, order)
-    is_given = by.name == "offsets"
+    is_given = by.name == "offsets" and known is None
     return _Segments(input, axis, 0, edges, by.check, order, is_given=is_given, known=known)
 
 
-def _offsets_of_call(
-    by: Segments, input: Tensor, axis: int, dim: int
-) -> tuple[Tensor, Any, Segments | None]:
-    """Return the offsets of a call, the order of its elements, and the offsets to be kept.
+def _offsets_of_call(by: Segments, input: Tensor, axis: int) -> tuple[Tensor, Any, Segments | None]:
+    """Return the offsets of a call, the order of its elements, and the segments to launch by.
 
     Integers are converted and checked once for all calls that nothing traces or maps, unless they
     may change: in GPU memory, unchecked.
     """
     key = input.device, input.shape[axis]
     kept = None if by.is_of_one_call or not is_simple() else by.derived.get(key)
-    if kept is None:
-        if is_compiling() or not torch.is_inference_mode_enabled():
-            edges, order = _converted(by, input, axis, dim)
-        else:
-            # Calls that are recorded, later on, cannot read tensors of this mode.
-            with torch.inference_mode(False):
-                edges, order = _converted(by, input, axis, dim)
-        if not is_simple(edges) or not (by.check or edges is by.offsets):
-            return edges, order, None
-        known = by if edges is by.offsets else Segments(edges, longest=by.longest)
-        known.is_of_one_call = by.is_of_one_call
-        if not by.is_of_one_call:
-            keep(by.derived, key, (None if known is by else known, order), MOST_KEPT)
+    if kept is not None:
+        edges, order, known = kept
+        return edges, order, known or by
+    if is_compiling() or not torch.is_inference_mode_enabled():
+        edges, order, known = _converted(by, input, axis)
     else:
+        # Calls that are recorded, later on, cannot read tensors of this mode.
+        with torch.inference_mode(False):
+            edges, order, known = _converted(by, input, axis)
+    if known is not None and not by.is_of_one_call:
         # Segments that refer to themselves would not be let go at once.
-        known, order = kept[0] or by, kept[1]
-    if known.longest is not None and not known.offsets.is_cuda:
-        known.edges(input.shape[axis])
-    return known.offsets, order, known
+        keep(by.derived, key, (edges, order, None if known is by else known), MOST_KEPT)
+    return edges, order, known
 
 
-def _converted(by: Segments, input: Tensor, axis: int, dim: int) -> tuple[Tensor, Any]:
-    """Return offsets as torch's functions take them, and the order of the elements of ids."""
-    numbers = _integers(by.name, by.given, input)
+def _converted(by: Segments, input: Tensor, axis: int) -> tuple[Tensor, Any, Segments | None]:
+    """Return offsets as torch's functions take them, the order of elements, and segments by them.
+
+    The segments are None if the call is traced or mapped, or if the offsets may change.
+    """
+    given, length = by.given, input.shape[axis]
+    if is_simple(given if isinstance(given, torch.Tensor) else None) and not is_on_device(given):
+        bounds, order = by.edges(length), by.order(length)
+        if order is not None:
+            order = torch.from_numpy(order).to(input.device)
+        if by.name == "offsets" and getattr(given, "dtype", None) in _INTEGERS:
+            return given, None, by
+        edges = torch.from_numpy(bounds)
+        known = by.by_offsets(edges)
+        there = isinstance(given, torch.Tensor) or by.is_of_one_call
+        return edges if there else edges.to(input.device), order, known
+    edges, order = _converted_in_torch(by, input, length)
+    if not is_simple(edges) or not (by.check or edges is given):
+        return edges, order, None
+    return edges, order, by if edges is given else by.by_offsets(edges)
+
+
+def _converted_in_torch(by: Segments, input: Tensor, length: int) -> tuple[Tensor, Any]:
+    """Return offsets, and the order of elements, by torch's functions, which may be traced."""
+    numbers, order = _integers(by.name, by.given, input), None
     if by.name == "offsets":
         return numbers, None
     # In narrower types the borders of the segments might not fit.
-    numbers = numbers.to(torch.int64)
+    numbers, count = numbers.to(torch.int64), 0
     if by.name == "ids":
-        return _by_ids(input, axis, dim, numbers, by)
-    return _offsets_by("lengths", numbers, input.shape[axis], dim, check=by.check), None
+        require_one_each("ids", numbers.shape[0], length)
+        if by.sort:
+            numbers, order = torch.sort(numbers, stable=True)
+            order = order.to(input.device)
+        count = _number_of(by, numbers)
+    named = by.count is not None
+    return _offsets_by(by.name, numbers, length, count, named, by.check), order
 
 
 def _size(size: Any, length: Any) -> int:
@@ -437,33 +470,14 @@ def _size(size: Any, length: Any) -> int:
     return size_of(None if size is None else int(size), length)
 
 
-def _by_ids(
-    input: Tensor, axis: int, dim: int, ids: Tensor, by: Segments
-) -> tuple[Tensor, Tensor | None]:
-    """Return the offsets of segments by ids, and the order of the elements if they are sorted."""
-    length, count = input.shape[axis], by.count
-    if ids.shape[0] != length:
-        raise InputError(
-            f"ids must have one number for each of the {length} elements of dim {dim}; their "
-            f"shape is {tuple(ids.shape)}"
-        )
-    order = None
-    if by.sort:
-        ids, order = torch.sort(ids, stable=True)
-        order = order.to(input.device)
-    if count is None and isinstance(by.ids, list | tuple):
+def _number_of(by: Segments, ids: Tensor) -> int:
+    """Return the number of segments: the given one, or one more than the last of the sorted ids."""
+    if by.count is not None:
+        traced = isinstance(by.count, torch.SymInt)
+        return by.count if traced else count_of("count", by.count, 0)
+    if isinstance(by.ids, list | tuple):
         # Known while code is traced, too.
-        count = max(by.ids, default=-1) + 1
-    elif count is None:
-        count = _number_of(ids)
-    elif not is_integer(count) or count < 0:
-        raise InputError(f"count must be an integer from 0 on, got {told(count)}")
-    edges = _offsets_by("ids", ids, length, dim, count, by.count is not None, by.check)
-    return edges, order
-
-
-def _number_of(ids: Tensor) -> int:
-    """Return the number of segments by the last of the sorted ids; refuse those without values."""
+        return max(by.ids, default=-1) + 1
     where, cause = "on the device meta" if ids.is_meta else "that torch.compile traces", None
     if not ids.is_meta and not is_compiling():
         try:
@@ -477,24 +491,19 @@ def _number_of(ids: Tensor) -> int:
 
 
 def _integers(name: str, given: Any, input: Tensor) -> Any:
-    """Return offsets, lengths or ids as a tensor of integers, which may be a list."""
+    """Return offsets, lengths or ids, of a list too, as a tensor of integers."""
     if not isinstance(given, torch.Tensor):
-        try:
-            given = torch.as_tensor(given, device=input.device)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(f"{name} must be integers, got {told(given)}: {error}") from error
-        if not given.numel():
-            given = given.to(torch.int64)
+        known = is_compiling() or is_on_device(given)
+        given = torch.as_tensor(given if known else as_numpy(name, given), device=input.device)
+        given = given if given.numel() else given.to(torch.int64)
     require_memory(name, given)
     if not is_compiling() and torch._C._functorch.is_batchedtensor(given):
         raise no_batch_of(name)
-    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
-        raise InputError(f"{name} must be integers, got a tensor of {given.dtype}")
-    if given.dim() != 1:
-        raise InputError(f"{name} must have one axis; its shape is {tuple(given.shape)}")
+    kind = given.dtype
+    is_integer = not (kind.is_floating_point or kind.is_complex or kind == torch.bool)
+    require_flat(name, given, is_integer=is_integer)
     given = everywhere(given)
-    # The only ones of which torch's functions know all.
-    return given if given.dtype in (torch.int32, torch.int64) else given.to(torch.int64)
+    return given if kind in _INTEGERS else given.to(torch.int64)
 
 
 # --- Offsets, by an operator where the call is traced ---------------------------------------------
@@ -503,84 +512,67 @@ def _integers(name: str, given: Any, input: Tensor) -> Any:
 
 
 def _offsets_by(
-    name: str,
-    numbers: Tensor,
-    length: int,
-    dim: int,
-    segments: int = 0,
-    named: bool = False,
-    check: bool = True,
+    name: str, numbers: Tensor, length: int, count: int = 0, named: bool = False, check: bool = True
 ) -> Any:
     """Return the offsets that lengths, ids or offsets tell of an axis; refuse wrong ones.
 
-    name: of the argument. dim: as it was given. segments, named: of ids, how many segments there
-    are, and whether the user said so.
+    name: of the argument. count, named: the number of segments of ids, and whether the user gave
+    it.
     """
-    if is_traced() or numbers.is_meta or type(numbers) is not torch.Tensor:
-        call = torch.ops.tcusim.segment_offsets.default
-        return call(numbers, name, length, dim, segments, named, check)
-    return _offsets_of(numbers, name, length, dim, segments, named, check)
+    traced = is_traced() or numbers.is_meta or type(numbers) is not torch.Tensor
+    call = torch.ops.tcusim.segment_offsets.default if traced else _segment_offsets_kernel
+    return call(numbers, name, length, count, named, check)
 
 
-def _offsets_of(
-    numbers: Any, name: str, length: int, dim: int, segments: int, named: bool, check: bool
+def _segment_offsets_kernel(
+    numbers: Any, name: str, length: int, count: int, named: bool, check: bool
 ) -> Any:
-    if name == "offsets":
-        Segments(numbers.numpy()).edges(length)
-        return numbers
+    """Compute the operator `segment_offsets`."""
+    if numbers.is_cuda:
+        return offsets_in_torch(numbers, name, length, count, named, check)
+    by = Segments(**{name: numbers.numpy()}, count=count if named else None)
+    return torch.from_numpy(by.edges(length))
+
+
+def offsets_in_torch(
+    numbers: Any, name: str, length: int, count: int, named: bool, check: bool
+) -> Any:
+    """Return the offsets of lengths or sorted ids, computed and checked where these are."""
     if name == "lengths":
         if check:
-            _require_lengths(numbers, length, dim)
+            place = numbers.argmin() if numbers.shape[0] else None
+            total = numbers.sum()
+            if place is not None:
+                least, at, most = torch.stack([numbers[place], place, numbers.max()]).tolist()
+                require_lengths(least, at, most)
+            require_length(name, 0, int(total), length)
         return torch.nn.functional.pad(numbers.cumsum(0), (1, 0))
-    if check:
-        _require_ids(numbers, segments)
-    require_number(segments, length, named=named)
-    borders = torch.arange(segments + 1, device=numbers.device, dtype=numbers.dtype)
+    if check and numbers.shape[0]:
+        segments_of(facts_in_torch(numbers), count if named else None, length)
+    else:
+        require_number(count, length, named=named)
+    borders = torch.arange(count + 1, device=numbers.device, dtype=numbers.dtype)
     return torch.searchsorted(numbers.contiguous(), borders)
 
 
-def _segment_offsets_kernel(numbers: Any, *more: Any) -> Any:
-    """Compute the operator `segment_offsets`, whose result is none of its arguments."""
-    result = _offsets_of(numbers, *more)
-    return result.clone() if result is numbers else result
+def facts_in_torch(ids: Any) -> IntegerFacts:
+    """Return the ends of ids, and their first decrease, found where these are."""
+    falls = ids[1:] < ids[:-1]
+    first, last, at = int(ids[0]), int(ids[-1]), None
+    if bool(falls.any()):
+        place = int(falls.to(torch.uint8).argmax())
+        at = place, int(ids[place]), int(ids[place + 1])
+    return IntegerFacts(first, last, at, 0, 0)
 
 
-def _segment_offsets_shape(numbers: Any, name: str, *more: Any) -> Any:
-    if name == "offsets":
-        return None
-    return ((numbers.shape[0] if name == "lengths" else more[2]) + 1,)
-
-
-def _require_lengths(counts: Tensor, length: int, dim: int) -> None:
-    """Refuse lengths that are negative, or not those of all elements."""
-    if bool((counts < 0).any()):
-        raise InputError(f"lengths must be from 0 on; the least is {int(counts.min())}")
-    if int(counts.sum()) != length:
-        raise InputError(
-            f"lengths must add up to the {length} elements of dim {dim}; they come to "
-            f"{int(counts.sum())}"
-        )
-
-
-def _require_ids(ids: Tensor, count: int) -> None:
-    """Refuse ids that decrease, or that no segment has."""
-    if not ids.shape[0]:
-        return
-    if bool((ids[1:] < ids[:-1]).any()):
-        place = int((ids[1:] < ids[:-1]).nonzero()[0, 0]) + 1
-        raise InputError(
-            f"ids must never decrease, but ids[{place}] is less than the one "
-            "before. Pass sort=True to tcusim.Segments"
-        )
-    first, last = int(ids[0]), int(ids[-1])
-    if first < 0 or last >= count:
-        raise InputError(f"ids must be within 0..{count - 1}; they are from {first} to {last}")
+def _segment_offsets_shape(numbers: Any, name: str, length: int, count: int, *_: Any) -> Any:
+    return (count + 1 if name == "ids" else numbers.shape[0] + (name == "lengths"),)
 
 
 register(
     Operator(
         "segment_offsets",
-        "Tensor numbers, str name, SymInt length, int dim, SymInt segments, bool named, bool check",
+        "Tensor numbers, str name, SymInt length, SymInt count, bool named, bool check",
         _segment_offsets_kernel,
         _segment_offsets_shape,
         dtype=torch.int64,

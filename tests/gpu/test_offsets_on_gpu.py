@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import tcusim
 from asked import asked
 from on_gpu import Library, arch, library_of, numbers, require_bits
-from tcusim.arrays.segments import _facts_of as facts_of
+from tcusim.arrays.segments import facts_of
 from tcusim.backends import get_backend
 from tcusim.errors import InputError
 

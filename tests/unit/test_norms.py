@@ -51,7 +51,7 @@ def test_means_have_the_bits_of_the_options_around_them() -> None:
         (lambda x: tct.sum(x, 1, out=[1]), "out must be a tensor of torch, got list"),
         (
             lambda x: tct.segment_sum(x, tcusim.Segments(lengths=[3, 2])),
-            "lengths must add up to the 3 elements of dim -1; they come to 5",
+            "lengths must add up to the axis' length, 3; they come to 5",
         ),
     ],
 )

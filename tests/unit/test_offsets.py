@@ -355,7 +355,7 @@ def test_no_elements_have_ids() -> None:
         ({"ids": [0, 0, 0], "algorithm": "reduction_k"}, "goes with segments of one size"),
         ({"lengths": [1, 1], "algorithm": "reduction_k"}, "goes with segments of one size"),
         ({"lengths": [1, 1]}, "lengths must add up to the axis' length, 3; they come to 2"),
-        ({"lengths": [4, -1]}, "lengths must be from 0 on, but lengths[1] = -1"),
+        ({"lengths": [4, -1]}, "lengths must be at least 0, but lengths[1] = -1"),
         ({"lengths": [2**62] * 4}, "lengths must be at most 2**48, got 4611686018427387904"),
         ({"offsets": [0, 3], "count": 1}, "count goes with ids, and offsets tell it; leave it out"),
         ({"offsets": [0, 3], "sort": True}, "sort goes with ids; leave it out"),

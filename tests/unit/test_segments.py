@@ -84,9 +84,11 @@ def test_offsets_and_ids_may_be_lists() -> None:
         9,
         14,
     ]
-    with pytest.raises(InputError, match=r"ids must be integers, got a tensor of torch\.float32"):
+    with pytest.raises(
+        InputError, match=r"ids must be a flat array of integers, got shape .*, dtype float32"
+    ):
         tct.segment_sum(x, tcusim.Segments(ids=x))
-    with pytest.raises(InputError, match="count must be an integer from 0 on, got -1"):
+    with pytest.raises(InputError, match="count must be at least 0, got -1"):
         tct.segment_sum(x, tcusim.Segments(ids=[0] * 6, count=-1))
 
 
@@ -273,18 +275,21 @@ def test_what_precedes_has_the_bits_of_numpy_arrays() -> None:
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        ({"ids": [0] * 3}, "one number for each of the 6 elements of dim -1"),
-        ({"ids": [[0] * 6]}, r"ids must have one axis; its shape is \(1, 6\)"),
+        ({"ids": [0] * 3}, "must be 6 integers, one for each element of the axis; there are 3"),
+        ({"ids": [[0] * 6]}, r"ids must be a flat array of integers, got shape \(1, 6\)"),
         (
             {"ids": [0, 1, 0, 1, 1, 1]},
-            r"never decrease, but ids\[2\] is less than the one before. Pass sort=True",
+            r"must not decrease, but ids\[1\] = 1 and ids\[2\] = 0; sort .* or give sort=True",
         ),
-        ({"ids": [0, 1, 1, 1, 1, 4], "count": 3}, r"ids must be within 0..2; they are from 0 to 4"),
-        ({"ids": [-1] * 6, "sort": True}, "they are from -1 to -1"),
+        ({"ids": [0, 1, 1, 1, 1, 4], "count": 3}, "ids must be from 0 to 2, a segment each; got 4"),
+        ({"ids": [-1] * 6, "sort": True}, "ids must be from 0 to -1, a segment each; got -1"),
         ({"count": 2}, "is for tcusim.plan: give offsets, lengths or ids"),
-        ({"lengths": [3, -1, 4]}, "lengths must be from 0 on; the least is -1"),
+        ({"lengths": [3, -1, 4]}, r"lengths must be at least 0, but lengths\[1\] = -1"),
         ({"lengths": [3, 4]}, "they come to 7"),
-        ({"lengths": [3.0, 3.0]}, r"lengths must be integers, got a tensor of torch\.float32"),
+        (
+            {"lengths": [3.0, 3.0]},
+            r"lengths must be a flat array of integers, got shape \(2,\), dtype float64",
+        ),
     ],
 )
 def test_what_is_refused(more: dict[str, Any], text: str) -> None:
@@ -537,13 +542,13 @@ KEPT: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("how", KEPT)
 def test_segments_are_converted_once(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     segments, x, converted = KEPT[how](), torch.arange(6.0), []
-    integers = segments_of_torch._integers
+    convert = segments_of_torch._converted
 
     def counted(*given: Any) -> Any:
-        converted.append(given)
-        return integers(*given)
+        converted.append(how)
+        return convert(*given)
 
-    monkeypatch.setattr(segments_of_torch, "_integers", counted)
+    monkeypatch.setattr(segments_of_torch, "_converted", counted)
     with torch.inference_mode():
         expected = tct.segment_sum(x, segments).tolist()
     for name in ("sum", "mean", "max", "cumsum"):
