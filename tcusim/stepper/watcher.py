@@ -15,7 +15,6 @@ from tcusim.program.grammar import (
     Accesses,
     Add,
     Assign,
-    Await,
     Buffer,
     Frag,
     Index,
@@ -26,7 +25,6 @@ from tcusim.program.grammar import (
     Scope,
     Space,
     Step,
-    Store,
     Sync,
     View,
     accesses,
@@ -102,7 +100,7 @@ class WarpWatcher:
         self.number += 1
         if isinstance(event.step, Sync):
             self.in_flight = []
-        elif isinstance(event.step, Store | Assign | Prefix | Await):
+        else:
             views = self.known(event).touched.views_written
             shared = [view for view in views if view.buffer.space is not Space.GLOBAL]
             self.in_flight += [(view, self.state.where(view, self.own), None) for view in shared]

@@ -19,13 +19,11 @@ from tcusim.program.checks.regions import (
 )
 from tcusim.program.checks.sites import Finding, each_step
 from tcusim.program.grammar import (
-    Assign,
-    Await,
     Loop,
-    Prefix,
     Program,
     Scope,
     Space,
+    Store,
     Sync,
     View,
     When,
@@ -57,12 +55,10 @@ def uniform_barrier(program: Program, site: Site) -> Iterator[str]:
 def copy_overlap(program: Program, site: Site) -> Iterator[str]:
     """Require that a lane-parallel step writes an element once, and none that another lane reads.
 
-    The steps are Assign, Prefix and Await.
-
     A destination and a source in one buffer are the very same rectangle, or disjoint.
     Source: the lanes of a warp run in no order [CPG sec. 7.1].
     """
-    if not isinstance(site.step, Assign | Prefix | Await):
+    if isinstance(site.step, Store):
         return
     touched = site.touched
     for view in touched.views_written:
