@@ -16,6 +16,7 @@ import tcusim
 from tcusim.judge.cost.predicted import Cost
 
 __all__ = [
+    "ALL_SIZES",
     "LENGTH",
     "PRODUCTS",
     "PRODUCT_SIZES",
@@ -30,6 +31,8 @@ __all__ = [
 LENGTH: Final = 2**30
 # Sizes of segments that are compared: 16, and each fourth power of two from 256 on.
 SIZES: Final = (2**4, *(4**n for n in range(4, 13)))
+# Those of the page: each power of two up to the last.
+ALL_SIZES: Final = tuple(2**n for n in range(4, 25))
 _SUMS, _SCANS = "paper_tune_segmented_reduction", "paper_tune_segmented_prefixsum"
 # By the program: its figure, its label there, and the warps of a block.
 PROGRAMS: Final = {

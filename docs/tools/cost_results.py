@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Final
 
+from authors_cost import ALL_SIZES, PRODUCTS, PROGRAMS, Point, points, products, within
 from fit_cost import measured_rows, predicted
 from tables import table
 
@@ -16,7 +18,18 @@ from tcusim.judge.cost.roofline import roofline
 from tcusim.line_charts import Line, Plot
 from tcusim.machine import Figure, Instruction, unit_of
 
-__all__ = ["ALLOWED", "charts", "comparison", "constants", "resources", "summary", "times"]
+__all__ = [
+    "ALLOWED",
+    "charts",
+    "comparison",
+    "constants",
+    "resources",
+    "summary",
+    "times",
+    "v100_charts",
+    "v100_speeds",
+    "v100_summary",
+]
 
 # The allowed error of a prediction, by the bound of the measured program.
 ALLOWED: Final = {"memory": 0.15, "cache": 0.40, "products": 0.40}
@@ -136,6 +149,68 @@ def _speeds(operation: str, title: str) -> str:
     )
     plot = Plot(title, lines, "elements of a segment", "TB/s of the arrays, H200")
     return line_charts.draw(plot)
+
+
+# --- The V100 of the paper's authors -------------------------------------------------------------
+
+# The allowed factor of a prediction, of sums and scans, and of products.
+_FACTOR: Final = 1.25
+_PRODUCT_FACTOR: Final = 1.5
+
+
+@functools.cache
+def _v100() -> tuple[Point, ...]:
+    return (*points(ALL_SIZES), *products())
+
+
+def _factor(point: Point) -> float:
+    return _PRODUCT_FACTOR if point.program in PRODUCTS else _FACTOR
+
+
+def v100_summary() -> str:
+    """Return the number of predicted speeds on a V100 within the allowed factor, by program."""
+    rows = []
+    for program in (*PROGRAMS, *PRODUCTS):
+        several = [one for one in _v100() if one.program == program]
+        ratios = sorted(one.ratio for one in several)
+        factor = _factor(several[0])
+        near = f"{within(several, factor)} of {len(several)}"
+        rows.append((f"`{program}`", f"{ratios[len(ratios) // 2]:.2f}", f"{factor:g}x", near))
+    return table(("program", "median of predicted/measured", "allowed", "within"), rows)
+
+
+def v100_speeds() -> str:
+    """Return the predicted and the measured speed of each size on a V100."""
+    rows = []
+    for one in _v100():
+        ratio = f"{one.ratio:.2f}"
+        ratio = ratio if within([one], _factor(one)) else f"**{ratio}**"
+        speeds = f"{one.measured:.4g}", f"{one.predicted:.4g}"
+        rows.append((f"`{one.program}`", f"{one.segment:,}", *speeds, ratio, one.bound))
+    heads = ("program", "segment or rows", "measured", "predicted", "ratio", "bound by")
+    return table(heads, rows)
+
+
+def v100_charts() -> str:
+    """Return charts of predicted and measured speeds on a V100, one for each program."""
+    return line_charts.charts([_v100_chart(name) for name in (*PROGRAMS, *PRODUCTS)])
+
+
+def _v100_chart(program: str) -> str:
+    several = [one for one in _v100() if one.program == program]
+    lines = tuple(
+        Line(
+            name,
+            tuple((float(one.segment), float(getattr(one, name))) for one in several),
+            joined=name == "predicted",
+        )
+        for name in ("predicted", "measured")
+    )
+    if program in PRODUCTS:
+        x, y = "rows of the matrices", "10¹² operations a second, V100"
+    else:
+        x, y = "elements of a segment", "10⁹ elements a second, V100"
+    return line_charts.draw(Plot(program, lines, x, y, log=True))
 
 
 def comparison() -> str:
