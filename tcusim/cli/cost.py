@@ -42,7 +42,7 @@ _OPERATION_OF: Final = {
     "product": "matmul --rows 1024 --inner 1024 --cols 1024",
 }
 _TYPES: Final = tuple(
-    row.name for row in FORMATS.values() if row.array_name and row.name not in ("e4m3", "e5m2")
+    row.name for row in FORMATS.values() if not (row.is_float and row.itemsize == 1)
 )
 # The options of programs that operations take, too.
 _OF_OPERATIONS: Final = ("tile", "acc")

@@ -23,6 +23,7 @@ from tcusim.machine.rules import (
     Exact,
     Fused,
     Integer,
+    Late,
     Numerics,
     Refusal,
     Rule,
@@ -283,6 +284,22 @@ _GENERATIONS: Final = (
 )
 
 
+# [MMASIM25] and the toolbox of [KHATTAK25] agree: products and sums of CDNA 2 are rounded to
+# float32, subnormals flushed. They differ in the sign of a zero c, where [KHATTAK25] is followed.
+_CDNA2: Final = Sequential(4, "tree", flush_inputs=True, flush_outputs=True)
+# Of CDNA 3 they agree, too: products are cut at 24 bits, c is aligned to their finished sum, where
+# a zero c has the exponent -126. A product of 2**128 is infinite. 8-bit floats are summed in two
+# halves, even and odd k. Zero products have no part in E, as in [KHATTAK25].
+_CDNA3: Final = Fused(
+    *(8, 24, "rne"),
+    c_joins=Late(31, 24, "rd", floor=-126),
+    overflow="product",
+    zeros="signed",
+)
+_CDNA3_FP8: Final = replace(
+    _CDNA3, length=16, sums=2, c_joins=Late(31, 24, "rd", floor=-126, reach=25)
+)
+
 # No bits of these have been compared; pairs without a rule here are rejected.
 _BY_DEFINITION: Final = "exact by definition"
 _OTHERS: Final = (
@@ -311,13 +328,13 @@ _OTHERS: Final = (
             Rule("f32", "f32", Sequential(), "[MMASIM25]", _PUBLISHED),
             Rule("f64", "f64", Sequential(), "[MMASIM25]", _PUBLISHED),
             Rule("s8", "s32", Integer(), "AMD CDNA 2 ISA, V_MFMA_I32", _BY_DEFINITION),
+            # bf16 is that of V_MFMA_*BF16_1K; instructions without _1K have groups of two.
+            *(
+                Rule(ab, "f32", _CDNA2, "[MMASIM25], [KHATTAK25] MI210", _PUBLISHED, nan="quiet")
+                for ab in ("f16", "bf16")
+            ),
         ),
-        source="[MMASIM25]",
-        refusals=_refused(
-            "f16 bf16",
-            "it sums in a tree of pairs and flushes subnormals [MMASIM25], which no kind of "
-            "rule here says",
-        ),
+        source="[MMASIM25], [KHATTAK25]",
     ),
     Arch(
         "cdna3",
@@ -328,12 +345,21 @@ _OTHERS: Final = (
             Rule("f32", "f32", Sequential(), "[MMASIM25]", _PUBLISHED),
             Rule("f64", "f64", Sequential(), "[MMASIM25]", _PUBLISHED),
             Rule("s8", "s32", Integer(), "AMD CDNA 3 ISA, V_MFMA_I32", _BY_DEFINITION),
+            *(
+                Rule(ab, "f32", how, "[MMASIM25], [KHATTAK25] MI300", _PUBLISHED, nan="quiet")
+                for ab, how in (
+                    ("f16", _CDNA3),
+                    ("bf16", _CDNA3),
+                    ("tf32", replace(_CDNA3, length=4)),
+                    ("e4m3fnuz", _CDNA3_FP8),
+                    ("e5m2fnuz", _CDNA3_FP8),
+                )
+            ),
         ),
-        source="[MMASIM25]",
+        source="[MMASIM25], [KHATTAK25]",
         refusals=_refused(
-            "f16 bf16 tf32 e4m3 e5m2",
-            "it adds c after eight products, aligned and cut toward minus infinity [MMASIM25], "
-            "which no kind of rule here says",
+            "e4m3 e5m2",
+            "its 8-bit floats have no negative zero and another bias: e4m3fnuz and e5m2fnuz",
         ),
     ),
     Arch(
@@ -348,8 +374,9 @@ _OTHERS: Final = (
         source="Intel SDM",
         refusals=_refused(
             "bf16",
-            "TDPBF16PS sums even and odd k apart and flushes subnormals [Intel SDM], which no "
-            "kind of rule here says",
+            "its two documents contradict each other: even and odd k are summed apart, and c is "
+            "added last [Intel SDM, TDPBF16PS], or all are added to c in turn [Intel Intrinsics "
+            "Guide]",
         ),
     ),
     Arch(

@@ -17,7 +17,10 @@ def to_bits(value: Values, fmt: Format) -> int:
     """Return the bits of one value (0-d, of the type's value dtype) as an unsigned integer."""
     if fmt.name in _VALUES_OF_8_BITS:
         known = _VALUES_OF_8_BITS[fmt.name]
-        same = (known == value) & (np.signbit(known) == np.signbit(value))
+        alike = np.signbit(known) == np.signbit(value)
+        if value == 0.0 and not fmt.has_negative_zero:
+            alike[:] = True
+        same = (known == value) & alike
         return int(np.flatnonzero(np.isnan(known) if np.isnan(value) else same)[0])
     memory = to_memory(np.asarray(value, fmt.dtype).reshape(1), fmt)
     return int(memory.view(f"u{fmt.itemsize}")[0])
@@ -28,7 +31,7 @@ def from_bits(bits: int, fmt: Format) -> Values:
 
     Raises InputError if the type has fewer bits.
     """
-    width = 8 * fmt.itemsize
+    width = fmt.bits
     if not 0 <= bits < 2**width:
         raise InputError(f"{bits:#x} is not {width} bits, as {fmt.name} has")
     if fmt.name in _VALUES_OF_8_BITS:
@@ -39,24 +42,27 @@ def from_bits(bits: int, fmt: Format) -> Values:
 
 
 def hex_bits(bits: int, fmt: Format) -> str:
-    """Return bits as hexadecimal digits, as many as the type has."""
-    return f"{bits:0{2 * fmt.itemsize}x}"
+    """Return bits as hexadecimal digits, enough for all that the type has."""
+    return f"{bits:0{-(-fmt.bits // 4)}x}"
 
 
 def _values_of_8_bits(fmt: Format) -> Values:
-    """Return the values of all 256 patterns of a type of 8 bits."""
-    return np.array([_value_of_fields(bits, fmt) for bits in range(256)], fmt.dtype)
+    """Return the values of all patterns of a type of at most 8 bits."""
+    return np.array([_value_of_fields(bits, fmt) for bits in range(2**fmt.bits)], fmt.dtype)
 
 
 def _value_of_fields(bits: int, fmt: Format) -> float:
+    sign = 1 << (fmt.bits - 1)
+    if bits == sign and not fmt.has_negative_zero:
+        return math.nan
     fraction = bits & (2**fmt.fraction_bits - 1)
-    field = (bits & 0x7F) >> fmt.fraction_bits
+    field = (bits & ~sign) >> fmt.fraction_bits
     # A subnormal has the exponent of the smallest normal number, and no leading 1.
     significand = fraction + (2**fmt.fraction_bits if field else 0)
     size = math.ldexp(significand, max(field - 1, 0) + fmt.emin - fmt.fraction_bits)
     if size > fmt.largest:
         size = math.inf if fmt.has_inf and not fraction else math.nan
-    return -size if bits & 0x80 else size
+    return -size if bits & sign else size
 
 
 _VALUES_OF_8_BITS: Final = {

@@ -300,6 +300,8 @@ def _exactly(given: Values, target: Format, name: str) -> Values:
         else:
             values = given.astype(target.dtype)
         kept = same_values(values, given)
+        if not target.has_nan and target.is_float:
+            kept &= ~np.isnan(values)
     if bool(kept.all()):
         return values
     first = tuple(int(i) for i in np.argwhere(~kept)[0])

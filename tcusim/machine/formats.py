@@ -107,6 +107,12 @@ class Format:
         the most negative.
     has_inf : bool
         Whether the type has infinities (e4m3 has only NaN).
+    has_nan : bool
+        Whether the type has NaN (types of 4 and 6 bits have none).
+    has_negative_zero : bool
+        Whether the type has -0; if it has none, its bits are the one NaN.
+    bits : int
+        Bits of an element. Those of 4 and 6 bits fill a byte of an array.
     nan_bits : int
         The NaN that a GPU's arithmetic writes for this type, as bits of `dtype`; 0 if it keeps
         the NaN that it is given, or none is known.
@@ -130,6 +136,9 @@ class Format:
     nan_bits: int
     array_name: str
     bit_names: tuple[str, ...] = ()
+    has_nan: bool = True
+    has_negative_zero: bool = True
+    bits: int = 0
 
     @property
     def is_float(self) -> bool:
@@ -183,13 +192,15 @@ class Format:
 def _float(
     name: str,
     dtype: type[np.floating[Any]],
-    bits: tuple[int, int],
+    fields: tuple[int, int],
     array_name: str,
     **exceptions: Any,
 ) -> Format:
     """Derive a float row from its (exponent, fraction) bits; exceptions to IEEE 754 are named."""
-    exponent_bits, fraction_bits = bits
+    exponent_bits, fraction_bits = fields
     bias = 2 ** (exponent_bits - 1) - 1
+    bias = exceptions.pop("bias", bias)
+    emax = exceptions.pop("emax", 2**exponent_bits - 2 - bias)
     row = Format(
         name=name,
         kind="float",
@@ -197,12 +208,13 @@ def _float(
         dtype=np.dtype(dtype),
         fraction_bits=fraction_bits,
         emin=1 - bias,
-        emax=bias,
-        largest=math.ldexp(2.0 - math.ldexp(1.0, -fraction_bits), bias),
+        emax=emax,
+        largest=math.ldexp(2.0 - math.ldexp(1.0, -fraction_bits), emax),
         smallest=math.ldexp(1.0, 1 - bias - fraction_bits),
         has_inf=True,
         nan_bits=0,
         array_name=array_name,
+        bits=1 + exponent_bits + fraction_bits,
     )
     return replace(row, **exceptions)
 
@@ -211,8 +223,12 @@ def _integer(name: str, dtype: type[np.integer[Any]]) -> Format:
     """Derive an integer row from its NumPy type."""
     limits, kind = np.iinfo(dtype), np.dtype(dtype)
     low, high = float(limits.min), float(limits.max)
-    return Format(name, "int", kind.itemsize, kind, 0, 0, 0, high, low, False, 0, kind.name)
+    row = Format(name, "int", kind.itemsize, kind, 0, 0, 0, high, low, False, 0, kind.name)
+    return replace(row, has_nan=False, has_negative_zero=False, bits=8 * kind.itemsize)
 
+
+_FNUZ: Final[dict[str, Any]] = {"has_inf": False, "has_negative_zero": False}
+_MX: Final[dict[str, Any]] = {"has_inf": False, "has_nan": False, "itemsize": 1}
 
 _ROWS: Final = (
     # IEEE 754-2019 binary16, binary32, binary64; NaN bits as an H200 writes them.
@@ -228,11 +244,19 @@ _ROWS: Final = (
         nan_bits=0x7FFF_0000,
         bit_names=("uint16", "void16"),
     ),
-    _float("tf32", np.float32, (8, 10), "float32", itemsize=4),
+    _float("tf32", np.float32, (8, 10), "float32", itemsize=4, bits=32),
     # Micikevicius et al., "FP8 Formats for Deep Learning", arXiv 2209.05433, table 1: e4m3 has no
     # infinities, so its top exponent holds numbers.
     _float("e4m3", np.float32, (4, 3), "float8_e4m3fn", emax=8, largest=448.0, has_inf=False),
     _float("e5m2", np.float32, (5, 2), "float8_e5m2"),
+    # The same, sec. 5, and "8-bit Numerical Formats for Deep Neural Networks", arXiv 2206.02915:
+    # one more in the bias, no infinity, no negative zero, whose bits are the one NaN.
+    _float("e4m3fnuz", np.float32, (4, 3), "float8_e4m3fnuz", bias=8, emax=7, **_FNUZ),
+    _float("e5m2fnuz", np.float32, (5, 2), "float8_e5m2fnuz", bias=16, emax=15, **_FNUZ),
+    # Open Compute Project, "Microscaling Formats (MX)", v1.0, sec. 5.3: no infinity and no NaN.
+    _float("e2m3", np.float32, (2, 3), "float6_e2m3fn", emax=2, **_MX),
+    _float("e3m2", np.float32, (3, 2), "float6_e3m2fn", emax=4, **_MX),
+    _float("e2m1", np.float32, (2, 1), "float4_e2m1fn", emax=2, **_MX),
     _integer("s8", np.int8),
     _integer("u8", np.uint8),
     _integer("s32", np.int32),
@@ -392,7 +416,7 @@ def round_values(x: Values, fmt: str | Format, rounding: Rounding = "rne") -> Va
                     x = np.where(beyond, x * x.dtype.type(np.inf), x)
             return x.astype(target.dtype)
     wide = x.astype(np.float64)
-    infinite = math.inf if target.has_inf else math.nan
+    infinite = math.inf if target.has_inf else math.nan if target.has_nan else target.largest
     overflow: float | Float64 = infinite if rounding in ("rne", "rna") else target.largest
     if rounding == "rd":
         overflow = np.where(wide < 0.0, infinite, target.largest)

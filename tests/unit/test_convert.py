@@ -22,7 +22,7 @@ from tcusim.machine import (
 @pytest.mark.parametrize("name", list(NARROW))
 def test_every_element_there_and_back(name: str) -> None:
     dtype = NARROW[name]
-    given_array = np.arange(2 ** (8 * dtype.itemsize), dtype=f"u{dtype.itemsize}").view(dtype)
+    given_array = np.arange(2 ** FORMATS[name].bits, dtype=f"u{dtype.itemsize}").view(dtype)
     values = as_values(given_array, name)
     assert values.dtype == FORMATS[name].dtype
     back = from_values(values, name)

@@ -56,6 +56,7 @@ def test_limits_are_those_of_the_type(name: str) -> None:
 
 def test_table() -> None:
     floats = ["f16", "f32", "f64", "bf16", "tf32", "e4m3", "e5m2"]
+    floats += ["e4m3fnuz", "e5m2fnuz", "e2m3", "e3m2", "e2m1"]
     assert list(FORMATS) == [*floats, "s8", "u8", "s32", "s64"]
     assert FORMATS["f32"].largest == float(np.finfo(np.float32).max)
     assert FORMATS["f64"].largest == float(np.finfo(np.float64).max)

@@ -25,7 +25,7 @@ FUSED_RULES = [
     pytest.param(rule, id=f"{unit.name}-{rule.ab}-{rule.acc}")
     for unit in arches()
     for rule in unit.rows
-    if isinstance(rule.how, Fused)
+    if isinstance(rule.how, Fused) and rule.how.is_basic
 ]
 
 

@@ -206,9 +206,8 @@ def test_their_names_are_taken() -> None:
     [
         ("tpu v4", "bf16", "f32", "neither the order nor the rounding of an MXU's sums"),
         ("mi100", "f16", "f32", "its two published models contradict each other"),
-        ("mi250x", "bf16", "f32", "sums in a tree of pairs and flushes subnormals"),
-        ("mi300x", "f16", "f32", "adds c after eight products, aligned and cut toward minus"),
-        ("amx", "bf16", "f32", "TDPBF16PS sums even and odd k apart"),
+        ("mi300x", "e4m3", "f32", "no negative zero and another bias: e4m3fnuz and e5m2fnuz"),
+        ("amx", "bf16", "f32", "its two documents contradict each other: even and odd k"),
         ("sme", "f16", "f32", "the outer products of this type round pairs of products"),
     ],
 )
