@@ -162,18 +162,19 @@ class Step:
         return np.asarray(np.where(beyond, np.copysign(np.inf, rounded), rounded))
 
 
+# Roundings without a bias; that to odd loses up to a unit, in both directions.
+_NEAREST: Final = ("rne", "rna", "odd")
+
+
 def step_of(rule: Rule, k: int) -> Step:
     """Return the step of a rule, in mma whose tiles have this k.
 
-    Where the rule's length does not divide k, steps are taken to be equally long.
+    Where the rule's length does not divide k, steps are taken to be equally long. Parts that few
+    units have count as the nearest that others have: a late c as one that is added after, trees and
+    chains apart as one rounding of each group.
     """
     acc = format_of(rule.acc)
     how = rule.how
-    if isinstance(how, Fused | Sequential) and not how.is_basic:
-        raise Unsupported(
-            "no error is predicted of trees, partial sums, a late c, or roundings other than rz "
-            "and rne; measured errors are exact"
-        )
     if isinstance(how, Fused):
         floor = how.exponent_floor
         if floor is not None and floor > how.fraction_bits:
@@ -187,15 +188,18 @@ def step_of(rule: Rule, k: int) -> Step:
             max(1, round(k / steps)),
             how.fraction_bits,
             how.output_fraction_bits or acc.fraction_bits,
-            how.alignment == "rne",
-            how.output == "rne",
-            how.c_joins == "after",
+            how.alignment in _NEAREST,
+            how.output in _NEAREST,
+            how.c_joins != "sum",
             acc.largest,
             acc.fraction_bits,
             how.exponent_floor,
         )
-    length = 1 if isinstance(how, Sequential) else k
     bits = acc.fraction_bits
+    if isinstance(how, Sequential) and not how.is_basic:
+        nearest = how.rounding in _NEAREST
+        return Step(min(k, how.length or k), None, bits, True, nearest, True, acc.largest, bits)
+    length = 1 if isinstance(how, Sequential) else k
     return Step(length, None, bits, True, True, False, acc.largest, bits)
 
 
