@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -238,3 +241,48 @@ def test_unknown_names() -> None:
         unit_of("hoper")
     with pytest.raises(UnknownName, match=r"unknown architecture 'a.toml'.* --unit a.toml"):
         arch_of("a.toml")
+
+
+# A program that prints what NVIDIA's header says of each compute capability: the most resident
+# blocks and the largest amounts of shared memory that it takes; of one that it does not know, -1.
+OCCUPANCY = """
+#include <cstdio>
+#include <cuda_occupancy.h>
+int main() {
+    const int all[] = {%s};
+    for (int sm : all) {
+        cudaOccDeviceProp gpu;
+        gpu.computeMajor = sm / 10, gpu.computeMinor = sm %% 10;
+        int blocks = -1;
+        cudaOccMaxBlocksPerMultiprocessor(&blocks, &gpu);
+        size_t most = 0;
+        for (size_t kb = 0, size; kb < 1024; ++kb)
+            if (cudaOccAlignUpShmemSizeVoltaPlus(&(size = 1024 * kb), &gpu) == CUDA_OCC_SUCCESS)
+                most = kb;
+        printf("%%d %%d %%zu\\n", sm, blocks, most);
+    }
+}
+"""
+
+
+def test_rows_of_multiprocessors_are_those_of_nvidia_s_own_header(tmp_path: Path) -> None:
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    try:
+        files = metadata.files("nvidia-cuda-runtime-cu12") or []
+    except metadata.PackageNotFoundError:
+        files = []
+    header = next((file for file in files if file.name == "cuda_occupancy.h"), None)
+    if compiler is None or header is None:
+        pytest.skip("needs a C++ compiler and nvidia-cuda-runtime-cu12")
+    source, program = tmp_path / "occupancy.cpp", tmp_path / "occupancy"
+    source.write_text(OCCUPANCY % ", ".join(map(str, MULTIPROCESSORS)))
+    include = Path(str(header.locate())).parent
+    subprocess.run([compiler, f"-I{include}", source, "-o", program], check=True, timeout=60)
+    told = subprocess.run([program], check=True, capture_output=True, text=True, timeout=60).stdout
+    known = 0
+    for sm, blocks, shared_kb in (map(int, line.split()) for line in told.splitlines()):
+        if blocks > 0:
+            known += 1
+            row = MULTIPROCESSORS[sm]
+            assert (row.blocks, row.shared_kb) == (blocks, shared_kb), sm
+    assert known >= 7, "sm_70 to sm_90"
