@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 import tcusim
+from command_line import succeeds
 from launch_plans import launch_plan
-from tcusim.errors import InputError
+from tcusim.algorithms import algorithms
+from tcusim.errors import InputError, Unsupported
+from tcusim.judge.cost import model
 from tcusim.judge.cost.predicted import cost
 from tcusim.machine import Figure, read_unit, unit_of
 
@@ -78,8 +81,8 @@ def test_products_are_near_those_that_the_authors_measured_on_a_v100(sizes: tupl
 def test_copies_that_warps_wait_for_do_not_overlap_products() -> None:
     """Volta has no cp.async: a core with room for one block copies and multiplies in turns."""
     options: dict[str, Any] = {"warps": 8, "down": 2, "across": 4, "warps_down": 4, "depth": 4}
-    program = tcusim.build("gemm", inner=4096, cols=4096, **options)
-    sizes = {one.name: 4096**2 for one in program.inputs}
+    program = tcusim.build("gemm", inner=2048, cols=2048, **options)
+    sizes = {one.name: 2048**2 for one in program.inputs}
     volta, hopper = (cost(program, unit, sizes=sizes) for unit in ("v100", "h200"))
     assert volta.launches[0].occupancy.blocks == 1
     assert volta.bound == "latency"
@@ -122,6 +125,40 @@ def test_some_recorded_predictions_are_those_of_the_model(fit_cost: Any) -> None
 def test_recorded_predictions_are_those_of_the_model(fit_cost: Any) -> None:
     """After a change: `python docs/tools/fit_cost.py --record`."""
     check_what_is_recorded(fit_cost, RECORDED)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "t4",
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("v100", "a100", "h100", "h200")),
+    ],
+)
+def test_every_program_has_a_time_on_units_with_figures(unit: str) -> None:
+    """All but those of unequal segments, which are found in the data."""
+    for row in algorithms():
+        size = {"segment_size": 256} if row.repeats > 1 else {}
+        program = tcusim.build(row.name, **size)
+        sizes = {one.name: one.size.constant or 2**22 for one in program.inputs}
+        if "ragged" in row.name:
+            with pytest.raises(Unsupported, match="segments of unequal length"):
+                cost(program, unit, sizes=sizes)
+            continue
+        found = cost(program, unit, sizes=sizes)
+        assert found.unknown == (), row.name
+        assert found.seconds is not None, row.name
+        assert 1e-6 < found.seconds < 1e-2, row.name
+        assert found.bound in model.RESOURCES, row.name
+
+
+@pytest.mark.parametrize("unit", ["v100", "t4"])
+def test_float64_has_a_time_where_it_is_added_without_products(unit: str) -> None:
+    for operation in ("sum", "cumsum"):
+        told = succeeds(
+            "cost", operation, "--length", "2**24", "--input-type", "f64", "--unit", unit
+        )
+        assert "float64 to float64: " in told
+        assert "GB/s of its arrays" in told
 
 
 # --- What follows from what ---------------------------------------------------------------------
