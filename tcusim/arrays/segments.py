@@ -264,26 +264,23 @@ class Segments:
     def _known(self, length: int) -> tuple[Ints, IntegerFacts]:
         """Return the bounds and the facts about them; refuse those of another length."""
         if self._edges is None:
-            given = as_numpy(self.name, self.given)
-            if self.name == "ids" and given.ndim == 1:
-                require_one_each("ids", given.size, length)
-            self._edges = self._read(given)
+            self._edges = self._read(as_numpy(self.name, self.given), length)
         require_length(self.name, self._edges[1].first, self._edges[1].last, length)
         if self.longest is not None:
             require_longest(self._edges[1], self.longest)
         return self._edges
 
-    def _read(self, given: NDArray[Any]) -> tuple[Ints, IntegerFacts]:
+    def _read(self, given: NDArray[Any], length: int) -> tuple[Ints, IntegerFacts]:
         """Return the bounds that an array gives, and the facts about them."""
         is_offsets = self.name == "offsets"
-        # An empty list has no type of integers.
-        is_integer = given.dtype.kind in "iu" if given.size else not is_offsets
+        is_integer = given.dtype.kind in "iu" and bool(given.size or not is_offsets)
         require_flat(self.name, given, is_integer=is_integer)
         if is_offsets:
             return _edges_of_offsets(given)
         if self.name == "lengths":
             edges = _edges_of_lengths(given)
         else:
+            require_one_each("ids", given.size, length)
             edges, self._order = _edges_of_ids(given, self.count, sort=self.sort)
         return edges, facts_of(edges)
 
@@ -418,10 +415,11 @@ def require_longest(facts: IntegerFacts, longest: int) -> None:
 
 
 def require_flat(name: str, given: Any, *, is_integer: bool) -> None:
-    """Refuse other arrays than flat ones of integers."""
-    if given.ndim == 1 and is_integer:
+    """Refuse other arrays than flat ones of integers; those without elements are of any type."""
+    is_offsets = name == "offsets"
+    if given.ndim == 1 and (is_integer or (given.shape[0] == 0 and not is_offsets)):
         return
-    number = "segments + 1 integers" if name == "offsets" else "integers"
+    number = "segments + 1 integers" if is_offsets else "integers"
     shape, dtype = tuple(given.shape), str(given.dtype).removeprefix("torch.")
     raise InputError(
         Given(name), f" must be a flat array of {number}, got shape {shape}, dtype {dtype}"
@@ -464,9 +462,9 @@ def require_one_each(name: str, number: int, length: int) -> None:
 
 def segments_of(facts: IntegerFacts, count: Any, length: int) -> int:
     """Return the number of segments of ids, which are not empty; refuse wrong ids."""
+    number = facts.last + 1 if count is None else count_of("count", count, 0)
     remedy = ("; sort the elements by them first, or give ", Given("sort", True))
     require_sorted("ids", facts, *remedy)
-    number = facts.last + 1 if count is None else count_of("count", count, 0)
     require_number(number, length, named=count is not None)
     require_within("ids", facts.first, facts.last, number)
     return number
@@ -474,11 +472,12 @@ def segments_of(facts: IntegerFacts, count: Any, length: int) -> int:
 
 def require_within(name: str, first: int, last: int, number: int) -> None:
     """Refuse sorted ids that no segment has, by the first and the last of them."""
-    for value in (first, last):
-        if not 0 <= value < number:
-            raise InputError(
-                Given(name), f" must be from 0 to {number - 1}, a segment each; got {value}"
-            )
+    if first < 0:
+        raise InputError(Given(name), f" must be at least 0, got {first}")
+    if last >= number:
+        raise InputError(
+            Given(name), f" must be less than the number of segments, {number}; got {last}"
+        )
 
 
 def require_number(segments: int, length: int, *, named: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -16,7 +17,8 @@ from jax.typing import ArrayLike
 from tcusim.arrays.dtypes import FLOATS, TypeRule, types_on_host
 from tcusim.arrays.home import first_terms, no_integers
 from tcusim.arrays.libraries import require_broadcast
-from tcusim.arrays.spec import Spec
+from tcusim.arrays.segments import require_flat, require_one_each
+from tcusim.arrays.spec import Spec, count_of
 from tcusim.call_options import AnyOptions, Bits, options_of, others
 from tcusim.errors import InputError, require_flags
 from tcusim.jax.primitives import How, computed
@@ -339,25 +341,20 @@ def _mode(mode: Any) -> Any:
 
 def _count(number: Any) -> int:
     """Return a number of segments; refuse other values."""
-    try:
-        found = -1 if isinstance(number, bool) else operator.index(number)
     # A number that is traced has no value.
-    except TypeError:
-        found = -1
-    if found < 0:
-        raise InputError(f"num_segments must be an integer of at least 0, got {number!r}")
-    return found
+    with suppress(TypeError):
+        number = number if isinstance(number, bool) else operator.index(number)
+    return count_of("num_segments", number, 0)
 
 
 def _with_ids(data: ArrayLike, segment_ids: ArrayLike) -> tuple[Array, Array]:
     """Return elements and their ids, of a type that holds their number."""
     values, ids = jnp.asarray(data), jnp.asarray(segment_ids)
-    if ids.ndim != 1 or values.shape[:1] != ids.shape or not jnp.issubdtype(ids.dtype, jnp.integer):
-        raise InputError(
-            f"segment_ids must be integers, one for each of the first axis of data; data is "
-            f"{values.shape}, segment_ids {ids.dtype} {ids.shape}"
-        )
-    return values, ids
+    if not values.ndim:
+        raise InputError("data has no axes, and no segments; reshape it to (1,)")
+    require_flat("segment_ids", ids, is_integer=jnp.issubdtype(ids.dtype, jnp.integer))
+    require_one_each("segment_ids", ids.size, values.shape[0])
+    return values, ids if ids.size else ids.astype(int)
 
 
 def _rows_of(data: Array) -> Array:

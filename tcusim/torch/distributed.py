@@ -17,7 +17,8 @@ import torch.distributed as dist
 
 import tcusim
 from tcusim.arrays.partial import Operation, cut_size
-from tcusim.arrays.segments import Segments
+from tcusim.arrays.segments import Segments, require_one_each, require_sorted, require_within
+from tcusim.arrays.spec import count_of
 from tcusim.call_options import DEFAULTS
 from tcusim.errors import InputError
 from tcusim.machine.formats import array_name_of
@@ -33,6 +34,7 @@ from tcusim.torch.pieces import (
     sum_of_pieces,
     without_empty,
 )
+from tcusim.torch.segments import facts_in_torch, require_integers
 from tcusim.torch.segments import segment_sum as sum_of_segments
 from tcusim.torch.simulation import own_arch
 
@@ -185,19 +187,21 @@ def segment_sum(
         return sum_of_segments(local, by, dim=0, dtype=dtype)
     own = _plain(local)
     rank, wanted = dist.get_rank(group), result_type(dtype, own.dtype)
-    if segment_ids.shape != own.shape[:1] or bool((segment_ids[1:] < segment_ids[:-1]).any()):
-        raise InputError("segment_ids must have one number for each element, and never decrease")
+    count_of("num_segments", num_segments, 0)
+    require_integers("segment_ids", segment_ids)
+    require_one_each("segment_ids", segment_ids.shape[0], own.shape[0])
     # The first and the last id of each rank; -1 of those without elements.
-    ends = [int(segment_ids[0]), int(segment_ids[-1])] if segment_ids.shape[0] else [-1, -1]
+    ends = [-1, -1]
+    if segment_ids.shape[0]:
+        facts = facts_in_torch(segment_ids)
+        require_sorted("segment_ids", facts)
+        ends = [facts.first, facts.last]
     every = gathered_numbers([*ends, own.shape[0]], own, group)
     known = [(first, last) for first, last, length in every if length]
     if any(last > first for (_, last), (first, _) in pairwise(known)):
-        raise InputError("segment_ids must never decrease from one rank to the next")
-    if known and (known[0][0] < 0 or known[-1][1] >= num_segments):
-        raise InputError(
-            f"segment_ids must be within 0..{num_segments - 1}; they are from {known[0][0]} to "
-            f"{known[-1][1]}"
-        )
+        raise InputError("segment_ids must not decrease from one rank to the next")
+    if known:
+        require_within("segment_ids", known[0][0], known[-1][1], num_segments)
     # The part of a segment that begins on an earlier rank is sent there.
     before = [max((last for _, last, _ in every[:each]), default=-1) for each in range(len(every))]
     head = int((segment_ids == before[rank]).sum())

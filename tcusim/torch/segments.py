@@ -58,7 +58,16 @@ Integers: TypeAlias = Tensor | Sequence[int]
 # The types of integers of which torch's functions know all.
 _INTEGERS: Final = (torch.int32, torch.int64)
 
-__all__ = ["segment_cumsum", "segment_max", "segment_mean", "segment_min", "segment_sum"]
+__all__ = [
+    "facts_in_torch",
+    "offsets_in_torch",
+    "require_integers",
+    "segment_cumsum",
+    "segment_max",
+    "segment_mean",
+    "segment_min",
+    "segment_sum",
+]
 
 
 def segment_sum(
@@ -495,15 +504,19 @@ def _integers(name: str, given: Any, input: Tensor) -> Any:
     if not isinstance(given, torch.Tensor):
         known = is_compiling() or is_on_device(given)
         given = torch.as_tensor(given if known else as_numpy(name, given), device=input.device)
-        given = given if given.numel() else given.to(torch.int64)
     require_memory(name, given)
     if not is_compiling() and torch._C._functorch.is_batchedtensor(given):
         raise no_batch_of(name)
+    require_integers(name, given)
+    given = everywhere(given)
+    return given if given.dtype in _INTEGERS else given.to(torch.int64)
+
+
+def require_integers(name: str, given: Tensor) -> None:
+    """Refuse other tensors than flat ones of integers."""
     kind = given.dtype
     is_integer = not (kind.is_floating_point or kind.is_complex or kind == torch.bool)
     require_flat(name, given, is_integer=is_integer)
-    given = everywhere(given)
-    return given if kind in _INTEGERS else given.to(torch.int64)
 
 
 # --- Offsets, by an operator where the call is traced ---------------------------------------------

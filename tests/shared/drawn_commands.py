@@ -97,7 +97,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
             "--include-initial goes with segments that lie side by side, and --sort with others;",
             "--sort goes with --segment-ids; leave it out$", "--segment-ids must not decrease, ",
             "--segment-ids must be \\d+ integers, one for each element of the axis; there are ",
-            "--segment-ids must be from 0 to 0, a segment each; got ",
+            "--segment-ids must be (at least 0, got |less than the number of segments, )",
             r"^error: '\w+' is a \w+, and this is a ",
             "adds values of the accumulator's type", "is the paper's name for k = 16", "is run as ",
             "takes one part; take", "rounds partial sums to ", "--acc f16 rounds after every produ",

@@ -132,8 +132,12 @@ def test_segments_as_jax_has_them() -> None:
     same(tj.segment_sum(y, many, 3), np.stack([tcusim.sum(y[many == one]) for one in range(3)]))
     with pytest.raises(InputError, match=r"mode must be None or 'drop', got 'clip'"):
         tj.segment_sum(x, given, mode="clip")
-    for wrong in (given[:3], given[None], given.astype(np.float32)):
-        with pytest.raises(InputError, match="segment_ids must be integers, one for each of the f"):
+    for wrong, text in (
+        (given[:3], r"segment_ids must be \d+ integers, one for each element .*; there are 3"),
+        (given[None], "segment_ids must be a flat array of integers, got shape"),
+        (given.astype(np.float32), "segment_ids must be a flat array .*, dtype float32"),
+    ):
+        with pytest.raises(InputError, match=text):
             tj.segment_sum(x, wrong, 3)
 
 
@@ -175,7 +179,7 @@ def test_axes_and_counts_are_integers() -> None:
     number: Any = np.int64(3)
     same(tj.segment_sum(x, IDS[:2], number), tj.segment_sum(x, IDS[:2], 3))
     for wrong in (2.0, -1, True, "2", jnp.float32(2)):
-        with pytest.raises(InputError, match="num_segments must be an integer of at least 0, got"):
+        with pytest.raises(InputError, match=r"num_segments must be (an integer|at least 0), got"):
             tj.segment_sum(x, IDS[:2], wrong)
     with pytest.raises(InputError, match="num_segments must be given where segment_ids are traced"):
         jax.eval_shape(tj.segment_sum, x, IDS[:2])

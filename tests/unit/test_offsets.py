@@ -346,8 +346,8 @@ def test_no_elements_have_ids() -> None:
     [
         ({"ids": [0, 2, 1]}, "ids must not decrease, but ids[1] = 2 and ids[2] = 1; sort the "
          "elements by them first, or give sort=True"),
-        ({"ids": [-1, 0, 0]}, "ids must be from 0 to 0, a segment each; got -1"),
-        ({"ids": [0, 0, 2], "count": 2}, "ids must be from 0 to 1, a segment each; got 2"),
+        ({"ids": [-1, 0, 0]}, "ids must be at least 0, got -1"),
+        ({"ids": [0, 0, 2], "count": 2}, "ids must be less than the number of segments, 2; got 2"),
         ({"ids": [0, 0]}, "ids must be 3 integers, one for each element of the axis; there are 2"),
         ({"ids": [0.0, 0, 0]}, "ids must be a flat array of integers, got shape (3,), dtype float"),
         ({"ids": [0, 0, 0], "count": 1.5}, "count must be an integer, got 1.5"),
