@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
+import records
 from authors_cost import ALL_SIZES, PRODUCTS, PROGRAMS, Point, points, products, within
 from fit_cost import measured_rows, predicted
 from tables import table
@@ -16,13 +18,16 @@ from tcusim.judge.cost.fitted import FITTED, MEANINGS
 from tcusim.judge.cost.model import RESOURCES
 from tcusim.judge.cost.roofline import roofline
 from tcusim.line_charts import Line, Plot
-from tcusim.machine import Figure, Instruction, unit_of
+from tcusim.machine import Figure, Instruction, format_of, unit_of
 
 __all__ = [
     "ALLOWED",
+    "Timed",
     "charts",
     "comparison",
     "constants",
+    "h100_rows",
+    "h100_times",
     "resources",
     "summary",
     "times",
@@ -211,6 +216,53 @@ def _v100_chart(program: str) -> str:
     else:
         x, y = "elements of a segment", "10⁹ elements a second, V100"
     return line_charts.draw(Plot(program, lines, x, y, log=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A measured time, and the predicted one."""
+
+    operation: str
+    length: int
+    dtype: str
+    measured: float
+    seconds: float
+
+
+def h100_rows(operations: Sequence[str] = tuple(_NAMES)) -> list[Timed]:
+    """Return the measured and the predicted times of plans of these operations on an H100."""
+    record = records.read("h100/times.json")
+    assert record is not None
+    return [_timed(**row) for row in record["rows"] if row["operation"] in operations]
+
+
+def _timed(operation: str, length: int, dtype: str, seconds: float) -> Timed:
+    name = format_of(dtype).array_name
+    if operation == "matmul":
+        plan: Any = tcusim.plan_product(
+            operation, rows=length, inner=length, cols=length, dtype=name
+        )
+    else:
+        plan = tcusim.plan(operation, length=length, dtype=name)
+    found = tcusim.cost(plan, "h100")
+    assert found.seconds is not None
+    return Timed(operation, length, dtype, seconds, found.seconds)
+
+
+def h100_times() -> str:
+    """Return the predicted and the measured times on an H100."""
+    rows = [
+        (
+            _NAMES[one.operation],
+            f"{one.length:,}" if one.operation != "matmul" else f"{one.length:,}²",
+            one.dtype,
+            _time(one.measured),
+            _time(one.seconds),
+            f"{one.seconds / one.measured - 1:+.0%}",
+        )
+        for one in h100_rows()
+    ]
+    return table(("program", "elements", "type", "measured", "predicted", "off"), rows)
 
 
 def comparison() -> str:

@@ -137,7 +137,7 @@ def test_recorded_predictions_are_those_of_the_model(fit_cost: Any) -> None:
 def test_every_program_has_a_time_on_units_with_figures(unit: str) -> None:
     """All but those of unequal segments, which are found in the data."""
     for row in algorithms():
-        size = {"segment_size": 256} if row.repeats > 1 else {}
+        size: dict[str, Any] = {"segment_size": 256} if row.repeats > 1 else {}
         program = tcusim.build(row.name, **size)
         sizes = {one.name: one.size.constant or 2**22 for one in program.inputs}
         if "ragged" in row.name:
@@ -149,6 +149,18 @@ def test_every_program_has_a_time_on_units_with_figures(unit: str) -> None:
         assert found.seconds is not None, row.name
         assert 1e-6 < found.seconds < 1e-2, row.name
         assert found.bound in model.RESOURCES, row.name
+
+
+@pytest.mark.parametrize(
+    "operations", [("sum", "cumsum"), pytest.param(("matmul",), marks=pytest.mark.full)]
+)
+def test_times_are_near_those_measured_on_an_h100(operations: tuple[str, ...]) -> None:
+    """Within 10 % at the median; nothing is fitted to that GPU."""
+    rows = docs_tool("cost_results").h100_rows(operations)
+    off = sorted(abs(row.seconds / row.measured - 1) for row in rows)
+    assert len(off) >= 3
+    assert off[len(off) // 2] < 0.10
+    assert off[-1] < 0.25
 
 
 @pytest.mark.parametrize("unit", ["v100", "t4"])
