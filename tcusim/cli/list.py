@@ -19,6 +19,7 @@ from tcusim.backends import find_emitter
 from tcusim.cli.options import JSON
 from tcusim.cli.output import columns, examples, print_json, show
 from tcusim.machine import FIGURES, Figure, shapes, unit_of, units
+from tcusim.machine.registry import own_unit
 from tcusim.table import Table
 
 __all__ = ["list_command"]
@@ -199,6 +200,11 @@ def _unit_rows() -> list[Row]:
             "name": unit.name,
             "title": unit.title,
             "arithmetic": unit.arch.name,
+            "rules": {
+                f"{rule.ab}→{rule.acc}": f"{_kind(rule)} ({rule.evidence}: {rule.source})"
+                for rule in unit.arch.rows
+                if own_unit(unit.name) is unit
+            },
             "note": unit.note,
             "tiles": ", ".join(shape.name for shape in unit.shapes),
             "figures": {
@@ -217,6 +223,10 @@ def _unit_rows() -> list[Row]:
         }
         for unit in units()
     ]
+
+
+def _kind(rule: numerics.Rule) -> str:
+    return type(rule.how).__name__.lower()
 
 
 def _said(figure: Figure) -> str:

@@ -18,6 +18,7 @@ from tcusim.machine.known_units import fused_unit, unit_of, units
 from tcusim.machine.registry import (
     arch_of,
     arches,
+    own_unit,
     register_arch,
     register_unit,
     registered_units,
@@ -160,7 +161,9 @@ def _depth(arch: str, rule: Rule) -> int | None:
     None if irrelevant, as steps end with the mma.
     """
     name = arch_of(arch).name
-    unit = next((one for one in registered_units() if one.arch.name == name), None)
+    unit = own_unit(name)
+    if unit is None:
+        unit = next((one for one in registered_units() if one.arch.name == name), None)
     if unit is None or not unit.shapes:
         return None
     depth = max(tile.k for tile in unit.shapes)

@@ -10,7 +10,14 @@ from pathlib import Path
 
 from tcusim.errors import InputError, UnknownName, told
 from tcusim.machine.formats import Rounding
-from tcusim.machine.registry import UNITS, arch_of, own_units, register_unit, spelled
+from tcusim.machine.registry import (
+    UNITS,
+    arch_of,
+    own_units,
+    read_own_with,
+    register_unit,
+    spelled,
+)
 from tcusim.machine.rules import Arch, Fused, Integer, Rule
 from tcusim.machine.shapes import MmaShape, tiles_of
 from tcusim.machine.unit_file import read_unit
@@ -80,6 +87,9 @@ def units() -> tuple[Unit, ...]:
 def _own(key: str) -> Unit:
     """Return a unit that comes with tcusim; its file is read once."""
     return read_unit(own_units()[key])
+
+
+read_own_with(_own)
 
 
 def fused_unit(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -32,7 +33,9 @@ __all__ = [
     "arches",
     "library_rules",
     "own_arithmetic",
+    "own_unit",
     "own_units",
+    "read_own_with",
     "register_arch",
     "register_unit",
     "registered_units",
@@ -126,7 +129,7 @@ def arch_of(name: str) -> Arch:
         return known
     found = _ARCHES.find(name)
     if found is None:
-        unit = UNITS.find(name)
+        unit = own_unit(name) or UNITS.find(name)
         if isinstance(unit, Unit):
             return unit.arch
         found = unit
@@ -291,8 +294,26 @@ def _units(value: object) -> tuple[Unit, ...]:
 @functools.cache
 def own_units() -> dict[str, Path]:
     """Return the files of the units that come with tcusim, by name as it is spelled in a lookup."""
-    files = sorted((Path(__file__).parent / "figures").glob("*.toml"))
+    folders = (Path(__file__).parent / folder for folder in ("figures", "gallery"))
+    files = (path for folder in folders for path in sorted(folder.glob("*.toml")))
     return {spelled(path.stem): path for path in files}
+
+
+# Reads the file of a unit that comes with tcusim: `known_units` sets it.
+_READERS: Final[list[Callable[[str], Unit]]] = []
+
+
+def read_own_with(reader: Callable[[str], Unit]) -> None:
+    """Set the function that returns a unit of `own_units` by its key."""
+    _READERS[:] = [reader]
+
+
+def own_unit(name: object) -> Unit | None:
+    """Return the unit of this name that comes with tcusim, if it has arithmetic of its own."""
+    key = spelled(name) if isinstance(name, str) else ""
+    if not _READERS or own_units().get(key, Path()).parent.name != "gallery":
+        return None
+    return _READERS[0](key)
 
 
 def _refuse_another_arithmetic(unit: Unit) -> None:

@@ -215,22 +215,23 @@ class Sequential:
     ----------
     length : int or None
         Products of a group; None for all of them. The d of one group is the c of the next.
-    order : {"chain", "tree"}
-        Order of a group: fused multiply-adds one after another, or a binary tree, which rounds the
-        products and adds the sum of the second half of them to that of the first.
+    order : {"chain", "apart", "tree"}
+        Order of a group: fused multiply-adds one after another, the first to c or, apart, to zero;
+        or a binary tree, which rounds the products and adds the sum of the second half of them to
+        that of the first.
     sums : int
-        Partial sums of a chain: product i belongs to sum i modulo this number. A single one begins
-        with c. Several begin with zero, and are added up in their order.
+        Partial sums of a chain: product i belongs to sum i modulo this number. Several begin with
+        zero, and are added up in their order.
     rounding : {"rne", "rna", "rz", "rd", "odd"}
         Rounding of each operation; overflow is that of IEEE 754.
     flush_inputs, flush_outputs : bool
         Whether subnormal operands (c among them), or results, count as zeros of their sign.
 
-    Trees, and several sums, have c added last.
+    Trees, several sums, and a sum apart have c added last.
     """
 
     length: int | None = None
-    order: Literal["chain", "tree"] = "chain"
+    order: Literal["chain", "apart", "tree"] = "chain"
     sums: int = 1
     rounding: Rounding = "rne"
     flush_inputs: bool = False
@@ -241,7 +242,7 @@ class Sequential:
         if self.length is not None:
             require_int("Sequential.length", self.length, 1)
         require_int("Sequential.sums", self.sums, 1)
-        require_choice("Sequential.order", self.order, ("chain", "tree"))
+        require_choice("Sequential.order", self.order, ("chain", "apart", "tree"))
         require_choice("Sequential.rounding", self.rounding, ROUNDED)
         require_flags(
             **{

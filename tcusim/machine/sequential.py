@@ -69,7 +69,7 @@ class _Sums(NamedTuple):
         """Return c and the products of a group."""
         if self.how.order == "tree":
             return self.operation((), 0.0, c, self.tree(group))
-        if self.how.sums == 1:
+        if self.how.sums == 1 and self.how.order == "chain":
             return self.chain(group, c)
         total, *others = [
             self.chain(group[first :: self.how.sums], None)

@@ -77,7 +77,11 @@ _RULE_KEYS: Final = {
     "partial_sums": Key(
         "1", "sums of a step that are made apart: product i belongs to sum i modulo this"
     ),
-    "order": Key("chain", "of a sequential group: chain, or tree (pairs of rounded products)"),
+    "order": Key(
+        "chain",
+        "of a sequential group: chain (which begins with c), apart (with zero), or tree (pairs "
+        "of rounded products); the last two have c added last",
+    ),
     "c_joins": Key(
         "sum",
         "sum: c is one of the terms; after: it is added after every step, in the accumulator's "
@@ -172,8 +176,8 @@ _OTHERWISE: Final[Mapping[str, str]] = {
     "tree": 'Write kind = "sequential" and order = "tree".',
     "saturate saturation satfinite": 'Write overflow = "saturate" for integers; no file can say it '
     "of floats.",
-    "g": "G of RISC-V Zvvm is fused_length, in products.",
-    "psm": 'psm of RISC-V Zvvm is c_joins: "sum", or "after" where partial sums are rounded.',
+    "g psm": "What a unit of RISC-V Zvvm discloses is written with fused_length, c_joins and "
+    "output_rounding.",
     "rnd frm": "Write output_rounding.",
     "passes fidelity": "No file can say it: an operand is multiplied with all its bits.",
     "scale scales block": "No file can say it: operands have no block scales.",

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tcusim
@@ -19,7 +20,7 @@ from tcusim.machine import Arch, Fused, Integer, Rule, Unit, arch_of, arches, re
 from tcusim.machine.arches import BUILT_IN
 from tcusim.machine.known_units import fused_unit, unit_of, units
 from tcusim.machine.multiprocessors import MULTIPROCESSORS
-from tcusim.machine.registry import own_units, spelled
+from tcusim.machine.registry import own_unit, own_units, spelled
 from tcusim.machine.shapes import shape_of
 from tcusim.machine.unit_file import read_unit
 
@@ -166,13 +167,49 @@ def test_units_that_come_with_tcusim() -> None:
     assert own.keys() >= {*OWN, "rtx 4090", "tpu v4", "tpu v5e"}
     for name, unit in own.items():
         assert unit_of(name) is unit
-        assert arch_of(name) is unit.arch in BUILT_IN, "a GPU means one architecture, and no other"
+        assert arch_of(name) is unit.arch
+        assert own_unit(name) is unit or unit.arch in BUILT_IN, "a GPU means one architecture"
         assert read_unit(own_units()[spelled(name)]) == unit
         assert unit.shapes
         for one in unit.instructions:
             assert any((one.ab, one.acc) == (rule.ab, rule.acc) for rule in unit.arch.rows)
             shape = next(shape for shape in unit.shapes if shape.name == one.tile)
             assert shape.supports(one.ab, one.acc)
+
+
+def test_the_gallery_computes_as_its_sources_say() -> None:
+    """Each result tells the unit's rule from the nearest other."""
+    gallery = [unit for unit in units() if own_unit(unit.name) is unit]
+    assert len(gallery) >= 11
+    assert all(rule.source and rule.evidence != "assumed" for u in gallery for rule in u.arch.rows)
+
+    def dot(arch: str, x: list[float], y: list[float], c: float = 0.0, **types: str) -> float:
+        dtype = {"s8": np.int8, "f16": np.float16}.get(types["ab"], np.float32)
+        row, column = np.array([x], dtype), np.array([y], dtype).T
+        d = tcusim.mma(row, column, [[c]], arch=arch, **types)
+        return float(d[0, 0])
+
+    # Saturated within +-(2**31 - 1), where others wrap.
+    assert dot("wormhole", [-100], [100], -(2**31) + 5, ab="s8", acc="s32") == -(2**31) + 1
+    assert dot("coral_npu", [-100], [100], -(2**31) + 5, ab="s8", acc="s32") > 0
+    # Two mma of eight products round twice.
+    x, y = [2.0**8, 2.0**-4, *[0.0] * 6, 2.0**-6], [2.0**8, 2.0**-4, *[0.0] * 6, 2.0**-3]
+    assert dot("mxdotp", x, y, ab="e5m2") == 2.0**16
+    assert dot("exact", x, y, ab="e5m2") == 2.0**16 + 2.0**-7
+    # A chain from zero, then c: 1 + 2**-24 + 2**-24 is 1 if they are added to it in turn.
+    tiny = [2.0**-12] * 2
+    assert dot("gemmini_bf16", tiny, tiny, 1.0, ab="bf16") == 1 + 2.0**-23
+    assert dot("ieee", tiny, tiny, 1.0, ab="bf16") == 1
+    # Even and odd k apart.
+    terms = [1.0, 2.0**-12, 2.0**-24, 2.0**-12]
+    assert dot("amx_sdm", terms, [1.0, 2.0**-12, 1.0, 2.0**-12], ab="bf16") == 1 + 2.0**-23
+    # The last bit is set if any is lost.
+    assert dot("zvbdot_256", [1.0, 2.0**-40], [1.0, 1.0], ab="bf16") == 1 + 2.0**-23
+    # A sticky bit decides the tie of 1 + 2**-24.
+    half = [1.0, 2.0**-12, 2.0**-14]
+    assert dot("vortex_tfr", half[:2], half[:2], ab="f16") == 1
+    assert dot("vortex_tfr", half, half, ab="f16") == 1 + 2.0**-23
+    assert dot("redmule", [1.0, 2.0**-6], [1.0, 2.0**-5], ab="f16", acc="f16") == 1
 
 
 @pytest.mark.parametrize(

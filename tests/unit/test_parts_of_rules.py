@@ -208,13 +208,14 @@ def added(products: list[Fraction], c: Fraction, fmt: Format, how: Sequential) -
             return ieee(total(terms[:half]) + total(terms[half:]), fmt, how)
 
         return ieee(c + total(level), fmt, how)
-    chains = [Fraction(0)] * how.sums if how.sums > 1 else [c]
+    apart = how.sums > 1 or how.order == "apart"
+    chains = [Fraction(0)] * how.sums if apart else [c]
     for i, one in enumerate(products):
         chains[i % how.sums] = ieee(chains[i % how.sums] + one, fmt, how)
     d = chains[0]
     for one in chains[1 : len(products)]:
         d = ieee(d + one, fmt, how)
-    return d if how.sums == 1 else ieee(c + d, fmt, how)
+    return ieee(c + d, fmt, how) if apart else d
 
 
 @settings(max_examples=40)
@@ -222,6 +223,7 @@ def added(products: list[Fraction], c: Fraction, fmt: Format, how: Sequential) -
     how=st.builds(
         Sequential,
         length=st.sampled_from([None, 2, 4, 5]),
+        order=st.sampled_from(["chain", "apart"]),
         sums=st.sampled_from([1, 2, 3]),
         rounding=st.sampled_from(ROUNDINGS),
         flush_inputs=st.booleans(),

@@ -97,8 +97,8 @@ def test_the_default_side_holds_more_segments(
         ("scan_t", {"tile": (1, 2)}, InputError, "a shape is written '16x16x16', 'm16n16k16' or"),
         ("scan_t", {"ab": "f61"}, UnknownName, "unknown type 'f61'. Did you mean 'f64'? Valid: "),
         ("scan_t", {"acc": "f23"}, UnknownName, "unknown type 'f23'. Did you mean 'f32'?"),
-        ("scan_t", {"source": "half"}, UnknownName, "unknown type 'half'. Valid: bf16, e4m3, "),
-        ("scan_t", {"result": "half"}, UnknownName, "unknown type 'half'. Valid: bf16, e4m3, "),
+        ("scan_t", {"source": "half"}, UnknownName, "unknown type 'half'. Valid: bf16, e2m1, "),
+        ("scan_t", {"result": "half"}, UnknownName, "unknown type 'half'. Valid: bf16, e2m1, "),
         ("scan_t", {"side": "c"}, InputError, "side must be one of a, b, got 'c'"),
         (
             "scan_t",

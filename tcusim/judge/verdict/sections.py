@@ -14,7 +14,7 @@ from tcusim.judge.correctness.shape_report import ShapeReport
 from tcusim.judge.cost.predicted import time_text
 from tcusim.judge.verdict.found import Reference, UnitVerdict, bests_of
 from tcusim.judge.verdict.tasks import TASKS, Candidate, Task
-from tcusim.machine import Fused, Rule
+from tcusim.machine import Fused, Late, Rule
 from tcusim.table import Table
 
 __all__ = ["comparison_of", "sections_of"]
@@ -240,7 +240,8 @@ def rule_in_words(rule: Rule) -> str:
     how = rule.how
     if not isinstance(how, Fused):
         return type(how).__name__.lower()
-    return f"{how.length} terms, {how.fraction_bits} bits, {how.output}"
+    late = ", c late" if isinstance(how.c_joins, Late) else ""
+    return f"{how.length} terms, {how.fraction_bits} bits, {how.output}{late}"
 
 
 def _right(unit: UnitVerdict) -> str:

@@ -214,6 +214,8 @@ def _sequence(how: Sequential) -> str:
     """Return the order of IEEE operations in words."""
     if how.order == "tree":
         return f"a binary tree of {how.length} products, then c"
+    if how.order == "apart" and how.sums == 1:
+        return f"fused multiply-adds of {how.length or 'all'} products from zero, then c"
     if how.sums > 1:
         return f"{how.sums} chains of fused multiply-adds, then their sum, then c"
     return "one fused multiply-add after another"
