@@ -20,6 +20,7 @@ from tcusim.program.grammar import (
     Loop,
     Operation,
     Ranges,
+    Space,
     Value,
     View,
     is_square,
@@ -96,8 +97,11 @@ def write(how: Transfer, view: View, where: Where, value: str, dtype: str) -> st
         bounds = _bounds(how, view)
         line = f"{view.buffer.name}[{c_address(view)}] = {value};"
         return f"if ({bounds}) {line}" if bounds else line
-    place = "<tcu::Aligned>" if where is Where.ALIGNED or not how.guard else ""
-    return f"tcu::store{place}({_vector(how, view, where, value)});"
+    to = _vector(how, view, where, value)
+    if where is Where.ALIGNED or not how.guard:
+        return f"tcu::store<tcu::Aligned>({to});"
+    place = "" if view.buffer.space is Space.GLOBAL else "<tcu::Anywhere>"
+    return f"tcu::store{place}({to});"
 
 
 def _bounds(how: Transfer, view: View) -> str:

@@ -700,6 +700,8 @@ struct Vector {
 // a user passes may begin at any element, so the widest access that does is found as it runs.
 struct Aligned {};
 struct Anywhere {};
+// Anywhere in global memory.
+struct Global : Anywhere {};
 
 // For a vector that is in bounds whatever the symbols are.
 struct Always {
@@ -759,10 +761,10 @@ __device__ inline Vector<T, V> load(const T* p, Inside inside = {}) {
     Vector<T, V> vector;
     if (inside(0) && inside(V - 1)) {
         access<Vector<T, V>::access, T, V>(vector.x, p, p, Where());
-        return vector;
+    } else {
+        #pragma unroll
+        for (int i = 0; i < V; ++i) vector.x[i] = inside(i) ? p[i] : convert<T>(0.0f);
     }
-    #pragma unroll
-    for (int i = 0; i < V; ++i) vector.x[i] = inside(i) ? p[i] : convert<T>(0.0f);
     return vector;
 }
 
@@ -849,12 +851,38 @@ template <class Where = Anywhere, class T, int V, class Inside = Always>
 __device__ inline void store(T* p, const Vector<T, V>& vector, Inside inside = {}) {
     if (inside(0) && inside(V - 1)) {
         access<Vector<T, V>::access, T, V>(p, vector.x, p, Where());
+    } else {
+        #pragma unroll
+        for (int i = 0; i < V; ++i) {
+            if (inside(i)) p[i] = vector.x[i];
+        }
+    }
+}
+
+// Writes a vector that is in bounds and aligned.
+template <class T, int V, class Where>
+__device__ inline void store_aligned(T* p, const Vector<T, V>& vector, Where) {
+    store<Aligned>(p, vector);
+}
+// nvcc splits a store of 16 bytes into four of 4 bytes if its address has terms of 64 bits: PTX keeps
+// it whole.
+template <class T, int V>
+__device__ inline void store_aligned(T* p, const Vector<T, V>& vector, Global) {
+#ifndef TCUSIM_HOST
+    if constexpr (Vector<T, V>::access == 16) {
+        const auto* from = reinterpret_cast<const Words<16>*>(vector.x);
+        #pragma unroll
+        for (int i = 0; i < Vector<T, V>::bytes / 16; ++i) {
+            const unsigned int(&w)[4] = from[i].w;
+            asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                         :
+                         : "l"(__cvta_generic_to_global(p) + 16 * i), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
+                         : "memory");
+        }
         return;
     }
-    #pragma unroll
-    for (int i = 0; i < V; ++i) {
-        if (inside(i)) p[i] = vector.x[i];
-    }
+#endif
+    store<Aligned>(p, vector);
 }
 
 template <int V, class T>
@@ -1117,9 +1145,9 @@ __device__ inline Vector<T, V> load(Path, const T* p, Inside inside = {}) {
     if constexpr (Path::value) return load<V, Aligned>(p);
     else return load<V, Where>(p, inside);
 }
-template <class Where = Anywhere, class Path, class T, int V, class Inside = Always>
+template <class Where = Global, class Path, class T, int V, class Inside = Always>
 __device__ inline void store(Path, T* p, const Vector<T, V>& vector, Inside inside = {}) {
-    if constexpr (Path::value) store<Aligned>(p, vector);
+    if constexpr (Path::value) store_aligned(p, vector, Where());
     else store<Where>(p, vector, inside);
 }
 
