@@ -58,6 +58,13 @@ def test_grids_of_one_to_five_blocks_and_all_remainders() -> None:
     assert sizes[:2] == [{"length": 7}, {"length": 17}]
 
 
+def test_sizes_of_long_blocks_are_few_and_of_all_remainders_of_small_powers() -> None:
+    """No list of all sizes is made: a block may take more elements than memory has room for."""
+    sizes = [one["length"] for one in sizes_to_try(program(Scalar("length"), per=2**40))]
+    assert len(sizes) < 10_000
+    assert {size % 16 for size in sizes if size > 2**41} == set(range(16))
+
+
 @pytest.mark.parametrize("last", [3, 5, 7])
 def test_the_block_at_which_something_changes(last: int) -> None:
     sizes = sizes_to_try(program(Scalar("length"), last=last))

@@ -74,9 +74,11 @@ def _values(program: Program, name: str, unit: int, chunk: int | None, most: int
     found += [number + more for number in numbers for more in (0, 1, -1)]
     found += [number * per + more for number in numbers for more in (1, per + 1) if number < per]
     rounded = dict.fromkeys(max(unit, -(-value // unit) * unit) for value in found)
-    others = [one for one in range(-(-per // unit) * unit, 3 * per, unit) if one not in rounded]
+    others = range(-(-per // unit) * unit, 3 * per, unit)
     room = max(_LEAST_REMAINDERS, most - len(rounded))
-    return [*rounded, *others[:: max(1, -(-len(others) // room))]]
+    # An odd distance reaches every remainder of a power of two.
+    some = others[:: -(-len(others) // room) | 1]
+    return [*rounded, *(value for value in some if value not in rounded)]
 
 
 def numbers_of(program: Program) -> list[int]:
