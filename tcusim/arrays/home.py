@@ -172,7 +172,8 @@ def addend_of(
         except OverflowError as error:
             raise InputError(f"{name} is beyond the range of {result}: {error}") from error
         array = cast_finite(array, result, name)
-    require_broadcast(name, array.shape, shape)
+    if array.shape != shape:
+        require_broadcast(name, array.shape, shape)
     return np.broadcast_to(array, shape)
 
 

@@ -274,7 +274,8 @@ class Segments:
         """Return the bounds that an array gives, and the facts about them."""
         is_offsets = self.name == "offsets"
         is_integer = given.dtype.kind in "iu" and bool(given.size or not is_offsets)
-        require_flat(self.name, given, is_integer=is_integer)
+        if given.ndim != 1 or not is_integer:
+            require_flat(self.name, given, is_integer=is_integer)
         if is_offsets:
             return _edges_of_offsets(given)
         if self.name == "lengths":
