@@ -133,8 +133,16 @@ class Options:
 
     @property
     def sums(self) -> str:
-        """The type of sums of any number of rows: that of accumulators, or of wide results."""
-        return "s64" if self.result == "s64" else self.acc
+        """The type of sums of any number of rows; see `sums_of`."""
+        return sums_of(self.acc, self.result)
+
+
+def sums_of(acc: str, result: str) -> str:
+    """Return the type of sums of any number of elements: that of accumulators, or s64.
+
+    Sums of integers are s64, so that they are exact, unless the results are s32.
+    """
+    return "s64" if acc == "s32" != result else acc
 
 
 def adds_rows(ab: str, acc: str) -> bool:

@@ -6,7 +6,8 @@ arrays of                     results of NumPy arrays        results of arrays i
 float16, bfloat16             their own type, or `dtype`     the same
 float32                       the same                       the same
 float64                       the same                       the same
-int8, uint8                   wide, or `dtype`; exact        int64, or int32; of products int32
+int8, uint8                   wide, or `dtype`; exact        int64, int32, float32 or float64; of
+                                                             products int32
 other integers, bool          int64 or uint64, or `dtype`;   refused
                               exact modulo 2**64
 ============================  =============================  ====================================
@@ -194,12 +195,17 @@ def types_on_device(spec: Spec, given: str, arch: str) -> TypeRule:
     wanted = None if spec.dtype is None else array_name_of(spec.dtype)
     if given in _INTEGERS:
         # NumPy's wide integer, which has room for any sum, comes first.
-        valid = ("int32",) if product else ("int64", "int32")
+        valid = ("int32",) if product else ("int64", "int32", "float32", "float64")
         result = wanted or valid[0]
         if result not in valid:
             raise InputError(
-                f"{given} arrays in GPU memory have {' or '.join(valid)} results, not {result}; "
-                f"cast the result"
+                f"{given} arrays in GPU memory have {', '.join(valid)} results, not {result}; cast "
+                f"the result"
+            )
+        if spec.carry and result in FLOATS:
+            raise Unsupported(
+                f"initial goes with int64 or int32 results of {given} arrays in GPU memory, not "
+                f"with {result}. Leave dtype out, and cast the result"
             )
         return TypeRule(given, given, result, types_of(given, result, acc, arch))
     if given not in FLOATS:

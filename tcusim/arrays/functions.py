@@ -141,8 +141,8 @@ def sum(
         Axes to sum; None sums all elements.
     dtype : dtype, optional
         Type of accumulation and result, as in NumPy: float64 computes in float64. Default: the
-        type of `a`, and NumPy's wide integer for integers (in GPU memory int64; int32, which has
-        room for sums of 2**23, may be chosen).
+        type of `a`, and NumPy's wide integer for integers (in GPU memory int64; or float32, float64
+        or int32, which has room for sums of 2**23).
     out : array, optional
         Where to put the result: an array of the same library, or of NumPy for arrays in the
         computer's memory, of the result's shape and type, that does not overlap `a`.

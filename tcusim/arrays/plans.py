@@ -350,7 +350,7 @@ def _require_exact(problem: Problem, rule: TypeRule) -> None:
         )
     most = problem.types.most_digits or problem.most
     if problem.types.acc == "s32" and rule.method == "as it is" and problem.most > most:
-        if problem.types.result != "s64":
+        if problem.types.sums == "s32":
             raise Unsupported(
                 f"sums of more than {most} integers may not fit int32; choose int64 as dtype, or "
                 "cut the segments into shorter ones"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.algorithms import algorithm_of
-from tcusim.algorithms.builder import adds_rows
+from tcusim.algorithms.builder import adds_rows, sums_of
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.errors import Given, Unsupported
 from tcusim.machine import arch_of, format_of, rule_for
@@ -82,8 +82,8 @@ class Types:
 
     @property
     def sums(self) -> str:
-        """The type of parts' sums: that of accumulators, or of results of 64 bits."""
-        return "s64" if self.result == "s64" else self.acc
+        """The type of parts' sums; see `sums_of`."""
+        return sums_of(self.acc, self.result)
 
     @property
     def dtype(self) -> str:

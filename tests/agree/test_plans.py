@@ -139,29 +139,30 @@ def test_one_launch_with_initial_values_on_the_host(
 
 
 @pytest.mark.parametrize(
-    ("kind", "size", "order", "dtype"),
+    ("kind", "size", "order", "dtype", "result"),
     [
-        ("reduction", None, Order(), "s8"),
-        ("scan", None, Order(), "s8"),
-        ("scan", 17_000, Order(True, True), "s8"),
-        ("scan", None, Order(), "u8"),
+        ("reduction", None, Order(), "s8", "s64"),
+        ("scan", None, Order(), "s8", "s64"),
+        ("scan", 17_000, Order(True, True), "s8", "s64"),
+        ("scan", None, Order(), "u8", "f32"),
     ],
 )
-def test_integers_to_int64_in_one_launch_on_the_host(
-    kind: str, size: int | None, order: Order, dtype: str
+def test_integers_in_one_launch_on_the_host(
+    kind: str, size: int | None, order: Order, dtype: str, result: str
 ) -> None:
     reason = why_unavailable("host")
     if reason is not None:
         pytest.skip(reason)
-    types, length = Types(dtype, "s32", dtype, "s64"), 2**17 + 3
+    types, length = Types(dtype, "s32", dtype, result), 2**17 + 3
     launches = launch_plan(kind, length, size=size, order=order, types=types, arch="hopper")
     assert len(launches.launches) == 1
     x = np.random.default_rng(5).integers(-128, -100, length).astype(np.int8)
     x = x.view(np.uint8) if dtype == "u8" else x
     made = [get_backend(name).run(launches, {"in": x})["out"] for name in ("host", "numpy")]
-    assert made[0].dtype == np.int64
+    assert made[0].dtype == {"s64": np.int64, "f32": np.float32}[result]
     assert made[0].tobytes() == made[1].tobytes()
     if size is None:
         wide = x.astype(np.int64)
         expected = wide.sum() if kind == "reduction" else wide.cumsum()
+        expected = np.asarray(expected).astype(made[0].dtype)
         np.testing.assert_array_equal(np.ravel(made[0]), np.ravel(expected))

@@ -20,8 +20,8 @@ from tcusim.errors import InputError, Unsupported
          "float64, bfloat16, int8 or uint8, got int32; cast it there, or copy it to a NumPy array"),
         ("sum", np.zeros(3, bool), {}, "must be of float16, float32, float64, bfloat16, int8 or "
          "uint8, got bool"),
-        ("sum", np.zeros(3, np.int8), {"dtype": "int16"}, "int8 arrays in GPU memory have int64 "
-         "or int32 results, not int16; cast the result"),
+        ("sum", np.zeros(3, np.int8), {"dtype": "int16"}, "int8 arrays in GPU memory have int64, "
+         "int32, float32, float64 results, not int16; cast the result"),
         ("sum", np.zeros(3, np.float16), {"dtype": int}, "dtype of a float16 array in GPU memory "
          "must be one of float16, float32, float64, bfloat16, got int64; cast the result"),
         ("sum", np.zeros(3, np.float16), {"dtype": "half a float"}, "dtype: data type 'half a"),
