@@ -38,8 +38,10 @@ __all__ = [
     "ProductLayout",
     "Spec",
     "arch_of_run",
+    "axes_of",
     "count_of",
     "is_integer",
+    "not_an_axis",
     "numbers_of",
     "size_of",
 ]
@@ -139,25 +141,9 @@ class Spec(NamedTuple):
         axis = self.axis
         if not self.is_segmented and axis is None:
             return tuple(range(ndim))
-        if self.operation != "sum" and not is_integer(axis):
-            raise InputError(Given("axis"), f" must be one integer, got {told(axis)}")
-        several = axis if isinstance(axis, tuple) else (axis,)
         # As in NumPy, a scalar has an axis of one element, but not in a tuple.
         is_scalar = ndim == 0 and not self.is_segmented and not isinstance(axis, tuple)
-        extent = 1 if is_scalar else ndim
-        for one in several:
-            if not is_integer(one):
-                raise InputError(
-                    Given("axis"), f" must be an integer, or several for a sum, got {told(one)}"
-                )
-            if not -extent <= one < extent:
-                raise InputError(
-                    Given("axis"),
-                    f" {told(one)} is out of range for an array of {ndim} dimensions",
-                )
-        found = tuple(int(one) % extent for one in several)
-        if len(set(found)) != len(found):
-            raise InputError(f"axis {axis} names an axis twice")
+        found = axes_of("axis", axis, ndim, least=is_scalar, several=self.operation == "sum")
         return found if ndim else ()
 
     def layout(self, shape: tuple[int, ...], *, by_offsets: bool = False) -> Layout:
@@ -396,6 +382,35 @@ def _broadcast(
             f"the axes before the matrices cannot be broadcast: {one} and {two}, of arrays of "
             f"shapes {given[0]} and {given[1]}"
         ) from None
+
+
+def axes_of(
+    name: str, given: Any, ndim: int, *, least: int = 0, several: bool = True
+) -> tuple[int, ...]:
+    """Return axes of an array counted from the front, in the order in which they are given.
+
+    name: of the parameter. least: the least number of axes that any array counts as having.
+    several: whether a tuple of axes is allowed.
+    """
+    extent = max(ndim, least)
+    each = given if several and isinstance(given, tuple) else (given,)
+    for one in each:
+        if not is_integer(one):
+            raise not_an_axis(name, one, several=several)
+        if not -extent <= one < extent:
+            raise InputError(
+                Given(name), f" {told(one)} is out of range for an array of {ndim} dimensions"
+            )
+    found = tuple(int(one) % extent for one in each)
+    if len(set(found)) != len(found):
+        raise InputError(Given(name), f" {given} names an axis twice")
+    return found
+
+
+def not_an_axis(name: str, given: Any, *, several: bool) -> InputError:
+    """Return the error of a value that is no axis."""
+    wanted = "an integer, or several for a sum" if several else "one integer"
+    return InputError(Given(name), f" must be {wanted}, got {told(given)}")
 
 
 def size_of(segment_size: Any, length: int) -> int:

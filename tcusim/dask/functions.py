@@ -27,7 +27,7 @@ from tcusim.arrays.partial import (
     type_of_work,
 )
 from tcusim.arrays.segments import Segments, given_segments, require_side_by_side
-from tcusim.arrays.spec import Spec, size_of
+from tcusim.arrays.spec import Spec, axes_of, size_of
 from tcusim.call_options import DEFAULTS, AnyOptions, Bits, Options, alone, options_of, others
 from tcusim.errors import Given, InputError, Unsupported, require_flags, unknown_name
 
@@ -88,15 +88,13 @@ def sum(
     result = _result_type(a, dtype)
     own = _options("sum", options)
     if axis is None or isinstance(axis, tuple):
-        axes = tuple(range(a.ndim)) if axis is None else tuple(_axis(a, one) for one in axis)
-        if len(set(axes)) != len(axes):
-            raise InputError(f"axis {axis} names an axis twice")
+        axes = tuple(range(a.ndim)) if axis is None else axes_of("axis", axis, a.ndim)
         others = tuple(place for place in range(a.ndim) if place not in axes)
         flat = a.transpose((*others, *axes)).reshape((*(a.shape[place] for place in others), -1))
         whole = sum(flat, axis=-1, dtype=result, options=own)
         kept = tuple(1 if place in axes else size for place, size in enumerate(a.shape))
         return whole.reshape(kept) if keepdims else whole
-    axis = _axis(a, axis)
+    (axis,) = axes_of("axis", axis, a.ndim)
     is_exact = _is_exact(a, result, own)
     if 0 in a.shape:
         shape = tuple(1 if place == axis else size for place, size in enumerate(a.shape))
@@ -161,7 +159,8 @@ def cumsum(
     _require(a)
     if axis is None:
         a, axis = a.reshape(-1), 0
-    result, axis = _result_type(a, dtype), _axis(a, axis)
+    result = _result_type(a, dtype)
+    (axis,) = axes_of("axis", axis, a.ndim, several=False)
     own = _options("cumsum", options)
     order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
     edge = _edge("cumsum", order, include_initial, initial)
@@ -332,7 +331,7 @@ class _Laid(NamedTuple):
 def _laid(a: DaskArray, axis: int, segments: Any) -> _Laid:
     """Return an array with the elements of each segment side by side."""
     _require(a)
-    axis = _axis(a, axis)
+    (axis,) = axes_of("axis", axis, a.ndim, several=False)
     length = a.shape[axis]
     size, by = given_segments(segments)
     if by is None:
@@ -376,14 +375,6 @@ def _result_type(a: DaskArray, dtype: DTypeLike | None) -> np.dtype[Any]:
     if dtype is not None:
         return numpy_type(real_type_of(dtype))
     return a.dtype if a.dtype.name in _FLOATS else sums_type(a.dtype)
-
-
-def _axis(a: DaskArray, axis: int) -> int:
-    is_integer = isinstance(axis, (int, np.integer)) and not isinstance(axis, bool)
-    if not is_integer or not -a.ndim <= axis < a.ndim:
-        raise InputError(f"axis must be within {-a.ndim}..{a.ndim - 1}, got {axis!r}")
-    place: int = axis % a.ndim
-    return place
 
 
 def _edge(operation: str, order: dict[str, bool], include_initial: bool, initial: Any) -> Any:

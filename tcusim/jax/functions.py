@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
@@ -18,7 +17,7 @@ from tcusim.arrays.dtypes import FLOATS, TypeRule, types_on_host
 from tcusim.arrays.home import first_terms, no_integers
 from tcusim.arrays.libraries import require_broadcast
 from tcusim.arrays.segments import require_flat, require_one_each
-from tcusim.arrays.spec import Spec, count_of
+from tcusim.arrays.spec import Spec, axes_of, count_of
 from tcusim.call_options import AnyOptions, Bits, options_of, others
 from tcusim.errors import InputError, require_flags
 from tcusim.jax.primitives import How, computed
@@ -30,28 +29,20 @@ __all__ = ["cumsum", "matmul", "matvec", "segment_cumsum", "segment_sum", "sum"]
 Array: TypeAlias = jax.Array
 
 
-def _axes(a: Array, axis: Any) -> list[int]:
+def _index(value: Any) -> Any:
+    """Return an integer of any library as Python's; other values as they are."""
+    # A number that is traced has no value.
+    with suppress(TypeError):
+        return value if isinstance(value, bool) else operator.index(value)
+    return value
+
+
+def _axes(a: Array, axis: Any, *, several: bool = True) -> tuple[int, ...]:
     """Return axes counted from the first, in the order in which they are named; None is all."""
     if axis is None:
-        return list(range(a.ndim))
-    several = axis if isinstance(axis, Sequence) else (axis,)
-    try:
-        if any(isinstance(one, bool) for one in several):
-            raise TypeError
-        given = [operator.index(one) for one in several]
-    except TypeError:
-        raise InputError(
-            f"axis must be an integer, a tuple of integers, or None, got {axis!r}"
-        ) from None
-    if a.ndim == 0 and given:
-        raise InputError("an array without axes has none to sum along; reshape it to (1,)")
-    for one in given:
-        if not -a.ndim <= one < a.ndim:
-            raise InputError(f"axis must be within {-a.ndim}..{a.ndim - 1}, got {one!r}")
-    places = [one % a.ndim for one in given]
-    if len(set(places)) < len(places):
-        raise InputError(f"axis names one axis twice: {axis!r}")
-    return places
+        return tuple(range(a.ndim))
+    given = tuple(map(_index, axis)) if isinstance(axis, tuple | list) else _index(axis)
+    return axes_of("axis", given, a.ndim, several=several)
 
 
 def _options(function: str, given: AnyOptions) -> tuple[str | None, Bits]:
@@ -159,7 +150,7 @@ def sum(
     arch, bits = _options("sum", options)
     rule = _rule(values, dtype, arch, bits=bits)
     require_flags(keepdims=keepdims)
-    axes = tuple(_axes(values, axis))
+    axes = _axes(values, axis)
     total = _sum(values, axes, How("sum", _work(rule), arch, bits=bits)).astype(rule.result)
     return jnp.expand_dims(total, axes) if keepdims else total
 
@@ -218,11 +209,9 @@ def cumsum(
     arch, bits = _options("cumsum", options)
     rule = _rule(values, dtype, arch, keeps=True, bits=bits)
     require_flags(exclusive=exclusive, reverse=reverse)
-    if isinstance(axis, Sequence):
-        raise InputError(f"axis of a scan must be one integer, or None, got {axis!r}")
     if axis is None:
         values, axis = values.reshape(-1), 0
-    (place,) = _axes(values, axis)
+    (place,) = _axes(values, axis, several=False)
     rows = jnp.moveaxis(values, place, -1)
     given = [rows]
     if initial is not None:
@@ -341,10 +330,7 @@ def _mode(mode: Any) -> Any:
 
 def _count(number: Any) -> int:
     """Return a number of segments; refuse other values."""
-    # A number that is traced has no value.
-    with suppress(TypeError):
-        number = number if isinstance(number, bool) else operator.index(number)
-    return count_of("num_segments", number, 0)
+    return count_of("num_segments", _index(number), 0)
 
 
 def _with_ids(data: ArrayLike, segment_ids: ArrayLike) -> tuple[Array, Array]:

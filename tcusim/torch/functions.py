@@ -16,6 +16,7 @@ from torch.compiler import assume_constant_result, is_compiling
 
 import tcusim
 from tcusim.arrays.home import no_integers, require_places, require_range
+from tcusim.arrays.spec import not_an_axis
 from tcusim.call_options import (
     AnyOptions,
     Bits,
@@ -197,7 +198,7 @@ def dims_of(dim: Any) -> tuple[int, ...] | None:
     if dim is None or is_integer(dim):
         return None if dim is None else (int(dim),)
     if not isinstance(dim, tuple | list):
-        raise InputError(f"dim must be an integer or a tuple of integers, got {dim!r}")
+        raise not_an_axis("dim", dim, several=True)
     return tuple(dim) or None
 
 
@@ -319,7 +320,7 @@ def sum(
         call = partial(sum, keepdim=keepdim, dtype=dtype, options={"bits": bits})
         return put(along(input, dim, keepdim, call), out)
     # torch's own check of an operator's integers says nothing of axes.
-    axes = None if axes is None else tuple(axes_of(axes, input.dim()))
+    axes = None if axes is None else axes_of(axes, input.dim())
     return put(operator("sum")(input, axes, keepdim, wanted, bits), out)
 
 
@@ -377,7 +378,7 @@ def cumsum(
     tensor([4., 3., 2., 1.], dtype=torch.float16)
     """
     if not is_integer(dim):
-        raise InputError(f"dim must be one integer, the axis, got {dim!r}")
+        raise not_an_axis("dim", dim, several=False)
     bits = bits_of(options, "cumsum")
     simple = is_simple(input) and initial is None
     if simple and out is None:

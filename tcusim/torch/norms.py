@@ -510,7 +510,7 @@ def logsumexp(input: Tensor, dim: int | tuple[int, ...] | None, keepdim: bool = 
         if given is None:
             return logsumexp(elements(input), None)
         return along(input, dim, keepdim, lambda values, axes: logsumexp(values, axes, keepdim))
-    axes = tuple(axes_of(given, input.dim())) or (-1,)
+    axes = axes_of(given, input.dim()) or (-1,)
     wide = _wide(with_whole(input, axes))
     largest = _largest(wide, axes)
     total = tensor_sum(_of_elements("exp", wide - largest), axes, True)

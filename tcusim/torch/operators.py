@@ -19,6 +19,7 @@ import torch
 from torch.autograd import forward_ad
 
 import tcusim
+from tcusim.arrays import spec
 from tcusim.arrays.home import beyond_range, no_integers, require_range
 from tcusim.arrays.libraries import as_numpy, like_array, require_broadcast
 from tcusim.call_options import Bits, Options, alone
@@ -114,29 +115,21 @@ def is_integer(value: Any) -> bool:
     return type(value) is int or (isinstance(value, _INTEGERS) and not isinstance(value, bool))
 
 
-def axes_of(dim: Any, rank: int) -> list[int]:
+def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
     """Return axes counted from the first; a tensor without axes has 0 and -1, as in torch."""
-    axes: list[int] = []
-    most = max(1, rank)
     several = range(rank) if dim is None else dim if isinstance(dim, tuple | list) else (dim,)
-    for one in several:
-        if not is_integer(one):
-            raise InputError(f"dim must be an integer or a tuple of integers, got {dim!r}")
-        if not -most <= one < most:
-            raise InputError(f"dim must be in the range [{-most}, {most - 1}], got {one}")
-        if one % most in axes:
-            raise InputError(f"dim {one} appears more than once in {tuple(dim)}")
-        axes.append(int(one) % most)
-    return axes if rank else []
+    # Sizes that are being traced are integers, too.
+    given = tuple(int(one) if is_integer(one) else one for one in several)
+    axes = spec.axes_of("dim", given, rank, least=1)
+    return axes if rank else ()
 
 
 def axis_of(dim: Any, rank: int) -> int:
     """Return one axis counted from the first; refuse several, and none."""
     if type(dim) is int and -rank <= dim < rank:
         return dim % rank
-    if not is_integer(dim):
-        raise InputError(f"dim must be one integer, the axis, got {dim!r}")
-    (axis,) = axes_of(dim, max(1, rank))
+    given = int(dim) if is_integer(dim) else dim
+    (axis,) = spec.axes_of("dim", given, rank, least=1, several=False)
     return axis
 
 
@@ -229,7 +222,7 @@ def sum_kernel(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> An
     """Compute the operator `sum`. dtype: as `sum` of `tcusim.torch` takes it, too."""
     require_summable("input", input)
     require_flags(keepdim=keepdim)
-    axes = None if dim is None else tuple(axes_of(dim, input.dim()))
+    axes = None if dim is None else axes_of(dim, input.dim())
     wanted = result_type(dtype, input.dtype)
     return _along(tcusim.sum, input, wanted, bits, axis=axes, keepdims=keepdim)
 

@@ -71,7 +71,7 @@ def test_nothing_to_add() -> None:
     ("call", "text"),
     [
         (lambda x: functions.sum(np.ones(3)), "a must be a dask array, got ndarray"),
-        (lambda x: functions.sum(x, axis=1), r"axis must be within -1\.\.0, got 1"),
+        (lambda x: functions.sum(x, axis=1), "axis 1 is out of range for an array of 1 dimensions"),
         (lambda x: functions.sum(x[x > 0]), r"have unknown sizes, .*compute_chunk_sizes"),
         (lambda x: UNTYPED.segmented_sum(x, None), "give segments: the elements of each"),
         (lambda x: functions.segmented_sum(x, 0), "segments must be at least 1, got 0"),
@@ -259,8 +259,8 @@ def test_flags_and_axes_are_what_they_say() -> None:
     x = da.ones((2, 2), dtype=np.float16)
     with pytest.raises(InputError, match="keepdims must be True or False, got 'no'"):
         tcusim.dask.sum(x, keepdims="no")  # type: ignore[arg-type]
-    for call in (tcusim.dask.sum, tcusim.dask.cumsum):
-        with pytest.raises(InputError, match=r"axis must be within -2\.\.1, got True"):
+    for call, text in ((tcusim.dask.sum, "an integer, or several"), (tcusim.dask.cumsum, "one int")):
+        with pytest.raises(InputError, match=f"axis must be {text}.*, got True"):
             call(x, axis=True)
 
 

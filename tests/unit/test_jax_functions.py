@@ -143,17 +143,15 @@ def test_segments_as_jax_has_them() -> None:
 
 def test_what_is_refused() -> None:
     untyped: Any = tj
-    with pytest.raises(InputError, match=r"axis must be within -1\.\.0, got 3"):
+    with pytest.raises(InputError, match="axis 3 is out of range for an array of 1 dimensions"):
         tj.sum(np.ones(2), 3)
-    with pytest.raises(InputError, match=r"axis names one axis twice: \(0, -1\)"):
+    with pytest.raises(InputError, match=r"axis \(0, -1\) names an axis twice"):
         tj.sum(np.ones(2), (0, -1))
-    with pytest.raises(InputError, match=r"axis must be an integer, a tuple of integers, or None"):
+    with pytest.raises(InputError, match="axis must be an integer, or several for a sum, got"):
         untyped.sum(np.ones(2), 0.5)
-    with pytest.raises(
-        InputError, match=r"axis of a scan must be one integer, or None, got \(0,\)"
-    ):
+    with pytest.raises(InputError, match=r"axis must be one integer, got \(0,\)"):
         untyped.cumsum(np.ones(2), (0,))
-    with pytest.raises(InputError, match="an array without axes has none to sum along"):
+    with pytest.raises(InputError, match="axis 0 is out of range for an array of 0 dimensions"):
         tj.cumsum(np.float32(1), 0)
     with pytest.raises(InputError, match=r"initial must have the shape \(2,\), or be broadcast to"):
         tj.cumsum(np.ones((2, 4)), 1, initial=np.ones(3))
@@ -187,7 +185,7 @@ def test_axes_and_counts_are_integers() -> None:
         with pytest.raises(InputError, match=f"mode must be None or 'drop', got {wrong!r}"):
             tj.segment_sum(x, IDS[:2], 3, mode=wrong)
     for wrong in ("0", {}, [0.5], jnp.float32(0), True, (0, True)):
-        with pytest.raises(InputError, match="axis must be an integer, a tuple of integers, or No"):
+        with pytest.raises(InputError, match="axis must be an integer, or several for a sum, got"):
             tj.sum(x, wrong)
     wrong = "no"
     with pytest.raises(InputError, match="keepdims must be True or False, got 'no'"):

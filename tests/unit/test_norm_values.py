@@ -297,7 +297,7 @@ def test_gradients_of_a_norm_are_slopes(library: Library) -> None:
         (lambda tct, x: tct.layer_norm(x, 2), "must be the last axes of the input; it is"),
         (lambda tct, x: tct.rms_norm(x, 3, x), "weight must be of the same shape as"),
         (lambda tct, x: tct.layer_norm(x, 3, eps="1"), "eps must be a number, got '1'"),
-        (lambda tct, x: tct.softmax(x, 2), r"dim must be in the range \[-2, 1\], got 2"),
+        (lambda tct, x: tct.softmax(x, 2), "dim 2 is out of range for an array of 2 dimensions"),
         (lambda tct, x: tct.mean(x.to(tct.norms.torch.int32)), "mean takes float tensors, got"),
         (lambda tct, x: tct.mean(x, dtype=tct.norms.torch.int32), "mean has results of float"),
         (lambda tct, x: tct.softmax(x, 0, dtype=tct.norms.torch.int8), "softmax has results of fl"),

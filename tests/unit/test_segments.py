@@ -305,7 +305,7 @@ def test_segments_that_are_none() -> None:
     for call in (tct.segment_sum, tct.segment_cumsum, segment_mean):
         untyped: Any = call
         x = torch.arange(6.0)
-        with pytest.raises(InputError, match=r"dim must be in the range \[-1, 0\], got 1"):
+        with pytest.raises(InputError, match="dim 1 is out of range for an array of 1 dimensions"):
             call(x, 2, dim=1)
         with pytest.raises(InputError, match="give segments: the elements of each one, an array"):
             call(x)
