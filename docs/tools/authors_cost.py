@@ -14,6 +14,7 @@ import records
 
 import tcusim
 from tcusim.judge.cost.predicted import Cost
+from tcusim_bench.record import Row
 
 __all__ = [
     "ALL_SIZES",
@@ -23,6 +24,7 @@ __all__ = [
     "PROGRAMS",
     "SIZES",
     "Point",
+    "on_h200",
     "points",
     "products",
     "within",
@@ -45,6 +47,8 @@ PROGRAMS: Final = {
 }
 
 
+# Programs of segments of one size, that of a row or of a tile.
+_OF_ONE_SIZE: Final = ("reduction_16", "reduction_256", "scan_16", "scan_256")
 # By the series: its figure, its label there, the program, and its options. `gemm` has the block of
 # the measured one, of 8 warps that multiply 2 by 4 tiles each, but two stages of half its depth.
 _BLOCK: Final = {"warps": 8, "down": 2, "across": 4, "warps_down": 4, "depth": 4, "stages": 2}
@@ -114,6 +118,35 @@ def _series(figure: str, label: str) -> dict[int, float]:
 def _point(program: str, size: int, measured: float, work: float, found: Cost) -> Point:
     assert found.seconds is not None
     return Point(program, size, measured, work / found.seconds, found.bound)
+
+
+def on_h200() -> Iterator[Point]:
+    """Yield each recorded run of a program of the paper on an H200, of figures 10 and 12."""
+    for name in ("10", "12"):
+        report = records.figure(name)
+        assert report is not None
+        for row in report.rows:
+            if row.status == "ok" and row.ms and row.who.startswith("tcusim "):
+                yield _run(row)
+
+
+def _run(row: Row) -> Point:
+    # Such as "reduction_16n 16x16x16 warps=4 mma".
+    program, tile, *options = row.label.split()
+    given: dict[str, Any] = {name: int(value) for name, value in map(_option, options[:-1])}
+    if program not in _OF_ONE_SIZE:
+        given["segment_size"] = row.case.segment_size
+    built = tcusim.build(
+        program, tile=tile, acc=row.acc, result=row.result, combine=options[-1], **given
+    )
+    measured = row.case.length / row.ms / 1e6
+    found = tcusim.cost(built, "h200", length=row.case.length)
+    return _point(program, row.case.segment_size, measured, row.case.length / 1e9, found)
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return ("items_per_warp" if name == "items" else name), value
 
 
 def within(several: Sequence[Point], factor: float = 1.25) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import records
-from authors_cost import ALL_SIZES, PRODUCTS, PROGRAMS, Point, points, products, within
+from authors_cost import ALL_SIZES, PRODUCTS, PROGRAMS, Point, on_h200, points, products, within
 from fit_cost import measured_rows, predicted
 from tables import table
 
@@ -28,6 +28,7 @@ __all__ = [
     "constants",
     "h100_rows",
     "h100_times",
+    "h200_summary",
     "resources",
     "summary",
     "times",
@@ -174,9 +175,18 @@ def _factor(point: Point) -> float:
 
 def v100_summary() -> str:
     """Return the number of predicted speeds on a V100 within the allowed factor, by program."""
+    return _summary_of(_v100())
+
+
+def h200_summary() -> str:
+    """Return the number of predicted speeds of the paper's programs on an H200, by program."""
+    return _summary_of(tuple(on_h200()))
+
+
+def _summary_of(found: Sequence[Point]) -> str:
     rows = []
-    for program in (*PROGRAMS, *PRODUCTS):
-        several = [one for one in _v100() if one.program == program]
+    for program in dict.fromkeys(one.program for one in found):
+        several = [one for one in found if one.program == program]
         ratios = sorted(one.ratio for one in several)
         factor = _factor(several[0])
         near = f"{within(several, factor)} of {len(several)}"

@@ -163,6 +163,14 @@ def test_times_are_near_those_measured_on_an_h100(operations: tuple[str, ...]) -
     assert off[-1] < 0.25
 
 
+@pytest.mark.full
+def test_speeds_of_the_papers_programs_on_an_h200() -> None:
+    authors = docs_tool("authors_cost")
+    runs = list(authors.on_h200())
+    assert len(runs) == 201
+    assert authors.within(runs) >= 132
+
+
 @pytest.mark.parametrize("unit", ["v100", "t4"])
 def test_float64_has_a_time_where_it_is_added_without_products(unit: str) -> None:
     for operation in ("sum", "cumsum"):
