@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numpy.typing import ArrayLike
 
+from tcusim.errors import InputError
 from tcusim.machine.convert import as_values, from_values
 from tcusim.machine.formats import (
     FORMATS,
@@ -24,9 +26,11 @@ from tcusim.machine.registry import (
     registered_units,
     rule_for,
     rule_of,
+    scaled_rule,
     usual_types,
 )
 from tcusim.machine.rules import Arch, Exact, Fused, Integer, Late, Refusal, Rule, Sequential
+from tcusim.machine.scaled import as_scales, scaled_mma
 from tcusim.machine.unit_file import read_unit, unit_toml
 from tcusim.machine.units import FIGURES, Figure, Instruction, Unit
 from tcusim.machine.values import mma_values
@@ -80,6 +84,10 @@ def mma(
     ab: str | None = None,
     acc: str | None = None,
     family: str = "",
+    scale_a: ArrayLike | None = None,
+    scale_b: ArrayLike | None = None,
+    scale: str = "ue8m0",
+    kind: str = "",
 ) -> Values:
     """Multiply-accumulate tiles, d = a @ b + c, with the bits that a GPU's tensor core returns.
 
@@ -111,6 +119,14 @@ def mma(
     family : {"", "wmma", "mma.sync", "wgmma", "tcgen05"}
         The instruction, if the instructions of an architecture differ (tf32 and 8-bit floats);
         ``""`` is the first that takes the types.
+    scale_a : array_like (..., m, k / block), optional
+        Block scales of the rows of a; their number tells the size of a block.
+    scale_b : array_like (..., k / block, n), optional
+        Block scales of the columns of b, with `scale_a`.
+    scale : {"ue8m0", "ue4m3"}
+        Element type of the scales: powers of two, or numbers of e4m3 (nvfp4).
+    kind : {"", "mxf4nvf4", "mxf8f6f4"}
+        The instruction with block scales, if several take the types; ``""`` is the first.
 
     Returns
     -------
@@ -139,6 +155,10 @@ def mma(
     hopper 32768.0
     exact 40000.0
     """
+    if scale_a is not None or scale_b is not None:
+        return _scaled(
+            (a, b, c), (scale_a, scale_b), (arch, ab or "e4m3", acc or "f32"), scale, kind
+        )
     rule = rule_for(arch, *usual_types(arch_of(arch), ab, acc), family)
     left = as_values(a, rule.ab, name="a")
     right = as_values(b, rule.right, name="b")
@@ -153,6 +173,30 @@ def mma(
         addend = mma_values(left[..., part], right[..., part, :], addend, rule)
     assert addend is not None, "k is more than a tile has"
     return from_values(addend, rule.acc)
+
+
+def _scaled(
+    operands: tuple[ArrayLike, ArrayLike, ArrayLike | None],
+    scales: tuple[ArrayLike | None, ArrayLike | None],
+    names: tuple[str, str, str],
+    scale: str,
+    kind: str,
+) -> Values:
+    """Return a @ b + c with block scales. names: of the architecture, and of the types."""
+    a, b, c = operands
+    if scales[0] is None or scales[1] is None:
+        raise InputError("scale_a and scale_b are given together, or neither is")
+    left, right = as_scales(scales[0], scale, "scale_a"), as_scales(scales[1], scale, "scale_b")
+    arch, ab, acc = names
+    k, blocks = np.shape(a)[-1], left.shape[-1] if left.ndim else 0
+    if not blocks or k % blocks:
+        raise InputError(
+            f"scale_a must be (..., m, k / block): its {blocks} columns do not divide k = {k}"
+        )
+    rule = scaled_rule(arch, ab, acc, k // blocks, scale, kind)
+    values = as_values(a, rule.ab, name="a"), as_values(b, rule.right, name="b")
+    addend = None if c is None else as_values(c, rule.acc, name="c")
+    return from_values(scaled_mma(*values, addend, (left, right), rule), rule.acc)
 
 
 def _depth(arch: str, rule: Rule) -> int | None:

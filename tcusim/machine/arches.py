@@ -151,6 +151,24 @@ def _emulated_fp8_rows(source: str, evidence: str) -> tuple[Rule, ...]:
     )
 
 
+def _scaled_rows(family: str) -> tuple[Rule, ...]:
+    """Return the rows with block scales: mxf8f6f4, and mxf4nvf4.
+
+    [MMASIM25]: mxf8f6f4 aligns products as they are scaled, in steps of 32. mxf4nvf4, in steps of
+    64, sums 16 products exactly, multiplies by the significands of the scales, and aligns by the
+    scales' exponents. It leaves out the 6-bit types of mxf8f6f4.
+    """
+    eight = Fused(32, 25, exponent_floor=_HOPPER_FLOORS[0])
+    four = Fused(64, 35, exponent_floor=-126, exponents="scales", presum=16)
+    kinds = ("block32.ue8m0", "block16.ue4m3", "block16.ue8m0")
+    rows = [("e2m1", four, f"mxf4nvf4.{kind}") for kind in kinds]
+    rows += [(ab, eight, "mxf8f6f4.block32.ue8m0") for ab in ("e4m3", "e5m2", "e2m1")]
+    return tuple(
+        Rule(ab, "f32", how, "[MMASIM25]", _PUBLISHED, family, scale=scale)
+        for ab, how, scale in rows
+    )
+
+
 # [PTX] wmma/mma: integers are exact and wrap unless .satfinite; s8 recorded in [H200].
 _INTEGER_ROWS: Final = (
     Rule("s8", "s32", Integer(), "[PTX], [H200]", "exact by definition; recorded bits on an H200"),
@@ -260,6 +278,7 @@ _GENERATIONS: Final = (
             *_DOUBLE_AND_INTEGER_ROWS,
         ),
         source="[KHATTAK25], [MMASIM25]",
+        scaled=_scaled_rows("tcgen05"),
         recorded=("b200",),
         # [PTX]: sm_100 has no wgmma, and tcgen05 in its place. The libraries' conversion of
         # operands is unknown: taken from Hopper.
@@ -277,6 +296,7 @@ _GENERATIONS: Final = (
             *_DOUBLE_AND_INTEGER_ROWS,
         ),
         source="[MMASIM25]",
+        scaled=_scaled_rows("mma.sync"),
         # Nobody reports it: taken from Ampere, whose mma.sync it has.
         library="mma.sync",
         tf32="nearest_away",

@@ -27,7 +27,7 @@ from tcusim.machine.sequential import round_to_odd, two_sum
 from tcusim.machine.watch import Watch
 from tcusim.machine.whole import are_aligned_whole, multiply
 
-__all__ = ["fused_values"]
+__all__ = ["exponent_power", "fused_values", "round_sum"]
 
 
 def fused_values(
@@ -116,7 +116,7 @@ class _Unit(NamedTuple):
         if self.how.flush_inputs:
             c = _flush(c, self.acc)
         if self.aligned:
-            return self.round_sum(multiply(a, b) + c)
+            return round_sum(multiply(a, b) + c, self.acc, self.how)
         # Tiles go last, so that NumPy's inner loops run along them.
         return self.step_term_by_term(
             np.ascontiguousarray(a.transpose(2, 1, 0))[:, :, None, :],
@@ -143,7 +143,7 @@ class _Unit(NamedTuple):
         if isinstance(how.c_joins, Late):
             total = self.join_late(total, c, how.c_joins)
             special |= ~np.isfinite(total.top)
-        d = self.round_sum(total.whole * total.unit)
+        d = round_sum(total.whole * total.unit, self.acc, how)
         if how.overflow == "product":
             self.set_overflown(d, a, b)
         if special.any():
@@ -154,32 +154,31 @@ class _Unit(NamedTuple):
     def aligned_sum(self, a: Float64, b: Float64, c: Float64 | None) -> _Sum:
         """Return the exact sum of the truncated terms; c: None if it joins later."""
         how = self.how
-        top = self.largest_exponent_power(a, b, c)
+        top = self.largest_power(a, b, c)
         # Powers of two: every product below is exact, and a cut term is a whole number of units.
         unit = _some_power(top) * 2.0**-how.fraction_bits
         per_unit = 1.0 / unit
-        sticky = how.alignment == "sticky"
         cut = ROUNDED["rz" if how.alignment == "sticky" else how.alignment]
-        lost = np.zeros(unit.shape, bool)
-        total = np.zeros_like(unit)
-        kept: list[Float64] = []
-        scratch, exact = np.empty_like(unit), np.empty_like(unit) if sticky else None
-        for term in ((c, 1.0), *zip(a, b, strict=True)):
-            if term[0] is None:
-                continue
-            np.multiply(*term, out=scratch)
+        # Whether bits were lost, if the sum is told.
+        lost = np.zeros(unit.shape, bool) if how.alignment == "sticky" else None
+        whole = np.zeros(unit.shape) if c is None else c * per_unit
+        total = np.broadcast_to(cut(whole), unit.shape).copy()
+        if lost is not None:
+            lost |= total != whole
+        kept = [] if self.watch is None or c is None else [total.copy()]
+        scratch = np.empty_like(unit)
+        for a_term, b_term in zip(a, b, strict=True):
+            np.multiply(a_term, b_term, out=scratch)
             np.multiply(scratch, per_unit, out=scratch)
-            if exact is not None:
-                exact[...] = scratch
+            if lost is not None:
+                lost |= scratch != np.trunc(scratch)
             cut(scratch, out=scratch)
             np.add(total, scratch, out=total)
-            if exact is not None:
-                lost |= exact != scratch
             if self.watch is not None:
                 kept.append(scratch.copy())
         if self.watch is not None:
             self.watch.aligned(self.term_powers(a, b, c), top, kept, total)
-        if sticky:
+        if lost is not None:
             # Less than half a unit, so that it decides ties and directions only.
             total += np.where(lost & (total != 0.0), np.copysign(0.25, total), 0.0)
         return _Sum(total, unit, top)
@@ -199,7 +198,7 @@ class _Unit(NamedTuple):
     def join_late(self, products: _Sum, c: Float64, late: Late) -> _Sum:
         """Return the sum of products and c, each truncated below the larger exponent."""
         cut = ROUNDED[late.alignment]
-        power = _exponent_power(c, self.acc)
+        power = exponent_power(c, self.acc)
         top = np.maximum(products.top, power)
         if late.floor is not None:
             top = np.maximum(top, 2.0**late.floor)
@@ -222,7 +221,7 @@ class _Unit(NamedTuple):
             beyond += np.where(np.abs(product) >= limit, np.copysign(np.inf, product), 0.0)
         np.copyto(d, beyond, where=beyond != 0.0)
 
-    def largest_exponent_power(self, a: Float64, b: Float64, c: Float64 | None) -> Float64:
+    def largest_power(self, a: Float64, b: Float64, c: Float64 | None) -> Float64:
         """Return 2**E for each output; inf or NaN where an operand is not finite.
 
         A zero has the power 0, so that zero products and a zero c never decide E. 0 if all are.
@@ -230,7 +229,7 @@ class _Unit(NamedTuple):
         shape = np.broadcast_shapes(a.shape[1:], b.shape[1:], () if c is None else c.shape)
         top = np.full(shape, self.floor)
         if c is not None:
-            np.maximum(top, _exponent_power(c, self.acc), out=top)
+            np.maximum(top, exponent_power(c, self.acc), out=top)
         scratch = np.empty_like(top)
         powers = self.powers_of_factors(a, b)
         for a_term, b_term in zip(*powers, strict=True):
@@ -246,30 +245,14 @@ class _Unit(NamedTuple):
             # Of an infinity or a NaN too: the leading power of a product is its own.
             return a, np.abs(b)
         upper = 2.0 if self.how.exponents == "upper" else 1.0
-        return _exponent_power(a, self.left), _exponent_power(b, self.right) * upper
+        return exponent_power(a, self.left), exponent_power(b, self.right) * upper
 
     def term_powers(self, a: Float64, b: Float64, c: Float64 | None) -> list[Float64]:
         """Return 2**exponent of c, if it is a term, and of each product, 0 for a zero."""
         powers = [x * y for x, y in zip(*self.powers_of_factors(a, b), strict=True)]
         if self.how.exponents == "products":
             powers = [leading_power(one) for one in powers]
-        return powers if c is None else [_exponent_power(c, self.acc), *powers]
-
-    def round_sum(self, total: Float64) -> Float64:
-        """Round a finite sum once to the accumulator's type; to infinity beyond its range."""
-        acc, how = self.acc, self.how
-        fraction_bits = how.output_fraction_bits or acc.fraction_bits
-        d = round_to_grid(total, fraction_bits, acc.emin, how.output)
-        if how.flush_outputs:
-            d = _flush(d, acc)
-        beyond = np.abs(d) > acc.largest
-        if beyond.any():
-            d[beyond] = np.copysign(np.inf, d[beyond])
-        # A sum that is zero, or becomes zero, is +0 whatever its sign was: so says an H200.
-        d += 0.0
-        if how.zeros == "signed":
-            np.copyto(d, -0.0, where=(d == 0.0) & (total < 0.0))
-        return d
+        return powers if c is None else [exponent_power(c, self.acc), *powers]
 
     def add_after(self, d: Float64, c: Float64) -> Float64:
         """Add c to a rounded sum in the accumulator's type, to nearest even."""
@@ -293,12 +276,29 @@ class _Unit(NamedTuple):
         return total
 
 
+def round_sum(total: Float64, acc: Format, how: Fused) -> Float64:
+    """Round a finite sum once to the accumulator's type; to infinity beyond its range."""
+    fraction_bits = how.output_fraction_bits or acc.fraction_bits
+    d = round_to_grid(total, fraction_bits, acc.emin, how.output)
+    if how.flush_outputs:
+        d = _flush(d, acc)
+    beyond = np.abs(d) > acc.largest
+    if beyond.any():
+        d[beyond] = np.copysign(np.inf, d[beyond])
+    # A sum that is zero, or becomes zero, is +0 whatever its sign was: so says an H200.
+    d += 0.0
+    if how.zeros == "signed":
+        np.copyto(d, -0.0, where=(d == 0.0) & (total < 0.0))
+    return d
+
+
 def _some_power(top: Float64) -> Float64:
     """Return 2**E with 1 for 0: with nothing but zeros any unit serves."""
-    return np.where(top == 0.0, 1.0, top)
+    nothing = top == 0.0
+    return np.where(nothing, 1.0, top) if nothing.any() else top
 
 
-def _exponent_power(x: Float64, fmt: Format) -> Float64:
+def exponent_power(x: Float64, fmt: Format) -> Float64:
     """Return 2**exponent of each value: subnormals have emin, zeros 0, inf and NaN inf."""
     power = np.maximum(leading_power(x), 2.0**fmt.emin)
     np.copyto(power, 0.0, where=x == 0.0)

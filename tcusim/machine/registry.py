@@ -41,6 +41,7 @@ __all__ = [
     "registered_units",
     "rule_for",
     "rule_of",
+    "scaled_rule",
     "spelled",
     "usual_types",
 ]
@@ -212,6 +213,36 @@ def rule_of(arch: Arch, ab: str, acc: str, family: str = "") -> Rule:
     why = _why(arch, ab, acc, family)
     named = f"{arch.name} ({arch.title}), ", Given("ab", ab), ", ", Given("acc", acc), ": "
     raise Unsupported(*named, *why)
+
+
+def scaled_rule(arch_name: str, ab: str, acc: str, block: int, scale: str, kind: str = "") -> Rule:
+    """Return the rule of products with block scales; `ab` as for `rule_for`.
+
+    block: products that share a scale. scale: its type, ``"ue8m0"`` or ``"ue4m3"``. kind: that of
+    the instruction, where several take these: ``"mxf4nvf4"`` or ``"mxf8f6f4"``.
+
+    Raises
+    ------
+    UnknownName
+        If the architecture or a type is not known.
+    Unsupported
+        If the architecture has no such instruction, or its arithmetic is unknown.
+    """
+    arch = arch_of(arch_name)
+    left, _, right = ab.partition(".")
+    named = ".".join(filter(None, (kind, f"block{block}.{scale}")))
+    for row in arch.scaled:
+        if (row.ab, row.acc) == (left, acc) and f".{row.scale}".endswith(f".{named}"):
+            if not right or right == left:
+                return row
+            alike = (one.ab for one in arch.scaled if (one.how, one.scale) == (row.how, row.scale))
+            if right in alike:
+                return replace(row, b=right)
+    has = dict.fromkeys(f"{row.ab} -> {row.acc} with {row.scale}" for row in arch.scaled)
+    raise Unsupported(
+        f"{arch.name} ({arch.title}) has no products of {ab} -> {acc} with {named}; it has "
+        f"{', '.join(has) or 'none with block scales'}"
+    )
 
 
 def usual_types(arch: Arch, ab: str | None = None, acc: str | None = None) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from tcusim.machine.formats import ROUNDED, Rounding, format_of
 
 __all__ = [
     "FAMILIES",
+    "SCALES",
     "TF32",
     "Alignment",
     "Arch",
@@ -32,6 +33,9 @@ TF32: Final[tuple[Tf32, ...]] = ("cut", "nearest_even", "nearest_away")
 
 # How a term of a fused step is truncated: see `Fused`.
 Alignment: TypeAlias = Rounding | Literal["sticky"]
+
+# The types of block scales: powers of two, and numbers of e4m3 without a sign.
+SCALES: Final = ("ue8m0", "ue4m3")
 
 # The instructions whose arithmetic may differ on one architecture.
 FAMILIES: Final = ("wmma", "mma.sync", "wgmma", "tcgen05")
@@ -108,9 +112,11 @@ class Fused:
         Whether 8-bit floats are unpacked to fp16 and summed in two chained steps: first those in
         the lower halves of the registers, which hold four each (k mod 4 is 0 or 1), then the
         others. With ``c_joins="after"``, c is added once, after both.
-    exponents : {"operands", "upper", "products"}
+    exponents : {"operands", "upper", "products", "scales"}
         Exponent of a product in the alignment: the sum of its factors' exponents, one more (that of
-        the largest product of such factors), or its own.
+        the largest product of such factors), its own, or the sum of its scales' exponents.
+    presum : int
+        Products of one block that are summed exactly before their sum is scaled and aligned.
     sums : int
         Partial sums of a step: product i belongs to sum i modulo this number. Each is aligned
         apart; they are then aligned to the largest E, truncated and added.
@@ -132,17 +138,19 @@ class Fused:
     flush_outputs: bool = False
     exponent_floor: int | None = None
     register_halves: bool = False
-    exponents: Literal["operands", "upper", "products"] = "operands"
+    exponents: Literal["operands", "upper", "products", "scales"] = "operands"
     sums: int = 1
     addition: Rounding = "rne"
     overflow: Literal["sum", "product"] = "sum"
     zeros: Literal["positive", "signed"] = "positive"
+    presum: int = 1
 
     def __post_init__(self) -> None:
         """Prove that the parameters make sense and that float64 holds every sum."""
         require_int("Fused.length", self.length, 1)
         require_int("Fused.fraction_bits", self.fraction_bits, 1)
         require_int("Fused.sums", self.sums, 1, self.length)
+        require_int("Fused.presum", self.presum, 1, self.length)
         for name, choices in _CHOICES.items():
             if not (name == "c_joins" and isinstance(self.c_joins, Late)):
                 self._require_one_of((name,), *choices)
@@ -175,7 +183,7 @@ class Fused:
             and self.alignment in roundings
             and isinstance(self.c_joins, str)
             and (self.exponents, self.sums, self.addition) == ("operands", 1, "rne")
-            and (self.overflow, self.zeros) == ("sum", "positive")
+            and (self.overflow, self.zeros, self.presum) == ("sum", "positive", 1)
         )
 
     def _require_one_of(self, fields: tuple[str, ...], *valid: object) -> None:
@@ -192,7 +200,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "output": tuple(ROUNDED),
     "alignment": (*ROUNDED, "sticky"),
     "c_joins": ("sum", "after"),
-    "exponents": ("operands", "upper", "products"),
+    "exponents": ("operands", "upper", "products", "scales"),
     "addition": tuple(ROUNDED),
     "overflow": ("sum", "product"),
     "zeros": ("positive", "signed"),
@@ -323,6 +331,9 @@ class Rule:
         NaN that the unit writes: every bit set but the sign, as NVIDIA's do in fused steps; or the
         quiet NaN of IEEE 754 without sign or payload, as in RISC-V. ``""`` is the first for fused
         steps, and otherwise the second; in f64, the given NaN.
+    scale : str
+        Block scales, such as ``"block32.ue8m0"``, or with the kind of instruction before that, as
+        PTX has it, ``"mxf8f6f4.block32.ue8m0"``; nothing without.
     """
 
     ab: str
@@ -333,6 +344,18 @@ class Rule:
     family: str = ""
     b: str = ""
     nan: Literal["", "ones", "quiet"] = ""
+    scale: str = ""
+
+    @property
+    def block(self) -> int:
+        """Products that share a scale; 0 without scales."""
+        size = self.scale.split(".")[-2:][0].removeprefix("block")
+        return int(size) if size.isdecimal() else 0
+
+    @property
+    def scale_type(self) -> str:
+        """The type of the scales, one of `SCALES`; nothing without."""
+        return self.scale.rpartition(".")[2]
 
     @property
     def operands(self) -> str:
@@ -350,9 +373,28 @@ class Rule:
         if self.family != "":
             require_choice(f"{where}: family", self.family, FAMILIES, ", or '' for all")
         require_choice(f"{where}: nan", self.nan, ("", "ones", "quiet"))
-        why = self._refusal()
+        why = self._refusal() or self._refused_scale()
         if why:
             raise InputError(f"{where}: {why}")
+
+    def _refused_scale(self) -> str:
+        """Say why the scales do not go with the arithmetic; nothing if they do."""
+        how = self.how
+        own = isinstance(how, Fused) and (how.exponents == "scales" or how.presum > 1)
+        if not self.scale:
+            return "exponents = 'scales' and presum are for a rule with scale" if own else ""
+        if self.scale_type not in SCALES or not self.block:
+            return f"scale must be such as 'block32.ue8m0', got {told(self.scale)}"
+        if not isinstance(how, Fused) or how.c_joins != "sum" or how.sums > 1:
+            return "block scales are for fused steps of one sum, with c in it"
+        if how.exponents not in ("operands", "scales") or how.register_halves:
+            return "block scales are for exponents of operands or of scales"
+        if how.alignment == "sticky" or how.overflow != "sum" or how.flush_inputs:
+            return "block scales go with no sticky bit, no infinite product, no flushed operand"
+        groups = how.presum if how.exponents == "scales" else 1
+        if how.presum != groups or self.block % how.presum or how.length % how.presum:
+            return "presum, with exponents of scales, divides the length and the block"
+        return ""
 
     def _refusal(self) -> str:
         """Say why there can be no such rule; nothing if there can."""
@@ -428,6 +470,8 @@ class Arch:
         The family that libraries use for large products, where it has rows of its own.
     tf32 : {"cut", "nearest_even", "nearest_away"}
         Conversion of float32 operands to tf32 by libraries. The instruction itself truncates.
+    scaled : tuple of Rule
+        Rules with block scales, one for each pair of types, scale and family.
     """
 
     name: str
@@ -441,6 +485,7 @@ class Arch:
     recorded: tuple[str, ...] = ()
     library: str = ""
     tf32: Tf32 = "cut"
+    scaled: tuple[Rule, ...] = ()
 
     def __post_init__(self) -> None:
         """Prove that names and pairs of types are given once, and that there is some memory."""
@@ -456,17 +501,24 @@ class Arch:
         for name in self.recorded:
             if name not in self.aliases:
                 raise InputError(f"{where}: recorded names {name!r}, which is no alias")
-        if not self.rows and not self.refusals:
+        if not self.rows and not self.refusals and not self.scaled:
             raise InputError(f"{where} needs at least one rule, or a refusal that says why not")
         pairs = [(row.ab, row.acc, row.family) for row in self.rows]
         for pair in pairs:
             if pairs.count(pair) > 1:
                 raise InputError(f"{where} has two rules for {pair[0]} -> {pair[1]}")
+        self._require_scaled(where)
         if self.library != "":
             require_choice(f"{where}: library", self.library, FAMILIES, " or ''")
         require_choice(f"{where}: tf32", self.tf32, TF32)
         if self.shared_kb is not None:
             require_int(f"{where}: shared_kb, if it is known,", self.shared_kb, 1)
+
+    def _require_scaled(self, where: str) -> None:
+        """Require the rules with block scales, and no others, in `scaled`."""
+        require_tuple(f"{where}: scaled", self.scaled, Rule)
+        if any(row.scale for row in self.rows) or not all(row.scale for row in self.scaled):
+            raise InputError(f"{where}: rules with block scales, and no others, are in scaled")
 
     @property
     def names(self) -> tuple[str, ...]:

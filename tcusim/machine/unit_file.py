@@ -71,9 +71,11 @@ _RULE_KEYS: Final = {
     ),
     "exponents": Key(
         "operands",
-        "exponent of a product in the alignment: operands (the sum of theirs), upper (one more) "
-        "or products (its own)",
+        "exponent of a product in the alignment: operands (the sum of theirs), upper (one more), "
+        "products (its own) or scales (the sum of theirs)",
     ),
+    "scale": Key("none", "block scales of the operands, such as block32.ue8m0 or block16.ue4m3"),
+    "presum": Key("1", "products of a block that are summed exactly before they are aligned"),
     "partial_sums": Key(
         "1", "sums of a step that are made apart: product i belongs to sum i modulo this"
     ),
@@ -180,7 +182,7 @@ _OTHERWISE: Final[Mapping[str, str]] = {
     "output_rounding.",
     "rnd frm": "Write output_rounding.",
     "passes fidelity": "No file can say it: an operand is multiplied with all its bits.",
-    "scale scales block": "No file can say it: operands have no block scales.",
+    "scales block": 'Write scale = "block32.ue8m0".',
     "sparsity sparse": "No file can say it: all products count.",
     "area energy power": "No file can say it; explore estimates the area of the adders.",
 }
@@ -393,9 +395,12 @@ class _Reader:
         shared = figures.get("shared_bytes_per_block")
         kb = None if shared is None else int(shared.value) // 1024
         with _within(self.file):
-            return Arch(
-                self.name, self.title, (), (), tuple(rules), self.source, refusals, kb or None
+            plain, scaled = (
+                tuple(rule for rule in rules if bool(rule.scale) is given)
+                for given in (False, True)
             )
+            names = self.name, self.title, (), ()
+            return Arch(*names, plain, self.source, refusals, kb or None, scaled=scaled)
 
     def _rules(self, table: _Table, depths: list[int]) -> Iterator[Rule]:
         """Return the rules of one table: one for each pair of the types that it lists."""
@@ -404,10 +409,11 @@ class _Reader:
         evidence = table.text("evidence", self.confidence)
         family = table.text("family", "")
         nan: Any = table.text("nan", "") if "nan" in table.values else ""
+        scale = table.text("scale") if "scale" in table.values else ""
         accs = table.texts("acc", ("s32" if isinstance(how, Integer) else "f32",))
         for ab, acc in itertools.product(table.texts("ab", ("f16",)), accs):
             with _within(table.where):
-                yield Rule(ab, acc, how, source, evidence, family, nan=nan)
+                yield Rule(ab, acc, how, source, evidence, family, nan=nan, scale=scale)
 
     def _numerics(self, table: _Table, depths: list[int]) -> Numerics:
         """Return the arithmetic that a table describes."""
@@ -536,7 +542,9 @@ def unit_toml(unit: Unit) -> str:
             lines.append(f"{key} = {number}")
     if own:
         lines += _texts(unit.arch, "source")
-        lines += [line for rule in unit.arch.rows for line in _rule_lines(rule)]
+        lines += [
+            line for rule in (*unit.arch.rows, *unit.arch.scaled) for line in _rule_lines(rule)
+        ]
         for refusal in unit.arch.refusals:
             lines += ["", "[[refusals]]", *_texts(refusal, *_TYPES, "why")]
     for one in unit.instructions:
@@ -571,7 +579,7 @@ def _rule_lines(rule: Rule) -> list[str]:
             continue
         key = _PARAMETERS[kind][one.name]
         lines.append(f"{key} = {_joined(value)}  # {_RULE_KEYS[key].meaning}")
-    return [*lines, *_texts(rule, "nan", "family", "source", "evidence")]
+    return [*lines, *_texts(rule, "nan", "scale", "family", "source", "evidence")]
 
 
 def _joined(value: Any) -> str:

@@ -69,7 +69,7 @@ def of_spike(folder: Path, rng: np.random.Generator) -> dict[str, Any]:
             subprocess.run(["gcc", *flags, "-c", source, "-o", there / f"{name}.o"], check=True)
         parts = [there / f"{name}.o" for name in SOFTFLOAT]
         shim = ["g++", "-std=c++17", "-shared", "-fpermissive", *flags, there / "shim.cpp", *parts]
-        subprocess.run([*shim, "-o", there / "spike.so"], check=True)
+        subprocess.run([*map(str, shim), "-o", str(there / "spike.so")], check=True)
         library = ctypes.CDLL(str(there / "spike.so"))
     for name, bits, n in (("bf16", 16, 16), ("e4m3", 8, 32), ("e5m2", 8, 32)):
         kind = np.dtype(f"u{bits // 8}")
@@ -94,7 +94,7 @@ def of_mma_sim(folder: Path, rng: np.random.Generator) -> dict[str, Any]:
     """Return one tile of each instruction: operands as float32, results as bits."""
     sys.path.insert(0, str(folder))
     import torch
-    from mmasim.simulator import amd
+    from mmasim.simulator import amd  # type: ignore[import-not-found]
 
     pairwise = amd.pairwise_dot
     # Its own operands in float16 and bfloat16 fail an assertion there.

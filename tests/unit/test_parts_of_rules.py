@@ -23,9 +23,11 @@ from tcusim.machine import (
     Rule,
     Sequential,
     Values,
+    mma,
     mma_values,
     round_values,
 )
+from tcusim.machine.registry import scaled_rule
 from tcusim_host.run import numerics_row
 
 ROUNDINGS = ("rne", "rna", "rz", "rd", "odd")
@@ -190,6 +192,89 @@ def test_roundings_of_types(rounding: Any) -> None:
     assert beyond == nearest.get(rounding, [65504, -65504])
 
 
+def scaled_dot(x: Values, y: Values, c: float, scales: tuple[Any, Any], rule: Rule) -> float:
+    """Do one step with block scales in fractions, for finite numbers and scales."""
+    how, ab = rule.how, FORMATS[rule.ab]
+    assert isinstance(how, Fused)
+    least = FORMATS["e4m3"].emin if rule.scale_type == "ue4m3" else -1000
+    terms = [(Fraction(c), exponent(Fraction(c), -126) if c else None)]
+    for first in range(0, len(x), how.presum):
+        group = slice(first, first + how.presum)
+        pairs = list(zip(x[group].tolist(), y[group].tolist(), strict=True))
+        value = sum((Fraction(p) * Fraction(q) for p, q in pairs), Fraction(0))
+        own = [Fraction(float(one[first // rule.block])) for one in scales]
+        e: int | None = sum(exponent(one, least) for one in own)
+        if how.exponents == "operands":
+            factors = [Fraction(z) for z in pairs[0]]
+            e = sum((exponent(z, ab.emin) for z in factors), e or 0) if value else None
+        terms.append((value * own[0] * own[1], e))
+    top = max([how.exponent_floor or 0, *(e for _, e in terms if e is not None)])
+    unit = Fraction(2) ** (top - how.fraction_bits)
+    total = sum((whole(value / unit, "rz") * unit for value, _ in terms), Fraction(0))
+    return float(rounded(total, 23, FORMATS["f32"], "rz"))
+
+
+@pytest.mark.parametrize(
+    ("ab", "scale", "block", "k"),
+    [
+        ("e4m3", "ue8m0", 32, 32),
+        ("e5m2", "ue8m0", 32, 64),
+        ("e2m1", "ue8m0", 32, 64),
+        ("e2m1", "ue8m0", 16, 64),
+        ("e2m1", "ue4m3", 16, 64),
+    ],
+)
+def test_block_scales_in_fractions(ab: str, scale: str, block: int, k: int) -> None:
+    rng = np.random.default_rng(8)
+    rule = scaled_rule("rtx 5090", ab, "f32", block, scale)
+    assert isinstance(rule.how, Fused)
+    for spread in (1, 9, 30):
+        a, b = (random_values(rng, (16, k), ab, 6) for _ in range(2))
+        c = random_values(rng, (16, 1, 1), "f32", spread)
+        if scale == "ue8m0":
+            left, right = (np.exp2(rng.integers(-spread, spread, (16, k // block))) for _ in "ab")
+        else:
+            left, right = (np.abs(random_values(rng, (16, k // block), "e4m3", 5)) for _ in "ab")
+            left[left == 0.0] = right[right == 0.0] = 2.0**-9
+        d = mma(
+            *(a[:, None, :], b[:, :, None], c),
+            arch="rtx 5090",
+            ab=ab,
+            scale=scale,
+            scale_a=left[:, None, :],
+            scale_b=right[:, :, None],
+        )[:, 0, 0]
+        for i, found in enumerate(d.tolist()):
+            sum_of = float(c[i, 0, 0])
+            for first in range(0, k, rule.how.length):
+                step = slice(first, first + rule.how.length)
+                parts = slice(first // block, -(-(first + rule.how.length) // block))
+                own = left[i, parts], right[i, parts]
+                sum_of = scaled_dot(a[i, step], b[i, step], sum_of, own, rule)
+            assert found == sum_of
+
+
+def test_scales_that_are_none() -> None:
+    a, b = np.ones((1, 32), np.float32), np.ones((32, 1), np.float32)
+    one = np.ones((1, 1))
+    usual: dict[str, Any] = {"arch": "rtx 5090", "ab": "e4m3", "scale_a": one, "scale_b": one}
+    assert mma(a, b, **usual) == 32
+    assert mma(a, b, **usual | {"ab": "e4m3.e5m2"}) == 32
+    nan = mma(a, b, **usual | {"scale_a": np.full((1, 1), np.nan)})
+    assert nan.view(np.uint32) == 0x7FFFFFFF
+    for changes, message in (
+        ({"scale_a": 3.0 * one}, "scale_a must hold powers of two .* element .0, 0. = 3"),
+        ({"scale_b": None}, "scale_a and scale_b are given together"),
+        ({"scale_a": np.ones((1, 5))}, "its 5 columns do not divide k = 32"),
+        ({"scale_b": np.ones((2, 1))}, r"scale_b must be \(..., 1, 1\), got shape \(2, 1\)"),
+        ({"scale": "e8"}, "scale must be one of ue8m0, ue4m3, got 'e8'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            mma(a, b, **usual | changes)
+    with pytest.raises(Unsupported, match="has no products of e4m3 -> f32"):
+        mma(a, b, **usual | {"arch": "hopper"})
+
+
 def ieee(x: Fraction, fmt: Format, how: Sequential) -> Fraction:
     """Round a result of IEEE 754."""
     d = rounded(x, fmt.fraction_bits, fmt, how.rounding)
@@ -316,6 +401,12 @@ def test_nan_of_a_unit(how: Fused | Sequential) -> None:
         (lambda: Fused(9, 20, c_joins=Late(48, 24)), "9 terms with 48 fraction bits needs sums"),
         (lambda: Fused(4, 20, sums=2, register_halves=True), "register_halves is for one sum"),
         (lambda: Fused(4, 20, alignment="sticky", sums=2), "'sticky' is for one sum, with c in"),
+        (lambda: Rule("e2m1", "f32", Fused(4, 20, presum=2), "", ""), "presum are for a rule with"),
+        (lambda: Rule("e2m1", "f32", Fused(4, 20), "", "", scale="b"), "such as 'block32.ue8m0'"),
+        (
+            lambda: Rule("f16", "f32", Sequential(), "", "", scale="block4.ue8m0"),
+            "block scales are for fused steps",
+        ),
         (lambda: Sequential(order="tree"), "order = 'tree' needs a length"),
         (lambda: Sequential(flush_inputs=WRONG), "Sequential.flush_inputs must be True or False"),
         (lambda: Integer(overflow=WRONG), "Integer.overflow must be one of wrap, saturate,"),

@@ -302,10 +302,15 @@ def test_parts_of_few_units_are_read_and_written(tmp_path: Path) -> None:
         Rule("f32", "f32", Sequential(8, sums=2, rounding="rz"), "s", "e"),
         Rule("s8", "s32", Integer(8, 20, "symmetric"), "s", "e"),
     )
-    arch = Arch("parts", "parts", (), (), rules, "s")
+    scaled = Rule(
+        *("e2m1", "f32", Fused(8, 30, exponents="scales", presum=4), "s", "e"),
+        scale="block8.ue4m3",
+    )
+    arch = Arch("parts", "parts", (), (), rules, "s", scaled=(scaled,))
     path = tmp_path / "parts.toml"
     path.write_text(unit_toml(Unit("parts", "parts", arch, (shape_of("4x4x8"),))))
     assert read_unit(path).arch.rows == rules
+    assert read_unit(path).arch.scaled == (scaled,)
 
 
 def test_a_late_c_has_two_widths(tmp_path: Path) -> None:
