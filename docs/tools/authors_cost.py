@@ -105,7 +105,9 @@ def products(sizes: Sequence[int] = PRODUCT_SIZES) -> Iterator[Point]:
         measured = _series(figure, label)
         for size in sizes:
             result = options["acc"]
-            built = tcusim.build(program, inner=size, cols=size, result=result, **options)
+            built = tcusim.build(
+                program, inner=size, cols=size, result=result, add_c=True, **options
+            )
             found = tcusim.cost(built, "v100", sizes={one.name: size**2 for one in built.inputs})
             yield _point(name, size, measured[size], 2 * size**3 / 1e12, found)
 
