@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from tcusim.errors import InputError, told, unknown_name
 
@@ -25,6 +25,7 @@ __all__ = [
     "options_of",
     "others",
     "own_options",
+    "require_bits",
 ]
 
 # The accumulator of float16 input.
@@ -189,6 +190,12 @@ def options(given: AnyOptions = None, /, **said: Any) -> Iterator[Options]:
         yield now
     finally:
         _AROUND.reset(token)
+
+
+def require_bits(bits: Any) -> None:
+    """Refuse a kind of bits that is none."""
+    if bits not in get_args(Bits):
+        raise unknown_name("bits", bits, get_args(Bits))
 
 
 def options_of(given: AnyOptions, function: str, *others: str) -> Options:

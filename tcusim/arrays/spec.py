@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from tcusim.algorithms.order import Order
 from tcusim.arrays.problem import Shape, even_edges
 from tcusim.arrays.report import Report
 from tcusim.backends import Edge, Progress, get_backend, native_arch
-from tcusim.call_options import Bits, Options
+from tcusim.call_options import Options, require_bits
 from tcusim.errors import (
     MOST_ELEMENTS,
     Given,
@@ -94,8 +94,7 @@ class Spec(NamedTuple):
         require_names(**{name: getattr(self, name) for name in _NAMES})
         if self.acc not in ("f32", "f16"):
             raise unknown_name("accumulator", self.acc, ("f32", "f16"))
-        if self.bits not in get_args(Bits):
-            raise unknown_name("bits", self.bits, get_args(Bits))
+        require_bits(self.bits)
 
     @property
     def is_product(self) -> bool:

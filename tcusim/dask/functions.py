@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, TypeAlias, get_args
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import dask.array as da
 import numpy as np
@@ -28,8 +28,16 @@ from tcusim.arrays.partial import (
 )
 from tcusim.arrays.segments import Segments, given_segments, require_side_by_side
 from tcusim.arrays.spec import Spec, axes_of, size_of
-from tcusim.call_options import DEFAULTS, AnyOptions, Bits, Options, alone, options_of, others
-from tcusim.errors import Given, InputError, Unsupported, require_flags, unknown_name
+from tcusim.call_options import (
+    DEFAULTS,
+    AnyOptions,
+    Options,
+    alone,
+    options_of,
+    others,
+    require_bits,
+)
+from tcusim.errors import Given, InputError, Unsupported, require_flags
 
 __all__ = ["cumsum", "segmented_cumsum", "segmented_sum", "sum"]
 
@@ -356,8 +364,7 @@ def _is_exact(a: DaskArray, result: np.dtype[Any], own: Options) -> bool:
     Nor are those of 64 bits modulo 2**64, if the result is a float.
     """
     bits = own.planned[-1]
-    if bits not in get_args(Bits):
-        raise unknown_name("bits", bits, get_args(Bits))
+    require_bits(bits)
     if result.kind in "biu" or (bits == "segment" and not are_modular(a.dtype, result)):
         return False
     if not isinstance(a._meta, np.ndarray):

@@ -18,7 +18,7 @@ from tcusim.arrays.home import first_terms, no_integers
 from tcusim.arrays.libraries import require_broadcast
 from tcusim.arrays.segments import require_flat, require_one_each
 from tcusim.arrays.spec import Spec, axes_of, count_of
-from tcusim.call_options import AnyOptions, Bits, options_of, others
+from tcusim.call_options import AnyOptions, Bits, options_of, others, require_bits
 from tcusim.errors import InputError, require_flags
 from tcusim.jax.primitives import How, computed
 from tcusim.machine import arch_of
@@ -69,8 +69,7 @@ def _rule(
     given, kind = str(a.dtype), _kind(a)
     if given not in FLOATS and kind not in tuple("biu"):
         raise InputError(f"arrays of {given} are not summed; cast it to a real type of NumPy's")
-    if bits not in ("segment", "exact"):
-        raise InputError(f"bits must be 'segment' or 'exact', got {bits!r}")
+    require_bits(bits)
     if dtype is None:
         wide = np.dtype(np.uint64 if kind == "u" else np.int64)
         wanted = a.dtype if given in FLOATS or (keeps and kind != "b") else wide
@@ -459,40 +458,7 @@ def matmul(a: ArrayLike, b: ArrayLike, *, dtype: Any = None, options: AnyOptions
     >>> tcusim.jax.matmul(jnp.eye(2), jnp.ones((2, 1))).tolist()
     [[1.0], [1.0]]
     """
-    left, right = jnp.asarray(a), jnp.asarray(b)
-    if min(left.ndim, right.ndim) < 2 or left.shape[-1] != right.shape[-2]:
-        raise InputError(
-            f"a must be (..., m, k) and b (..., k, n), with the same k; got {left.shape} and "
-            f"{right.shape}"
-        )
-    _require_broadcast(left.shape[:-2], right.shape[:-2])
-    arch, _ = _options("matmul", options)
-    how = How("matmul", _product_type(left, right, dtype, arch), arch)
-    rank = max(left.ndim, right.ndim)
-    # Axes that vmap adds in front of both must find each other.
-    left, right = (jnp.expand_dims(one, tuple(range(rank - one.ndim))) for one in (left, right))
-    return computed(how, left, right)
-
-
-def _product_type(left: Array, right: Array, dtype: Any, arch: str | None) -> Any:
-    kinds = {_kind(one) in tuple("biu") for one in (left, right)}
-    if left.dtype != right.dtype and kinds != {True}:
-        raise InputError(
-            f"factors must be of one float type, or of integers; got {left.dtype} and "
-            f"{right.dtype}: cast one of them"
-        )
-    # The signed type of integers of both kinds, as of NumPy arrays.
-    return jnp.dtype(min(_rule(one, dtype, arch, product=True).result for one in (left, right)))
-
-
-def _require_broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> None:
-    """Refuse the axes in front of two factors if they do not fit."""
-    try:
-        jnp.broadcast_shapes(left, right)
-    except ValueError:
-        raise InputError(
-            f"the axes in front must be broadcast to one shape; got {left} and {right}"
-        ) from None
+    return _product("matmul", a, b, dtype, options)
 
 
 def matvec(a: ArrayLike, x: ArrayLike, *, dtype: Any = None, options: AnyOptions = None) -> Array:
@@ -523,16 +489,35 @@ def matvec(a: ArrayLike, x: ArrayLike, *, dtype: Any = None, options: AnyOptions
     >>> tcusim.jax.matvec(jnp.eye(2), jnp.ones(2)).tolist()
     [1.0, 1.0]
     """
-    left, right = jnp.asarray(a), jnp.asarray(x)
-    if left.ndim < 2 or right.ndim < 1 or left.shape[-1] != right.shape[-1]:
+    return _product("matvec", a, x, dtype, options)
+
+
+def _product(name: str, a: ArrayLike, b: ArrayLike, dtype: Any, options: AnyOptions) -> Array:
+    left, right = jnp.asarray(a), jnp.asarray(b)
+    own = 2 if name == "matmul" else 1
+    if name == "matmul" and min(left.ndim, right.ndim) < 2:
         raise InputError(
-            f"a must be (..., m, k) and x (..., k), with the same k; got {left.shape} and "
-            f"{right.shape}"
+            f"a must be (..., m, k) and b (..., k, n); got shapes {left.shape} and {right.shape}"
         )
-    _require_broadcast(left.shape[:-2], right.shape[:-1])
-    arch, _ = _options("matvec", options)
-    how = How("matvec", _product_type(left, right, dtype, arch), arch)
-    rank = max(left.ndim, right.ndim + 1)
-    left = jnp.expand_dims(left, tuple(range(rank - left.ndim)))
-    right = jnp.expand_dims(right, tuple(range(rank - 1 - right.ndim)))
+    # Refuses factors that do not fit.
+    Spec(name).product_layout(left.shape, right.shape)
+    arch, _ = _options(name, options)
+    how = How(name, _product_type(left, right, dtype, arch), arch)
+    lead = max(left.ndim - 2, right.ndim - own)
+    # Axes that vmap adds in front of both must find each other.
+    left, right = (
+        jnp.expand_dims(one, tuple(range(lead - one.ndim + last)))
+        for one, last in ((left, 2), (right, own))
+    )
     return computed(how, left, right)
+
+
+def _product_type(left: Array, right: Array, dtype: Any, arch: str | None) -> Any:
+    kinds = {_kind(one) in tuple("biu") for one in (left, right)}
+    if left.dtype != right.dtype and kinds != {True}:
+        raise InputError(
+            f"factors must be of one float type, or of integers; got {left.dtype} and "
+            f"{right.dtype}: cast one of them"
+        )
+    # The signed type of integers of both kinds, as of NumPy arrays.
+    return jnp.dtype(min(_rule(one, dtype, arch, product=True).result for one in (left, right)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import jax
@@ -42,37 +42,23 @@ _HOST: Final = ("cpu", "tcusim_host")
 _LOCK: Final = threading.Lock()
 
 
-def _segmented_sum(data: Any, offsets: Any, **keywords: Any) -> Any:
-    # JAX may lack integers of 64 bits: the offsets come as halves.
-    edges = offsets.view("int64").reshape(-1)
-    return tcusim.segmented_sum(data, tcusim.Segments(edges, check=False), **keywords)
-
-
-def _segmented_cumsum(data: Any, offsets: Any, **keywords: Any) -> Any:
-    edges = offsets.view("int64").reshape(-1)
-    return tcusim.segmented_cumsum(data, tcusim.Segments(edges, check=False), **keywords)
-
-
-def _cumsum(data: Any, initial: Any = None, **keywords: Any) -> Any:
-    return tcusim.cumsum(data, axis=-1, initial=initial, **keywords)
-
-
-# By name: along the last axes of arrays of NumPy or of XLA.
-_FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
-    "sum": functools.partial(tcusim.sum, axis=-1),
-    "cumsum": _cumsum,
-    "segmented_sum": _segmented_sum,
-    "segmented_cumsum": _segmented_cumsum,
-    "matmul": tcusim.matmul,
-    "matvec": tcusim.matvec,
-}
-
-
 def computed_by(name: str, arrays: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-    """Compute a function; the options among its keywords are those that were traced, and alone."""
+    """Compute a function of tcusim along the last axes of arrays of NumPy or of XLA.
+
+    The options among its keywords are those that were traced, and alone.
+    """
     own = {key: value for key, value in keywords.items() if key in others()}
     more = {key: value for key, value in keywords.items() if key not in own}
-    return _FUNCTIONS[name](*arrays, options=alone(Options(**own)), **more)
+    if name.startswith("segmented"):
+        # JAX may lack integers of 64 bits: the offsets come as halves.
+        edges = arrays[1].view("int64").reshape(-1)
+        arrays = arrays[0], tcusim.Segments(edges, check=False)
+    elif name in ("sum", "cumsum"):
+        arrays, initial = arrays[:1], arrays[1:]
+        more["axis"] = -1
+        if initial:
+            (more["initial"],) = initial
+    return getattr(tcusim, name)(*arrays, options=alone(Options(**own)), **more)
 
 
 def called(

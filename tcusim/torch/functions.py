@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numbers
 from functools import partial
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import torch
 from torch.compiler import assume_constant_result, is_compiling
@@ -25,19 +25,19 @@ from tcusim.call_options import (
     options_of,
     others,
     own_options,
+    require_bits,
 )
-from tcusim.errors import InputError, require_flags, unknown_name
+from tcusim.errors import InputError, require_flags
 from tcusim.machine.convert import require_elements
 from tcusim.machine.formats import array_name_of
 from tcusim.torch.jagged import along, elements, is_nested
 from tcusim.torch.operators import (
+    OPERATORS,
     axes_of,
     axis_of,
     cumsum_kernel,
     in_forward_mode,
     is_integer,
-    matmul_kernel,
-    matvec_kernel,
     operator,
     require_finite,
     require_one_place,
@@ -161,8 +161,7 @@ def bits_of(options: AnyOptions, function: str) -> Any:
 def require_options(bits: Any, **flags: Any) -> None:
     """Refuse options of which an operator would only say that they are of another type."""
     require_flags(**flags)
-    if bits not in get_args(Bits):
-        raise unknown_name("bits", bits, get_args(Bits))
+    require_bits(bits)
 
 
 def with_whole(tensor: Tensor, axes: tuple[int, ...]) -> Tensor:
@@ -443,14 +442,7 @@ def matmul(a: Tensor, b: Tensor, *, dtype: Any = None, out: Tensor | None = None
             a, axis, True, lambda values, _: matmul(values, b, dtype=dtype), "the columns of a"
         )
         return put(product, out)
-    a, b = _operands(a, b, "b")
-    if b.dim() == 1:
-        return matvec(a, b, dtype=dtype, out=out)
-    rows = a.unsqueeze(-2) if a.dim() == 1 else a
-    wanted = result_type(dtype, a.dtype)
-    call = matmul_kernel if is_simple(rows, b) else operator("matmul")
-    result = call(rows, b, wanted)
-    return put(result.squeeze(-2) if a.dim() == 1 else result, out)
+    return _product(a, b, "b", dtype, out)
 
 
 def matvec(a: Tensor, x: Tensor, *, dtype: Any = None, out: Tensor | None = None) -> Tensor:
@@ -479,12 +471,7 @@ def matvec(a: Tensor, x: Tensor, *, dtype: Any = None, out: Tensor | None = None
     >>> tct.matvec(torch.eye(2), torch.tensor([3.0, 4.0]))
     tensor([3., 4.])
     """
-    a, x = _operands(a, x, "x")
-    rows = a.unsqueeze(0) if a.dim() == 1 else a
-    wanted = result_type(dtype, a.dtype)
-    call = matvec_kernel if is_simple(rows, x) else operator("matvec")
-    result = call(rows, x, wanted)
-    return put(result.squeeze(-1) if a.dim() == 1 else result, out)
+    return _product(a, x, "x", dtype, out)
 
 
 def sqrt(input: Tensor) -> Tensor:
@@ -521,8 +508,8 @@ def sqrt(input: Tensor) -> Tensor:
     return sqrt_kernel(input) if is_simple(input) else operator("sqrt")(input)
 
 
-def _operands(a: Tensor, b: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """Return the factors of a product, cast by autocast; refuse impossible products."""
+def _product(a: Tensor, b: Tensor, name: str, dtype: Any, out: Tensor | None) -> Tensor:
+    """Multiply factors, cast by autocast; refuse impossible products. name: of the second one."""
     require_tensor("a", a)
     require_tensor(name, b)
     for one, told in ((a, "a"), (b, name)):
@@ -541,4 +528,9 @@ def _operands(a: Tensor, b: Tensor, name: str) -> tuple[Tensor, Tensor]:
             f"a and {name} must be of one float type; they are of {a.dtype} and {b.dtype}. Cast "
             "one of them; integers are multiplied by tcusim.matmul"
         )
-    return a, b
+    # A left factor of one axis is a matrix of one row.
+    rows = a.unsqueeze(0) if a.dim() == 1 else a
+    operation, row = ("matvec", -1) if name == "x" or b.dim() == 1 else ("matmul", -2)
+    call = OPERATORS[operation].kernel if is_simple(rows, b) else operator(operation)
+    result = call(rows, b, result_type(dtype, a.dtype))
+    return put(result.squeeze(row) if a.dim() == 1 else result, out)

@@ -336,20 +336,6 @@ def _segment_spread_kernel(
     return plain(input).index_select(dim, segments_at(length, offsets, size, input.device))
 
 
-def matmul_kernel(a: Any, b: Any, dtype: Any) -> Any:
-    """Compute the operator `matmul`."""
-    return tcusim.matmul(
-        plain(a, "a"), plain(b, "b"), dtype=array_name_of(dtype), options=own_arch(a)
-    )
-
-
-def matvec_kernel(a: Any, x: Any, dtype: Any) -> Any:
-    """Compute the operator `matvec`."""
-    return tcusim.matvec(
-        plain(a, "a"), plain(x, "x"), dtype=array_name_of(dtype), options=own_arch(a)
-    )
-
-
 def sqrt_kernel(input: Any) -> Any:
     """Compute the operator `sqrt`: by NumPy on the CPU, where torch's last bit is often wrong."""
     if input.is_cuda:
@@ -753,9 +739,14 @@ def _of_elements(
     )
 
 
-def _product(name: str, kernel: Callable[..., Any], right: str) -> Operator:
+def _product(name: str, function: Callable[..., Any], right: str) -> Operator:
     """Return the row of a product; right: the name of its second factor."""
     columns = name == "matmul"
+
+    def kernel(a: Any, b: Any, dtype: Any) -> Any:
+        factors = plain(a, "a"), plain(b, right)
+        return function(*factors, dtype=array_name_of(dtype), options=own_arch(a))
+
     return Operator(
         name,
         f"Tensor a, Tensor {right}, ScalarType dtype",
@@ -816,8 +807,8 @@ register(
         linear=(("input",),),
         backward=_segment_spread_backward,
     ),
-    _product("matmul", matmul_kernel, "b"),
-    _product("matvec", matvec_kernel, "x"),
+    _product("matmul", tcusim.matmul, "b"),
+    _product("matvec", tcusim.matvec, "x"),
     _of_elements("sqrt", sqrt_kernel, "result", lambda change, root: change / (root + root)),
     # Torch's own: the code that Inductor makes has other last bits.
     _of_elements("exp", lambda x: torch.exp(plain(x)), "result", lambda change, exp: change * exp),

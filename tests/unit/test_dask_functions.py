@@ -259,8 +259,8 @@ def test_flags_and_axes_are_what_they_say() -> None:
     x = da.ones((2, 2), dtype=np.float16)
     with pytest.raises(InputError, match="keepdims must be True or False, got 'no'"):
         tcusim.dask.sum(x, keepdims="no")  # type: ignore[arg-type]
-    for call, text in ((tcusim.dask.sum, "an integer, or several"), (tcusim.dask.cumsum, "one int")):
-        with pytest.raises(InputError, match=f"axis must be {text}.*, got True"):
+    for call in (tcusim.dask.sum, tcusim.dask.cumsum):
+        with pytest.raises(InputError, match=r"axis must be (an|one) integer.*, got True"):
             call(x, axis=True)
 
 

@@ -155,14 +155,14 @@ def test_what_is_refused() -> None:
         tj.cumsum(np.float32(1), 0)
     with pytest.raises(InputError, match=r"initial must have the shape \(2,\), or be broadcast to"):
         tj.cumsum(np.ones((2, 4)), 1, initial=np.ones(3))
-    with pytest.raises(InputError, match="bits must be 'segment' or 'exact', got 'all'"):
+    with pytest.raises(InputError, match="unknown bits 'all'"):
         untyped.sum(np.ones(2), options={"bits": "all"})
-    with pytest.raises(InputError, match=r"a must be \(\.\.\., m, k\) and x \(\.\.\., k\)"):
+    with pytest.raises(InputError, match="a has 3 columns and x 2 elements, which must be equal"):
         tj.matvec(np.ones((2, 3)), np.ones(2))
     with pytest.raises(InputError, match="arrays of complex64 are not summed"):
         tj.sum(np.ones(2, np.complex64))
     assert tj.sum(np.arange(3), dtype=int).item() == 3
-    with pytest.raises(InputError, match=r"b \(\.\.\., k, n\), with the same k; got"):
+    with pytest.raises(InputError, match="a has 3 columns and b 2 rows, which must be equal"):
         tj.matmul(np.ones((2, 3)), np.ones((2, 3)))
     with pytest.raises(UnknownName, match="pascal"):
         tj.sum(np.ones(2), options={"arch": "pascal"})
@@ -222,7 +222,7 @@ def test_factors_are_refused_while_they_are_traced(function: Callable[..., Any])
             ):
                 traced(a, b)
     left, right = np.ones((2, 5, 4), np.float16), np.ones((3, 4, 4)[: rank + 1], np.float16)
-    with pytest.raises(InputError, match=r"in front must be broadcast to one shape; got \(2,\) a"):
+    with pytest.raises(InputError, match="the axes before the matrices cannot be broadcast"):
         jax.eval_shape(function, left, right)
 
 
