@@ -118,7 +118,7 @@ def step_command(**options: Any) -> None:
     On a terminal this is a screen to step through, forwards and backwards; ? shows its keys.
     Elsewhere, and with --plain, the steps are printed: those at which a --break stops, or all.
     With --html or --save, all steps are written to a file instead. Without an input file the input
-    is 1, 2, 3, ... again and again.
+    is 1, 2, 3, ... again and again; for two architectures, floats whose sums they round apart.
     """
     _check(options)
     if options["html"] is not None or options["save"] is not None:
@@ -266,7 +266,8 @@ def _write(options: dict[str, Any]) -> None:
             raise click.UsageError("--html shows the whole of a trace; leave --warp or --block out")
     else:
         program = build(options["algorithm"], options)
-        inputs = _inputs(program, options["input_file"], options["member"])
+        several = len(options["archs"]) > 1
+        inputs = _inputs(program, options["input_file"], options["member"], rounded=several)
         if options["backend"] == _SIMULATOR:
             kept = tcusim.trace(program, inputs, arch=_arch(options), **_watched(options))
             if kept.left_out:
@@ -288,11 +289,14 @@ def _write(options: dict[str, Any]) -> None:
 
 
 def _inputs(
-    program: tcusim.Program, input_file: str | None, member: str | None
+    program: tcusim.Program, input_file: str | None, member: str | None, *, rounded: bool = False
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Return inputs of the program's types, the first from the file if there is one."""
+    """Return inputs of the program's types, the first from the file if there is one.
+
+    rounded: whether other inputs are floats whose sums are rounded.
+    """
     if input_file is None:
-        return default_inputs(program)
+        return default_inputs(program, rounded=rounded)
     array = files.read_array(input_file, member=member).ravel()
     first = program.inputs[0]
     cast = files.cast_array(array, first.dtype, name=input_file)

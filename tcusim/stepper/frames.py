@@ -172,11 +172,14 @@ def number_text(number: float) -> str:
     return f"{number:.0f}" if whole else f"{number:.{_DIGITS}g}"
 
 
-def default_inputs(program: Program, length: int | None = None) -> dict[str, NDArray[Any]]:
+def default_inputs(
+    program: Program, length: int | None = None, *, rounded: bool = False
+) -> dict[str, NDArray[Any]]:
     """Return inputs that are easy to read, repeating 1, 2, 3, ...; by default for one block.
 
     The values are small enough, and in long inputs mostly 0, so that float16 represents their sum
-    and all partial sums exactly. The number of segments is half the ranges of a warp, in increasing
+    and all partial sums exactly. rounded: floats of all sizes instead, whose sums lose bits, to
+    tell architectures apart. The number of segments is half the ranges of a warp, in increasing
     length.
     """
     offsets = offsets_of(program)
@@ -197,9 +200,15 @@ def default_inputs(program: Program, length: int | None = None) -> dict[str, NDA
         if buffer.name in offsets:
             continue
         size = buffer.size.evaluate(scalars)
+        if rounded and format_of(buffer.dtype).is_float:
+            at = np.arange(size)
+            floats = np.ldexp(1 + at * 37 % 1024 / 1024, at * 5 % 21 - 14)
+            inputs[buffer.name] = from_values(as_values(floats, buffer.dtype), buffer.dtype)
+            continue
         top = min(9 if size * 5 <= _EXACT_IN_F16 else 3, _counts_to(format_of(buffer.dtype)))
         times = _EXACT_IN_F16 // (top * (top + 1) // 2)
-        period = max(top, -(-size // times))
+        # An odd period: no two rows of a tile are equal.
+        period = max(top, -(-size // times)) | 1
         numbers = np.arange(size) % period + 1
         numbers[numbers > top] = 0
         inputs[buffer.name] = from_values(as_values(numbers, buffer.dtype), buffer.dtype)

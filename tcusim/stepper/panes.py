@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import groupby
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -149,6 +150,20 @@ class Pane:
         if self.is_uniform:
             return ((f"all {texts[0, 0]}",),)
         return tuple(map(tuple, texts))
+
+    @property
+    def summary(self) -> str:
+        """The elements on one line, equal rows together, for a view with no room for them."""
+        if self.is_uniform:
+            return self.texts[0][0]
+        runs, first = [], 0
+        for row, same in groupby(self.texts):
+            end = first + len(list(same))
+            rows = f"row {first}" if end - first == 1 else f"rows {first} to {end - 1}"
+            values = f"all {row[0]}" if len(set(row)) == 1 < len(row) else " ".join(row)
+            runs.append(f"{rows}: {values}")
+            first = end
+        return ", ".join(runs)
 
 
 def panes_of(

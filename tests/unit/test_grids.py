@@ -51,6 +51,27 @@ def test_nothing_lies_over_another(name: str, width: int) -> None:
         assert picture.spot(Spot(len(picture.blocks), 0, 0)) is None
 
 
+@pytest.mark.parametrize("chosen", range(4))
+@pytest.mark.parametrize("height", [10, 14, 24, 44])
+def test_without_room_other_tiles_are_lines(chosen: int, height: int) -> None:
+    product = next(frame for frame in all_frames("reduction_16") if frame.kind == "mma")
+    picture = picture_of(product, 78, height, chosen=chosen)
+    heads = [block.head for block in picture.blocks]
+    assert picture.blocks[chosen].texts
+    assert max(occupied(picture).values()) == 1
+    lines = [head[0] for head in heads if len(head) == 1]
+    assert all(len(line) <= 78 for line in lines)
+    whole = picture_of(product, 78)
+    if height >= whole.height:
+        assert picture == whole
+        return
+    assert lines
+    full = 2 + 16
+    assert picture.height <= max(height, full + len(heads) - 1)
+    if chosen and len(heads[0]) == 1:
+        assert lines[0] == "a: P  16x16 f16  row 0: all 1, rows 1 to 15: all 0"
+
+
 def test_texts_are_those_of_the_tile() -> None:
     product = next(frame for frame in all_frames("scan_256n") if frame.kind == "mma")
     picture = picture_of(product, 100, constants=("U",))

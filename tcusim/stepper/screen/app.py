@@ -335,7 +335,7 @@ class StepApp(App[None]):
         """Move the cursor to another tile of the step."""
         if (frame := self.tiles_of) is not None:
             self.cursor.turn(frame, count)
-            self._point()
+            self._draw()
 
     def action_marked(self) -> None:
         """Move the cursor to the next NaN of its tile, or to the next cell that changed."""
@@ -437,10 +437,13 @@ class StepApp(App[None]):
         stops = {one.path for one in self.viewing.breakpoints if one.path}
         self.query_one(ListingPane).show(frame.path, frame.loops, stops)
         tiles = self.query_one(TilesPane)
+        room, of_step = tiles.scrollable_content_region, self.tiles_of or frame
         tiles.show(
             picture_of(
-                self.tiles_of or frame,
-                max(8, tiles.scrollable_content_region.width),
+                of_step,
+                max(8, room.width),
+                room.height,
+                chosen=self.cursor.spot(of_step).tile,
                 hexadecimal=self.viewing.hexadecimal,
                 constants=about.constants,
             )

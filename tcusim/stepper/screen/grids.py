@@ -5,7 +5,7 @@ This is plain data: places and texts. `panes` draws it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,9 +17,8 @@ __all__ = ["MARKS", "Block", "Picture", "Spot", "picture_of"]
 # Marks to the right of a cell, so that colours are not needed; of NaN where its bits are shown.
 MARKS: Final[dict[Look, str]] = {"changed": "*", "nan": "?"}
 
-# Columns between two tiles, and lines of a tile's head, which is bold: no line is between two rows.
+# Columns between two tiles. The head of a tile is bold: no line is between two rows of tiles.
 _GAP: Final = 2
-_HEAD: Final = 2
 # A row or a column is folded into lines of a multiple of this many cells.
 _FOLD: Final = 8
 
@@ -38,7 +37,8 @@ class Block:
     """A pane on the screen.
 
     x, y: its upper left corner. cell: columns of an element, its mark included. across: elements of
-    a line; a row or a column may be folded. texts, looks: of the elements, row by row; or one.
+    a line; a row or a column may be folded. texts, looks: of the elements, row by row; or one; or
+    none, if there is room for one line only.
     """
 
     pane: Pane
@@ -55,9 +55,12 @@ class Block:
         return self.pane.tile
 
     @property
-    def head(self) -> tuple[str, str]:
+    def head(self) -> tuple[str, ...]:
         """Its two lines above the elements; the operand says whether it is read or written."""
         pane = self.pane
+        if not self.texts:
+            line = f"{pane.name}  {pane.size}  {pane.summary}"
+            return (line if len(line) <= self.across else f"{line[: self.across - 1]}…",)
         change = f", {pane.change}" if pane.change else ""
         return f"{pane.name}  {pane.size}", f"{pane.place}{change}"
 
@@ -79,12 +82,12 @@ class Block:
     @property
     def height(self) -> int:
         """Lines that it takes."""
-        return _HEAD + -(-len(self.texts) // self.across)
+        return len(self.head) + -(-len(self.texts) // self.across)
 
     def place(self, number: int) -> tuple[int, int]:
         """Return the column and the line of a cell, by its number row by row."""
         down, across = divmod(number, self.across)
-        return self.x + across * self.cell, self.y + _HEAD + down
+        return self.x + across * self.cell, self.y + len(self.head) + down
 
     @property
     def is_said_in_words(self) -> bool:
@@ -93,7 +96,7 @@ class Block:
 
     def numbers(self, line: int) -> range:
         """Return the numbers of the cells in a line of the screen."""
-        first = (line - self.y - _HEAD) * self.across
+        first = (line - self.y - len(self.head)) * self.across
         if first < 0:
             return range(0)
         return range(first, min(first + self.across, len(self.texts)))
@@ -119,14 +122,34 @@ class Picture:
 
 
 def picture_of(
-    frame: Frame, width: int, *, hexadecimal: bool = False, constants: Collection[str] = ()
+    frame: Frame,
+    width: int,
+    height: int | None = None,
+    *,
+    chosen: int = 0,
+    hexadecimal: bool = False,
+    constants: Collection[str] = (),
 ) -> Picture:
     """Return the tiles of a step, side by side as far as a width allows, the others below.
 
-    constants: fragments that hold a constant throughout.
+    height: lines for them. If they need more, all but the chosen tile are lines, except those that
+    fit nevertheless. constants: fragments that hold a constant throughout.
     """
     panes = panes_of(frame, hexadecimal=hexadecimal, constants=constants)
     blocks = [_block(pane, width) for pane in panes]
+    picture = _placed(blocks, width)
+    if height is None or picture.height <= height:
+        return picture
+    shown = [one if number == chosen else _line(one, width) for number, one in enumerate(blocks)]
+    for number, one in enumerate(blocks):
+        tried = [*shown[:number], one, *shown[number + 1 :]]
+        if _placed(tried, width).height <= height:
+            shown = tried
+    return _placed(shown, width)
+
+
+def _placed(blocks: Sequence[Block], width: int) -> Picture:
+    """Return blocks beside and below each other."""
     places = flowed([(one.width, one.height) for one in blocks], width, _GAP)
     placed = [replace(one, x=x, y=y) for one, (x, y) in zip(blocks, places, strict=True)]
     return Picture(
@@ -134,6 +157,11 @@ def picture_of(
         max((one.x + one.width for one in placed), default=0),
         max((one.y + one.height for one in placed), default=0),
     )
+
+
+def _line(block: Block, width: int) -> Block:
+    """Return a block as one line of a width."""
+    return replace(block, cell=1, across=width, texts=(), looks=())
 
 
 def _block(pane: Pane, width: int) -> Block:

@@ -138,10 +138,10 @@ class TilesPane(ScrollView, can_focus=False):
             size = self.scrollable_content_region
             offset = self.scroll_offset
             left = scrolled(round(offset.x), size.width, (block.x, block.width), (x, block.cell))
-            top = scrolled(round(offset.y), size.height, (block.y, block.height), (y, 1))
+            # The lines of the other tiles stay as long as the cursor is in view below them.
+            top = scrolled(round(offset.y), size.height, (0, self._picture.height), (y, 1))
             # A tile that fits as a whole does not move.
             left = 0 if self._picture.width <= size.width else left
-            top = 0 if self._picture.height <= size.height else top
             self.scroll_to(left, top, animate=False, immediate=True, force=True)
         self.refresh()
 

@@ -46,7 +46,7 @@ KEYS: Final[tuple[tuple[str, str, str, bool], ...]] = (
     ("ctrl+c,ctrl+q", "quit", "quit, wherever", True),
 )
 
-LEGEND_LINE: Final = "* changed ? NaN . outside | ←→ step  g go  b break  c run  e explain  ? help"
+LEGEND_LINE: Final = "* changed ? NaN . outside | ←→ step  Tab tile  g go  c run  e explain  ? help"
 
 _SPELLED: Final = {
     "question_mark": "?",
@@ -126,6 +126,7 @@ STYLE: Final = """
 .-tall #listing { height: 9; }
 .-tall #memory { height: 4; }
 .-tall #line { height: 2; }
+.-short #listing { height: 3; }
 .-tiny #listing { height: 2; }
 .-tiny #memory, .-tiny #counts { display: none; }
 .-wide #body { layout: horizontal; }
