@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from tcusim.judge.cost.accesses import BANKS, FETCH, LINE, SECTOR
@@ -191,9 +191,7 @@ def launch_cost(
     cycle, cores = 1 / known("clock"), known("cores")
     busy = min(cores, blocks)
     idle = known.latencies(program, busy, cached=cached, fitted=fitted)
-    one = work_of(program, scalars, idle, fitted.overhead)
-    busy_memory = replace(idle, load=idle.load * fitted.queueing)
-    queued = work_of(program, scalars, busy_memory, fitted.overhead).span
+    one = work_of(program, scalars, idle, fitted.overhead, queueing=fitted.queueing)
     work = one.times(blocks)
     read, written = (
         _array_bytes(program, scalars, role) for role in (BufferRole.INPUT, BufferRole.OUTPUT)
@@ -225,7 +223,7 @@ def launch_cost(
         "launch": known("launch_seconds") + fitted.start,
     }
     after = cycle * _ceil(blocks / (cores * occupancy.blocks))
-    spans = one.span * after + waits, queued * after + waits
+    spans = one.span * after + waits, one.queued_span * after + waits
     others = path, found["cores"], found["matrix units"]
     inside, found["latency"] = together(others, spans, fitted.sharpness)
     seconds = inside + found["launch"]

@@ -6,8 +6,8 @@ Of a long loop some rounds are followed, and the last one stands for the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -126,8 +126,8 @@ class Work:
         Of these, those that are awaited.
     block_barriers : float
         Barriers of the block.
-    span : float
-        Cycles of a block that has a core for itself.
+    span, queued_span : float
+        Cycles of a block that has a core for itself, with memory idle, and busy all the time.
     in_flight : float
         The most bytes of global memory that a warp waits for at a time.
     rows_read, rows_written : float
@@ -148,6 +148,7 @@ class Work:
     awaited: float = 0.0
     block_barriers: float = 0.0
     span: float = 0.0
+    queued_span: float = 0.0
     in_flight: float = 0.0
     rows_read: float = 0.0
     rows_written: float = 0.0
@@ -155,7 +156,7 @@ class Work:
 
     def times(self, count: float) -> Work:
         """Return the work of so many; what is of one block or of one warp stays."""
-        own = ("span", "in_flight", "far_rows")
+        own = ("span", "queued_span", "in_flight", "far_rows")
         return Work(
             **{
                 one.name: getattr(self, one.name) * (1 if one.name in own else count)
@@ -170,14 +171,24 @@ def work_of(
     latencies: Latencies,
     overhead: float,
     block: int | None = None,
+    queueing: float = 1.0,
 ) -> Work:
     """Return the work of a block, by default one in the middle of the grid.
 
-    overhead: instructions for each access of a warp besides the access itself.
+    overhead: instructions for each access of a warp besides the access itself. queueing: the time
+    of a load while memory is busy, in its latencies.
     """
     blocks = program.grid(scalars)
     number = blocks // 2 if block is None else block
-    return _Walk(program, scalars, latencies, overhead, number).work()
+    seen: list[Access] = []
+    found = _Walk(program, scalars, latencies, overhead, number, record=seen.append).work()
+    found.queued_span = found.span
+    if queueing > 1:
+        # This walk makes the same accesses, one after the other.
+        queued = replace(latencies, load=queueing * latencies.load)
+        again = _Walk(program, scalars, queued, overhead, number, replay=iter(seen))
+        found.queued_span = again.work().span
+    return found
 
 
 # Of an operation of a formula: 1, but for those that are short programs, to be rounded correctly,
@@ -236,9 +247,11 @@ class _Walk:
         latencies: Latencies,
         overhead: float,
         block: int,
+        record: Callable[[Access], None] | None = None,
+        replay: Iterator[Access] | None = None,
     ) -> None:
         self.program, self.scalars, self.latencies = program, scalars, latencies
-        self.overhead = overhead
+        self.overhead, self.record, self.replay = overhead, record, replay
         self.total = Work()
         warps = np.arange(program.warps, dtype=np.int64)
         self.all = Placement.of_warps(program, scalars, block * program.warps + warps)
@@ -462,8 +475,17 @@ class _Walk:
         return transfer_of(self.program, (view,), (view,), known=self._known)
 
     def _read(self, view: View, over: Transfer, *, written: bool = False) -> Access:
-        access = access_of(view, over, self._some(), written=written)
+        access = self._made(lambda: access_of(view, over, self._some(), written=written))
         return self._count(view, access, written=written)
+
+    def _made(self, make: Callable[[], Access]) -> Access:
+        """Return an access, that of an earlier walk if there was one."""
+        if self.replay is not None:
+            return next(self.replay)
+        access = make()
+        if self.record is not None:
+            self.record(access)
+        return access
 
     def _shift(self, access: Access, nbytes: int) -> None:
         """Put vectors of so many bytes together from two aligned ones each (`tcu::words_from`)."""
@@ -472,7 +494,8 @@ class _Walk:
         self._issue(access.instructions * (1.0 + self.overhead + selected), self.warps)
 
     def _tile(self, view: View, frag: Frag, *, written: bool) -> Access:
-        access = tile_pass(view, frag, self._some(), matrices=self.latencies.matrices)
+        matrices = self.latencies.matrices
+        access = self._made(lambda: tile_pass(view, frag, self._some(), matrices=matrices))
         return self._count(view, access, written=written)
 
     def _some(self) -> Placement:
