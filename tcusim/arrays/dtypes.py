@@ -48,6 +48,7 @@ __all__ = [
     "dtype_of",
     "numpy_type",
     "real_type_of",
+    "result_type",
     "types_of",
     "types_on_device",
     "types_on_host",
@@ -156,7 +157,7 @@ def types_on_host(spec: Spec, given: str, arch: str) -> TypeRule:
     """
     acc, product, algorithm, tile = spec.acc, spec.is_product, spec.algorithm, spec.tile
     kind = "f" if given in FLOATS else np.dtype(given).kind
-    wanted = _result_type(given, kind, spec.dtype)
+    wanted = result_type(given, kind, spec.dtype)
     if kind == "f" and given not in FLOATS:
         raise InputError(f"input of dtype {given} is not supported; cast it to float32 or float64")
     is_integer, is_exact = wanted not in FLOATS, spec.bits == "exact"
@@ -280,7 +281,7 @@ def real_type_of(dtype: Any) -> str:
     return name
 
 
-def _result_type(given: str, kind: str, dtype: Any) -> str:
+def result_type(given: str, kind: str, dtype: Any) -> str:
     """Return NumPy's name of the result's type: the named one, or the usual one."""
     if dtype is None:
         return {"u": "uint64", "b": "int64", "i": "int64"}.get(kind, given)

@@ -289,14 +289,15 @@ def as_numpy(name: str, a: Any) -> Array:
     return array
 
 
-def require_real(name: str, dtype: np.dtype[Any]) -> None:
-    """Refuse elements that are no real numbers."""
-    if dtype.names:
+def require_real(name: str, dtype: Any) -> None:
+    """Refuse elements that are no real numbers, of a type of NumPy's or of JAX's."""
+    if getattr(dtype, "names", None):
         raise InputError(
             f"{name} holds records; take one of their fields, for example "
             f"{name}[{dtype.names[0]!r}]"
         )
-    if dtype.kind not in "biuf" and dtype.name != "bfloat16":
+    kind = getattr(dtype, "kind", "V")
+    if kind not in "biuf" and dtype.name != "bfloat16":
         raise InputError(
             f"{name} must hold real numbers (float16, float32, float64, bfloat16, integers or "
             f"bool), got dtype {dtype}; cast it first, for example {name}.real or "

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from tcusim.arrays.dtypes import FLOATS, TypeRule, types_on_host
+from tcusim.arrays.dtypes import TypeRule, numpy_type, result_type, types_on_host
 from tcusim.arrays.home import first_terms, no_integers
-from tcusim.arrays.libraries import require_broadcast
+from tcusim.arrays.libraries import require_broadcast, require_real
 from tcusim.arrays.segments import require_flat, require_one_each
 from tcusim.arrays.spec import Spec, axes_of, count_of
 from tcusim.call_options import AnyOptions, Bits, options_of, others, require_bits
@@ -60,27 +60,19 @@ def _rule(
     keeps: bool = False,
     product: bool = False,
     bits: str = "segment",
+    name: str = "a",
 ) -> TypeRule:
     """Return the types of sums. The result's is JAX's, which has 64 bits where it is told to.
 
     Impossible calls are refused here, while they are traced, and not when they run. keeps:
-    whether sums of integers are of their own type, and not of the wide one.
+    whether sums of integers are of their own type, and not of the wide one. name: of the array.
     """
-    given, kind = str(a.dtype), _kind(a)
-    if given not in FLOATS and kind not in tuple("biu"):
-        raise InputError(f"arrays of {given} are not summed; cast it to a real type of NumPy's")
+    require_real(name, a.dtype)
     require_bits(bits)
-    if dtype is None:
-        wide = np.dtype(np.uint64 if kind == "u" else np.int64)
-        wanted = a.dtype if given in FLOATS or (keeps and kind != "b") else wide
-    else:
-        try:
-            wanted = jnp.dtype(dtype)
-        except TypeError:
-            raise InputError(f"dtype must be a type of real numbers, got {dtype!r}") from None
-        if wanted.name not in FLOATS and wanted.kind not in "iu":
-            raise InputError(f"dtype must be a type of real numbers, got {wanted.name}")
-    result = jax.dtypes.canonicalize_dtype(wanted)
+    given, kind = a.dtype.name, _kind(a)
+    keeps = keeps and kind != "b" and dtype is None
+    wanted = given if keeps else result_type(given, kind, dtype)
+    result = jax.dtypes.canonicalize_dtype(numpy_type(wanted))
     place = "hopper" if arch is None else arch_of(arch).name
     spec = Spec("matmul" if product else "sum", dtype=result.name, bits=bits)
     rule = types_on_host(spec, given, place)
@@ -306,7 +298,7 @@ def segment_sum(
         raise InputError(f"mode must be None or 'drop', got {mode!r}")
     values, ids = _with_ids(data, segment_ids)
     arch, _ = _options("segment_sum", options)
-    rule = _rule(values, dtype, arch, keeps=True)
+    rule = _rule(values, dtype, arch, keeps=True, name="data")
     if num_segments is None:
         if isinstance(ids, jax.core.Tracer):
             raise InputError("num_segments must be given where segment_ids are traced")
@@ -407,7 +399,7 @@ def segment_cumsum(
     """
     values, ids = _with_ids(data, segment_ids)
     arch, _ = _options("segment_cumsum", options)
-    rule = _rule(values, dtype, arch, keeps=True)
+    rule = _rule(values, dtype, arch, keeps=True, name="data")
     require_flags(indices_are_sorted=indices_are_sorted, exclusive=exclusive, reverse=reverse)
     if not ids.size:
         return jnp.zeros(values.shape, rule.result)
@@ -502,7 +494,8 @@ def _product(name: str, a: ArrayLike, b: ArrayLike, dtype: Any, options: AnyOpti
     # Refuses factors that do not fit.
     Spec(name).product_layout(left.shape, right.shape)
     arch, _ = _options(name, options)
-    how = How(name, _product_type(left, right, dtype, arch), arch)
+    factors = {"a": left, "b" if own == 2 else "x": right}
+    how = How(name, _product_type(factors, dtype, arch), arch)
     lead = max(left.ndim - 2, right.ndim - own)
     # Axes that vmap adds in front of both must find each other.
     left, right = (
@@ -512,12 +505,16 @@ def _product(name: str, a: ArrayLike, b: ArrayLike, dtype: Any, options: AnyOpti
     return computed(how, left, right)
 
 
-def _product_type(left: Array, right: Array, dtype: Any, arch: str | None) -> Any:
+def _product_type(factors: dict[str, Array], dtype: Any, arch: str | None) -> Any:
+    left, right = factors.values()
     kinds = {_kind(one) in tuple("biu") for one in (left, right)}
     if left.dtype != right.dtype and kinds != {True}:
         raise InputError(
             f"factors must be of one float type, or of integers; got {left.dtype} and "
             f"{right.dtype}: cast one of them"
         )
+    results = (
+        _rule(one, dtype, arch, product=True, name=name).result for name, one in factors.items()
+    )
     # The signed type of integers of both kinds, as of NumPy arrays.
-    return jnp.dtype(min(_rule(one, dtype, arch, product=True).result for one in (left, right)))
+    return jnp.dtype(min(results))
