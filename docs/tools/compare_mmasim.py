@@ -108,7 +108,7 @@ def instructions() -> Iterator[Instruction]:
             model = amd.mfma(arch, name)
             types = model.a_type, model.c_type
             ab, acc = (str(each).replace("torch.float", "f") for each in types)
-            # One FMA after another: the types of 16 bits and xf32 are refused here.
+            # One FMA after another: tests/recorded/record_published.py has the other types.
             rule = _rule(_ARCHES[arch], ab, acc, "") if model.operation_type == "fma" else None
             if rule is not None:
                 shape = f"{model.m}x{model.n}x{model.k}"
