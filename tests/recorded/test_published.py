@@ -12,9 +12,12 @@ import pytest
 from tcusim.machine import Fused, Late, Rule, Sequential, Values, mma_values, rule_for
 from tcusim.machine.bits import from_bits
 from tcusim.machine.formats import format_of
+from tcusim.machine.registry import scaled_rule
+from tcusim.machine.scaled import scaled_mma
 
 VECTORS = np.load(Path(__file__).with_name("published_models.npz"))
-NAMES = sorted({name.rpartition("-")[0] for name in VECTORS.files})
+EVERY = sorted({name.rpartition("-")[0] for name in VECTORS.files})
+NAMES = [name for name in EVERY if not name.startswith("scaled")]
 
 
 def compared(name: str, rule: Rule | None = None) -> tuple[Any, Any]:
@@ -41,6 +44,19 @@ def test_every_bit_is_that_of_the_model(name: str) -> None:
     found, model = compared(name)
     assert found.shape == model.shape
     assert np.array_equal(found, model)
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in NAMES])
+def test_products_with_block_scales(name: str) -> None:
+    _, ab, scale, block = name.split("-")
+    a, b, c, left, right, model = (VECTORS[f"{name}-{key}"] for key in "abcstd")
+    rule = scaled_rule("rtx 5090", ab, "f32", int(block), scale)
+    scales = left.astype(np.float64), right.astype(np.float64)
+    assert np.array_equal(scaled_mma(a, b, c, scales, rule).view(np.uint32), model)
+    assert isinstance(rule.how, Fused)
+    for one in ({"output": "rne"}, {"fraction_bits": rule.how.fraction_bits - 12}):
+        changed = replace(rule, how=replace(rule.how, **one))
+        assert not np.array_equal(scaled_mma(a, b, c, scales, changed).view(np.uint32), model)
 
 
 @pytest.mark.parametrize("name", NAMES)
