@@ -126,6 +126,7 @@ def no_integers(name: str, given: Any, result: Any) -> InputError:
 
     The type decides, as in NumPy's casts "same_kind": 1.0 is refused as 1.5 is.
     """
+    given, result = (str(one).removeprefix("torch.") for one in (given, result))
     return InputError(
         f"{name} is of {given}, but the result of {result}, which takes integers only. Give an "
         f"integer {name}, or a float dtype"

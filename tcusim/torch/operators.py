@@ -20,7 +20,7 @@ from torch.autograd import forward_ad
 
 import tcusim
 from tcusim.arrays import spec
-from tcusim.arrays.home import beyond_range, no_integers, require_range
+from tcusim.arrays.home import beyond_range, no_integers
 from tcusim.arrays.libraries import as_numpy, like_array, require_broadcast
 from tcusim.call_options import Bits, Options, alone
 from tcusim.errors import InputError, require_flags
@@ -244,23 +244,20 @@ def require_finite(values: Any, to: Any) -> None:
 
 
 def _before(initial: Any, input: Any, dtype: Any, bits: Any, shape: Sequence[int]) -> Any:
-    """Return the initial values of rows, in the type and the shape of the sums."""
+    """Return the initial values of rows: in GPU memory in the type and the shape of the sums."""
     if initial is None:
         return None
-    given = initial.dtype
-    if given.is_complex:
-        raise InputError(f"initial must be real numbers, got {given}: take initial.real")
-    if given.is_floating_point and not dtype.is_floating_point:
-        raise no_integers("initial", given, dtype)
-    wide, values = type_of_sums(input.dtype, dtype, bits), plain(initial, "initial")
-    if values.device.type == "cpu" and given != wide:
-        # In GPU memory a look at the values would wait for all that is queued there.
-        if wide.is_floating_point:
-            require_finite(values, wide)
-        else:
-            require_range(values.numpy(), array_name_of(dtype))
+    values = plain(initial, "initial")
+    if not values.is_cuda:
+        # The function checks and converts them; bfloat16 without ml_dtypes.
+        return values.float() if values.dtype == torch.bfloat16 else values
+    # A look at the values would wait for all that is queued there.
+    if values.is_complex():
+        raise InputError(f"initial must be real numbers, got {values.dtype}: take initial.real")
+    if values.is_floating_point() and not dtype.is_floating_point:
+        raise no_integers("initial", values.dtype, dtype)
     require_broadcast("initial", tuple(values.shape), tuple(shape))
-    return values.to(wide).expand(shape).contiguous()
+    return values.to(type_of_sums(input.dtype, dtype, bits)).expand(shape).contiguous()
 
 
 def cumsum_kernel(
