@@ -179,8 +179,12 @@ class _Unit(NamedTuple):
         if self.watch is not None:
             self.watch.aligned(self.term_powers(a, b, c), top, kept, total)
         if lost is not None:
-            # Less than half a unit, so that it decides ties and directions only.
-            total += np.where(lost & (total != 0.0), np.copysign(0.25, total), 0.0)
+            bits = how.output_fraction_bits or self.acc.fraction_bits
+            place = np.maximum(leading_power(total * unit), 2.0**self.acc.emin) * 2.0**-bits
+            # A quarter of the last place of the result too, so that it decides ties and directions
+            # only: after cancellation a unit is more than that place.
+            sticky = np.minimum(1.0, place * per_unit) * 0.25
+            total += np.where(lost & (total != 0.0), np.copysign(sticky, total), 0.0)
         return _Sum(total, unit, top)
 
     def join_parts(self, parts: list[_Sum]) -> _Sum:

@@ -105,9 +105,9 @@ def fused_step(pairs: list[tuple[float, float]], c: float, rule: Rule) -> Fracti
     if how.sums > 1 and top is not None:
         unit = Fraction(2) ** (top - how.fraction_bits)
         total = sum((whole(one / unit, cut) * unit for one, _, _ in sums), Fraction(0))
-    elif how.alignment == "sticky" and sums[0][2] and total and top is not None:
-        quarter = Fraction(2) ** (top - how.fraction_bits - 2)
-        total += quarter if total > 0 else -quarter
+    elif how.alignment == "sticky" and sums[0][2] and total:
+        # Less than any bit of a sum or a result.
+        total += Fraction(1 if total > 0 else -1, 2**400)
     if isinstance(how.c_joins, Late):
         total = joined(total, top, addend, how.c_joins)
     bits = acc.fraction_bits if how.output_fraction_bits is None else how.output_fraction_bits
