@@ -218,23 +218,17 @@ def _before(initial: ArrayLike, shape: tuple[int, ...], rule: TypeRule) -> Array
         name = rule.result if rule.method == "digits" else "float64"
     is_integer = jnp.dtype(rule.result).kind in "iu"
     wide = _work(rule) if is_integer else jax.dtypes.canonicalize_dtype(jnp.dtype(name))
-    if isinstance(initial, int | float | list | tuple | np.ndarray | np.generic):
+    kept, result = np.dtype(wide), np.dtype(rule.result)
+    if not isinstance(initial, jax.Array):
         # JAX would cast to 32 bits first.
-        kept, result = np.dtype(wide), np.dtype(rule.result)
         initial = first_terms(initial, np.shape(initial), kept, result)
-    try:
-        values = jnp.asarray(initial)
-    except TypeError:
-        raise InputError(
-            f"initial must be real numbers, a number or an array, got {initial!r}"
-        ) from None
+    values = jnp.asarray(initial)
+    require_real("initial", values.dtype)
     if is_integer and _kind(values) not in tuple("biu"):
         raise no_integers("initial", values.dtype, rule.result)
-    if _kind(values) not in tuple("biu") and not jnp.issubdtype(values.dtype, jnp.floating):
-        raise InputError(f"initial must be real numbers, got {values.dtype}")
-    own = jnp.dtype(rule.result) if is_integer else wide
+    own = result if is_integer else kept
     if not isinstance(values, jax.core.Tracer) and not np.can_cast(values.dtype, own):
-        first_terms(np.asarray(values), values.shape, np.dtype(wide), np.dtype(rule.result))
+        first_terms(np.asarray(values), values.shape, kept, result)
     require_broadcast("initial", values.shape, shape)
     # Its own axes stay, so that its gradient is summed over the others in one order.
     return jnp.expand_dims(values, tuple(range(len(shape) - values.ndim))).astype(wide)

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tcusim
+from bad_segments import drawn, expected, outcome
 from on_gpu import arch, imported
 
 pytestmark = pytest.mark.gpu(min_sm=80)
@@ -220,3 +222,30 @@ def test_gradients_in_the_mode(torch: Any, tct: Any) -> None:
         # The gradients of these have sums of torch's own.
         if name not in ("_softmax", "_log_softmax", "native_layer_norm"):
             assert torch.equal(gradients[0][:2], gradients[1]), name
+
+
+@pytest.mark.parametrize("where", ["cuda", "cpu", "list"])
+def test_bad_segments_are_refused_as_of_numpy_arrays(torch: Any, tct: Any, where: str) -> None:
+    for length, more in drawn(21):
+        name, numbers = next(iter(more.items()))
+        # Arrays of a GPU without elements have sentences of their own, and so has `longest`.
+        if not length or not numbers.size or numbers.ndim != 1 or numbers.dtype != np.int64:
+            continue
+        more.pop("longest", None)
+        given = numbers.tolist() if where == "list" else torch.tensor(numbers, device=where)
+        by = tcusim.Segments(**{**more, name: given})
+        found = outcome(lambda x, by=by: tct.segment_sum(torch.tensor(x).cuda(), by).cpu(), length)
+        assert found == expected(length, more), (length, more)
+
+
+@pytest.mark.parametrize("bits", ["segment", "exact"])
+def test_gradients_have_the_bits_of_the_call(torch: Any, tct: Any, bits: str) -> None:
+    more: dict[str, Any] = {"options": {"bits": bits}}
+
+    def gradient(x: Any) -> Any:
+        given = x.clone().requires_grad_()
+        tct.cumsum(given, 1, **more).backward(x.flip(0))
+        return given.grad
+
+    x = rows(torch, "float16", 6)
+    assert same(torch, gradient(x.cuda()), tct.predict(gradient, x, arch=arch()))
