@@ -133,10 +133,15 @@ def unit_table() -> str:
     for unit in _built_in():
         arch = f"`{unit.name}`"
         together: dict[tuple[Any, ...], list[Rule]] = {}
-        for rule in unit.rows:
+        for rule in (*unit.rows, *unit.scaled):
             together.setdefault((*_how(rule), bool(rule.family)), []).append(rule)
         for how, rules in together.items():
-            pairs = ", ".join(dict.fromkeys(f"{rule.ab} → {rule.acc}" for rule in rules))
+            pairs = ", ".join(
+                dict.fromkeys(
+                    f"{rule.ab} → {rule.acc}" + f", {rule.scale}" * bool(rule.scale)
+                    for rule in rules
+                )
+            )
             families = dict.fromkeys(rule.family for rule in rules if rule.family)
             if families:
                 pairs += f" ({', '.join(families)})"

@@ -383,6 +383,19 @@ _OTHERS: Final = (
         ),
     ),
     Arch(
+        "rdna35",
+        "AMD RDNA 3.5",
+        (),
+        ("gfx1151", "strix halo"),
+        (),
+        source="ROCm/rocm-systems issue 12056",
+        refusals=_refused(
+            "f16 bf16",
+            "its one public model, of recorded bits (ROCm/rocm-systems issue 12056), negates terms "
+            "by flipping their bits, one unit too far from zero, which no part of a rule says",
+        ),
+    ),
+    Arch(
         "amx",
         "Intel AMX",
         (),
