@@ -138,7 +138,7 @@ def unit_table() -> str:
         for how, rules in together.items():
             pairs = ", ".join(
                 dict.fromkeys(
-                    f"{rule.ab} → {rule.acc}" + f", {rule.scale}" * bool(rule.scale)
+                    f"{rule.ab} → {rule.acc}" + f" with {rule.scale}" * bool(rule.scale)
                     for rule in rules
                 )
             )
