@@ -883,6 +883,10 @@ def _weight(steps: tuple[Step, ...]) -> int:
             case Locate():
                 # It is long by itself.
                 total += UNROLLED_STEPS
+            case Prefix(dst=dst):
+                # All its elements are in registers, where each takes several additions.
+                words = step.src.rows * step.src.cols * format_of(dst.buffer.dtype).itemsize // 4
+                total += max(1, words // (4 * LANES))
             case _:
                 total += 1
     return total

@@ -34,6 +34,7 @@ from tcusim_cuda.text import (
     c_address,
     c_bound,
     c_bounds,
+    c_constant,
     c_extent,
     c_inside,
     c_line,
@@ -310,7 +311,7 @@ def expression(how: Transfer, value: Value, dtype: str, where: Mapping[View, Whe
         case View():
             found = read(how, value, where.get(value, Where.REPEATED))
         case _:
-            found = f"{float(value).hex()}f"
+            found = c_constant(float(value))
             found = found if how.vector == 1 else f"tcu::repeat<{how.vector}>({found})"
     same = type_of(value) == dtype
     return found if same else f"tcu::convert<{C_TYPES[dtype]}>({found})"
@@ -333,10 +334,11 @@ def _split(step: Assign, how: Transfer) -> Move:
     before = () if value == HELD else (f"auto rest = {value};",)
     rest = HELD if value == HELD else "rest"
     writes: list[str] = []
-    for dst, place in zip(step.dsts, places, strict=True):
-        first = "false" if writes else "true"
-        part = f"tcu::take_part<{C_TYPES[dst.buffer.dtype]}, {first}>({rest})"
-        writes.append(write(how, dst, place, part, dst.buffer.dtype))
+    for n, (dst, place) in enumerate(zip(step.dsts, places, strict=True)):
+        # A part is taken also where it is not written: the others are of what remains.
+        part = f"tcu::take_part<{C_TYPES[dst.buffer.dtype]}, {str(n == 0).lower()}>({rest})"
+        writes.append(f"const auto part_{n} = {part};")
+        writes.append(write(how, dst, place, f"part_{n}", dst.buffer.dtype))
     return Move(how, taken, (*before, *writes))
 
 

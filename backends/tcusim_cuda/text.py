@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tcusim.machine import format_of
@@ -33,14 +35,27 @@ C_TYPES = {
 }
 
 
-def c_index(index: Index) -> str:
-    """Print an index as C, with 64-bit products where 32 bits might not do."""
-    parts = []
+def c_index(index: Index, *, grouped: bool = True) -> str:
+    """Print an index as C, with 64-bit products where 32 bits might not do.
+
+    grouped: whether the 32-bit products are added up first. In a 64-bit sum of all, the compiler
+    makes an index of its own for each element of a vector, and stores elements one by one.
+    """
+    wide: list[str] = []
+    narrow: list[str] = []
     for name, factor in sorted(index.terms, key=lambda term: _ORDER.get(term[0], 1)):
         suffix = "LL" if abs(factor) >= 2**16 else ""
-        parts.append(name if factor == 1 else f"{factor}{suffix}*{name}")
+        text = name if factor == 1 else f"{factor}{suffix}*{name}"
+        (wide if suffix or name == "block" or not grouped else narrow).append(text)
+    if wide and len(narrow) > 1:
+        narrow = [wrapped(_sum_of(narrow))]
+    parts = wide + narrow
     if index.const or not parts:
         parts.append(str(index.const))
+    return _sum_of(parts)
+
+
+def _sum_of(parts: Sequence[str]) -> str:
     return " + ".join(parts).replace("+ -", "- ")
 
 
@@ -78,7 +93,7 @@ def c_place(view: View) -> Index:
 
 def c_bound(bound: Bound) -> str:
     """Print `lhs < rhs`."""
-    return f"{c_index(bound.lhs)} < {c_index(bound.rhs)}"
+    return f"{c_index(bound.lhs, grouped=False)} < {c_index(bound.rhs, grouped=False)}"
 
 
 def c_line(view: View, end: str) -> str:
@@ -175,6 +190,13 @@ def c_literal(dtype: str, value: int) -> str:
     if not format_of(dtype).is_float:
         return str(value) if kind == "int" else f"({kind}){value}"
     return f"tcu::convert<{kind}>({value}.0f)"
+
+
+def c_constant(value: float) -> str:
+    """Print a float32 constant, each bit of it."""
+    if math.isinf(value):
+        return f"__uint_as_float(0x{0x7F800000 if value > 0 else 0xFF800000:X})"
+    return f"{value.hex()}f"
 
 
 def c_pattern(pattern: Pattern, row: str, col: str) -> str:

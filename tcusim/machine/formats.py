@@ -467,7 +467,7 @@ def split_values(x: Values, fmt: str | Format, parts: int, scale: int = 0) -> tu
         rest = np.ldexp(x.astype(np.float64), scale)
     split: list[Values] = []
     for _ in range(parts):
-        part = round_values(rest, target)
+        part = canonical_nan(round_values(rest, target), target)
         if bool((np.isfinite(x) & ~np.isfinite(part)).any()):
             raise InputError(
                 f"split_values: some |x| * 2**{scale} exceed {target.largest:g}, "

@@ -953,9 +953,11 @@ def operated(operation: Operation, terms: Sequence[Values], dtype: str) -> Value
             return np.where(np.isfinite(one), zero, one)
         case Operation.WHOLE:
             whole: Values = np.rint(one) + zero
-            return whole
+            return canonical_nan(whole, dtype)
         case Operation.FRACTION:
-            return np.where(np.isfinite(one), one - np.rint(one), zero)
+            # From -0 an integer of +0 is taken, which leaves -0.
+            fraction: Values = one - (np.rint(one) + zero)
+            return np.where(np.isfinite(one), fraction, zero)
         case Operation.SPLIT:
             return split_values(one, dtype, 1)[0]
         case _:
@@ -971,6 +973,9 @@ def convert_values(values: Values, source: str, target: str) -> Values:
         return values.astype(wanted.dtype)
     if {source, target} == {"f32", "f64"} or (source == "bf16" and target in ("f32", "f64")):
         return values.astype(wanted.dtype)  # an H200 keeps the NaN here: bf16 to f32 is a shift
+    if (source, target) == ("f16", "f64"):
+        # By way of f32, as __half2float does, which writes its own NaN.
+        return convert_values(convert_values(values, source, "f32"), "f32", target)
     if not format_of(source).is_float:
         values = values.astype(np.float64)
     return canonical_nan(round_values(values, wanted), wanted)

@@ -117,6 +117,7 @@ def up_to(*limits: int) -> tuple[Bound, ...]:
 X, Y, OUT = floats("x", 8), floats("y", 8), output("out", 8)
 T = shared("t", 8)
 HALVES_OUT = output("halves_out", 8, "f16")
+IN = BufferRole.INPUT
 COUNT = np.arange(8, dtype=np.float32)
 SQUARE = np.arange(256).reshape(16, 16)
 SMALL = (SQUARE % 5 - 2).astype(np.float16)
@@ -460,6 +461,33 @@ CASES = [
         ),
         {"x": PARTED},
         {"out": np.array([0.5, -0.5, -0.5, -(2.0**-24), 0, 0, 0, 0], np.float16)},
+    ),
+    Case(
+        "copy_fractions_of_bf16",
+        Assign(
+            line(output("out", 8, "bf16"), 8),
+            part_of(Operation.FRACTION, line(Buffer("x", "bf16", Extent.of(8), IN), 8)),
+        ),
+        {"x": from_values(np.array([0.5, 1.5, -2.5, -0.0, 0, -3, np.inf, NAN]), "bf16")},
+        {"out": from_values(np.array([0.5, -0.5, -0.5, -0.0, 0, 0, 0, 0]), "bf16")},
+    ),
+    Case(
+        "copy_largest_with_infinity",
+        Assign(line(OUT, 8), Formula(Operation.MAX, (line(X, 8), -np.inf))),
+        {"x": COUNT},
+        {"out": COUNT},
+    ),
+    Case(
+        "split_with_a_bound_on_its_first_part",
+        split(
+            (line(output("out", 4, "f16"), 4, 0, *up_to(1)), line(output("two", 4, "f16"), 4)),
+            line(floats("x", 4), 4),
+        ),
+        {"x": array(1 + 2.0**-12, -1 - 2.0**-12, 3, 1)},
+        {
+            "out": np.array([1, NAN, NAN, NAN], np.float16),
+            "two": np.array([2.0**-12, -(2.0**-12), 0, 0], np.float16),
+        },
     ),
     Case(
         "copy_adds_to_odd",

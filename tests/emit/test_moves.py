@@ -47,7 +47,7 @@ def test_a_step_is_a_call_with_a_guard_a_read_and_a_write() -> None:
     head, get, put = assigned(COPY, how_of(COPY)).lines()
     guard = "tcu::is_multiple(in, 16) && 1024*block + 1023 < length"
     assert head == f"tcu::move<32, 32, 4, 8>(lane, {guard},"
-    assert "return tcu::load<4>(fast, &in[1024*block + 32*row + col], [=](int at) {" in get
+    assert "return tcu::load<4>(fast, &in[1024*block + (32*row + col)], [=](int at) {" in get
     assert get.endswith("32*row + col + at < length; }); },")
     write = "tcu::store<tcu::Aligned>(&t[32*row + col], held);"
     assert put == f"    [=](auto, int row, int col, auto& held) {{ {write} }});"
@@ -66,10 +66,11 @@ def test_a_tested_step_has_one_path() -> None:
 
 def test_parts_are_taken_one_after_the_other_and_the_first_may_be_infinite() -> None:
     writes = assigned(SPLIT, how_of(SPLIT)).writes
-    firsts = ["true", "false", "false"]
-    for number, (line, first) in enumerate(zip(writes, firsts, strict=True)):
-        assert f"&p{number}[" in line
-        assert f"tcu::take_part<__nv_bfloat16, {first}>(held)" in line
+    for number, first in enumerate(("true", "false", "false")):
+        taken, written = writes[2 * number : 2 * number + 2]
+        assert taken.endswith(f"tcu::take_part<__nv_bfloat16, {first}>(held);")
+        assert f"&p{number}[" in written
+        assert f"part_{number})" in written
 
 
 def test_what_is_taken_and_tested() -> None:

@@ -180,9 +180,19 @@ __device__ inline half only_fraction(half x) {
     const float whole = convert<float>(only_whole(x));
     return convert<half>(is_finite(x) ? __fadd_rn(convert<float>(x), -whole) : 0.0f);
 }
-__device__ inline double only_whole(double x) { return __dadd_rn(rint(x), 0.0); }
+__device__ inline float only_whole(float x) { return __fadd_rn(rint(x), 0.0f); }
+__device__ inline float only_fraction(float x) {
+    return is_finite(x) ? __fadd_rn(x, -only_whole(x)) : 0.0f;
+}
+__device__ inline double only_whole(double x) { return with_one_nan(__dadd_rn(rint(x), 0.0)); }
 __device__ inline double only_fraction(double x) {
     return is_finite(x) ? __dadd_rn(x, -only_whole(x)) : 0.0;
+}
+__device__ inline __nv_bfloat16 only_whole(__nv_bfloat16 x) {
+    return convert<__nv_bfloat16>(only_whole(convert<float>(x)));
+}
+__device__ inline __nv_bfloat16 only_fraction(__nv_bfloat16 x) {
+    return convert<__nv_bfloat16>(only_fraction(convert<float>(x)));
 }
 
 // --- Splitting ----------------------------------------------------------------------------------

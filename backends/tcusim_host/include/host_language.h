@@ -122,6 +122,7 @@ inline float __fdiv_rn(float x, float y) { return tcusim_canonical(x / y); }
 inline float __fsqrt_rn(float x) { return tcusim_canonical(__builtin_sqrtf(x)); }
 inline double __dadd_rn(double x, double y) { return x + y; }
 inline double rint(double x) { return __builtin_rint(x); }
+inline float rint(float x) { return __builtin_rintf(x); }
 
 // --- 16-bit floats ------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ These checks run first: they ensure that later checks can compute addresses.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -87,6 +88,8 @@ def _value(value: Value) -> Iterator[str]:
                 yield from _value(term)
                 if isinstance(term, Formula) and term.operation is Operation.SPLIT:
                     yield f"a {Operation.SPLIT} is no term. Assign its parts in a step before."
+        case float() if math.isnan(value):
+            yield "a constant is a number, got NaN. Read NaN from a rectangle."
         case float() if float(np.float32(value)) != value:
             yield f"float32 has no {value!r}. Round it: float(numpy.float32({value!r}))."
 
