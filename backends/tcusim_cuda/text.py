@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 from tcusim.machine import format_of
@@ -35,27 +34,14 @@ C_TYPES = {
 }
 
 
-def c_index(index: Index, *, grouped: bool = True) -> str:
-    """Print an index as C, with 64-bit products where 32 bits might not do.
-
-    grouped: whether the 32-bit products are added up first. In a 64-bit sum of all, the compiler
-    makes an index of its own for each element of a vector, and stores elements one by one.
-    """
-    wide: list[str] = []
-    narrow: list[str] = []
+def c_index(index: Index) -> str:
+    """Print an index as C, with 64-bit products where 32 bits might not do."""
+    parts = []
     for name, factor in sorted(index.terms, key=lambda term: _ORDER.get(term[0], 1)):
         suffix = "LL" if abs(factor) >= 2**16 else ""
-        text = name if factor == 1 else f"{factor}{suffix}*{name}"
-        (wide if suffix or name == "block" or not grouped else narrow).append(text)
-    if wide and len(narrow) > 1:
-        narrow = [wrapped(_sum_of(narrow))]
-    parts = wide + narrow
+        parts.append(name if factor == 1 else f"{factor}{suffix}*{name}")
     if index.const or not parts:
         parts.append(str(index.const))
-    return _sum_of(parts)
-
-
-def _sum_of(parts: Sequence[str]) -> str:
     return " + ".join(parts).replace("+ -", "- ")
 
 
@@ -93,7 +79,7 @@ def c_place(view: View) -> Index:
 
 def c_bound(bound: Bound) -> str:
     """Print `lhs < rhs`."""
-    return f"{c_index(bound.lhs, grouped=False)} < {c_index(bound.rhs, grouped=False)}"
+    return f"{c_index(bound.lhs)} < {c_index(bound.rhs)}"
 
 
 def c_line(view: View, end: str) -> str:

@@ -47,7 +47,7 @@ def test_a_step_is_a_call_with_a_guard_a_read_and_a_write() -> None:
     head, get, put = assigned(COPY, how_of(COPY)).lines()
     guard = "tcu::is_multiple(in, 16) && 1024*block + 1023 < length"
     assert head == f"tcu::move<32, 32, 4, 8>(lane, {guard},"
-    assert "return tcu::load<4>(fast, &in[1024*block + (32*row + col)], [=](int at) {" in get
+    assert "return tcu::load<4>(fast, &in[1024*block + 32*row + col], [=](int at) {" in get
     assert get.endswith("32*row + col + at < length; }); },")
     write = "tcu::store<tcu::Aligned>(&t[32*row + col], held);"
     assert put == f"    [=](auto, int row, int col, auto& held) {{ {write} }});"

@@ -48,7 +48,8 @@ def test_nvcc_takes_the_algorithms_and_the_kernels_of_plans(sm: int, tmp_path: P
     assert len(texts) > 80
     file = tmp_path / "kernels.cu"
     file.write_text("\n".join(texts))
-    options = (f"-arch=sm_{sm}", "-std=c++17", "--fmad=false", "-Xptxas", "-O0")
+    options = (f"-arch=sm_{sm}", "-std=c++17", "--fmad=false", "-Werror", "all-warnings")
     command = [nvcc, *options, "-I", str(INCLUDE), "-c", str(file), "-o", str(tmp_path / "out.o")]
+    command += ["-Xptxas", "-O0"]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     assert made.returncode == 0, f"nvcc refuses {file.name}:\n{made.stderr[:4000]}"

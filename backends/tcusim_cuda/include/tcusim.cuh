@@ -7,6 +7,11 @@
 #include <cuda_fp16.h>
 #include <mma.h>
 
+#ifdef __CUDACC__
+// A kernel of fragments alone has no use for its lane.
+#pragma nv_diag_suppress 177
+#endif
+
 // A block may wait on a GPU; on the host, where blocks run one after the other, that is an error.
 #ifndef TCUSIM_UNPUBLISHED
 #define TCUSIM_UNPUBLISHED()

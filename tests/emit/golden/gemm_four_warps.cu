@@ -35,7 +35,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     tcu::move_together<
         tcu::Rectangle<8, 32, 8>, tcu::Rectangle<8, 32, 8>>(
         lane, 32*block + 8*warp + 7 < rows,
-        [=](auto fast, int row, int col) { return tcu::load<8, tcu::Aligned>(fast, &a[4096*block + (1024*warp + 128*row + col)], [=](int at) { return 32*block + 8*warp + row < rows; }); },
+        [=](auto fast, int row, int col) { return tcu::load<8, tcu::Aligned>(fast, &a[4096*block + 1024*warp + 128*row + col], [=](int at) { return 32*block + 8*warp + row < rows; }); },
         [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&a0_s[320*warp + 40*row + col], held); },
         [=](auto, int row, int col) { return tcu::load<8, tcu::Aligned>(&b[32*block_col + 512*warp + 64*row + col]); },
         [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&b0_s[320*warp + 40*row + col], held); });
@@ -51,7 +51,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
 
     // 7  a1_s[320*warp + 40*row + col] <- a[4096*block + 1024*warp + 32 + 128*row + col where 32*block + row + 8*warp < rows]  8x32
     tcu::each<8, 32, 8>(lane,
-        [=](auto, int row, int col) { tcu::copy_whole_async<8>(&a1_s[320*warp + 40*row + col], &a[4096*block + (1024*warp + 128*row + col) + 32], 32*block + 8*warp + row < rows); });
+        [=](auto, int row, int col) { tcu::copy_whole_async<8>(&a1_s[320*warp + 40*row + col], &a[4096*block + 1024*warp + 128*row + col + 32], 32*block + 8*warp + row < rows); });
 
     // 8  b1_s[320*warp + 40*row + col] <- b[32*block_col + 512*warp + 2048 + 64*row + col]  8x32
     tcu::each<8, 32, 8>(lane,
@@ -81,7 +81,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
 
     // 16  a0_s[320*warp + 40*row + col] <- a[4096*block + 1024*warp + 64 + 128*row + col where 32*block + row + 8*warp < rows]  8x32
     tcu::each<8, 32, 8>(lane,
-        [=](auto, int row, int col) { tcu::copy_whole_async<8>(&a0_s[320*warp + 40*row + col], &a[4096*block + (1024*warp + 128*row + col) + 64], 32*block + 8*warp + row < rows); });
+        [=](auto, int row, int col) { tcu::copy_whole_async<8>(&a0_s[320*warp + 40*row + col], &a[4096*block + 1024*warp + 128*row + col + 64], 32*block + 8*warp + row < rows); });
 
     // 17  b0_s[320*warp + 40*row + col] <- b[32*block_col + 512*warp + 4096 + 64*row + col]  8x32
     tcu::each<8, 32, 8>(lane,
@@ -111,7 +111,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
 
     // 25  a1_s[320*warp + 40*row + col] <- a[4096*block + 1024*warp + 96 + 128*row + col where 32*block + row + 8*warp < rows]  8x32
     tcu::each<8, 32, 8>(lane,
-        [=](auto, int row, int col) { tcu::copy_whole_async<8>(&a1_s[320*warp + 40*row + col], &a[4096*block + (1024*warp + 128*row + col) + 96], 32*block + 8*warp + row < rows); });
+        [=](auto, int row, int col) { tcu::copy_whole_async<8>(&a1_s[320*warp + 40*row + col], &a[4096*block + 1024*warp + 128*row + col + 96], 32*block + 8*warp + row < rows); });
 
     // 26  b1_s[320*warp + 40*row + col] <- b[32*block_col + 512*warp + 6144 + 64*row + col]  8x32
     tcu::each<8, 32, 8>(lane,
@@ -160,5 +160,5 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     // 40  out[2048*block + 32*block_col + 16*warp_col + 1024*warp_row + 64*row + col where 32*block + row + 16*warp_row < rows] <- f16(s_C[16*row + col])  16x16
     tcu::move<16, 16, 4, 2>(lane, tcu::is_multiple(out, 8) && 32*block + 16*warp_row + 15 < rows,
         [=](auto, int row, int col) { return tcu::load<4, tcu::Aligned>(&s_C[16*row + col]); },
-        [=](auto fast, int row, int col, auto& held) { tcu::store(fast, &out[2048*block + (32*block_col + 1024*warp_row + 16*warp_col + 64*row + col)], tcu::convert<half>(held), [=](int at) { return 32*block + 16*warp_row + row < rows; }); });
+        [=](auto fast, int row, int col, auto& held) { tcu::store(fast, &out[2048*block + 32*block_col + 1024*warp_row + 16*warp_col + 64*row + col], tcu::convert<half>(held), [=](int at) { return 32*block + 16*warp_row + row < rows; }); });
 }

@@ -32,7 +32,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
         lane, tcu::is_multiple(b, 16) && 12*warp + 11 < 23 && 192*warp + 191 < 256 && 64*block + 32*warp + 31 < rows,
         [=](auto fast, int row, int col) { return tcu::load<8>(fast, &b[192*warp + row + 16*col], [=](int at) { return 192*warp + row + 16*col + at < 256 && 12*warp + col < 23; }); },
         [=](auto fast, int row, int col, auto& held) { tcu::store<tcu::Aligned>(fast, &x_s[192*warp + row + 16*col], held, [=](int at) { return 12*warp + col < 23; }); },
-        [=](auto fast, int row, int col) { return tcu::load<8, tcu::Aligned>(fast, &a[16384*block + (8192*warp + row + 256*col)], [=](int at) { return 64*block + 32*warp + col < rows; }); },
+        [=](auto fast, int row, int col) { return tcu::load<8, tcu::Aligned>(fast, &a[16384*block + 8192*warp + row + 256*col], [=](int at) { return 64*block + 32*warp + col < rows; }); },
         [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&a0_s[row + 72*col], held); });
 
     // 4  sync block
@@ -41,7 +41,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     // 5  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 64 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
     tcu::copy_async_apart<64, 32, 8, 288, 1024, true>(lane,
         [=](int row, int col) { return &a1_s[tcu::unknown(row + 72*col)]; },
-        [=](int row, int col) { return &a[tcu::unknown(16384*block + (8192*warp + row + 256*col))] + 64; },
+        [=](int row, int col) { return &a[tcu::unknown(16384*block + 8192*warp + row + 256*col)] + 64; },
         [=](int row, int col) { return 64*block + 32*warp + col < rows; });
 
     // 6  X <- LoadTile(x_s[0 ... +128], rowmajor, stride=16)
@@ -87,7 +87,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     // 19  a0_s[row + 72*col] <- a[16384*block + 8192*warp + 128 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
     tcu::copy_async_apart<64, 32, 8, 288, 1024, true>(lane,
         [=](int row, int col) { return &a0_s[tcu::unknown(row + 72*col)]; },
-        [=](int row, int col) { return &a[tcu::unknown(16384*block + (8192*warp + row + 256*col))] + 128; },
+        [=](int row, int col) { return &a[tcu::unknown(16384*block + 8192*warp + row + 256*col)] + 128; },
         [=](int row, int col) { return 64*block + 32*warp + col < rows; });
 
     // 20  X <- LoadTile(x_s[64 ... +128], rowmajor, stride=16)
@@ -133,7 +133,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     // 33  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 192 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
     tcu::copy_async_apart<64, 32, 8, 288, 1024, true>(lane,
         [=](int row, int col) { return &a1_s[tcu::unknown(row + 72*col)]; },
-        [=](int row, int col) { return &a[tcu::unknown(16384*block + (8192*warp + row + 256*col))] + 192; },
+        [=](int row, int col) { return &a[tcu::unknown(16384*block + 8192*warp + row + 256*col)] + 192; },
         [=](int row, int col) { return 64*block + 32*warp + col < rows; });
 
     // 34  X <- LoadTile(x_s[128 ... +128], rowmajor, stride=16)
@@ -221,5 +221,5 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     // 61  out[64*block + 32*warp + col where 64*block + col + 32*warp < rows] <- s_C[8*col]  1x32
     tcu::move<1, 32>(lane,
         [=](auto, int row, int col) { return s_C[8*col]; },
-        [=](auto, int row, int col, auto& held) { if (64*block + 32*warp + col < rows) out[64*block + (32*warp + col)] = held; });
+        [=](auto, int row, int col, auto& held) { if (64*block + 32*warp + col < rows) out[64*block + 32*warp + col] = held; });
 }

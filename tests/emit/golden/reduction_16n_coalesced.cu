@@ -42,7 +42,7 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
 
         // 2.2  t_A[row + 16*col] <- in[1024*block + 64*s + row + 16*col where 16*col + row < 64]  16x16
         tcu::move<16, 16, 8, 1, true>(lane, tcu::is_multiple(in, 16) && 255 < 64,
-            [=](auto fast, int row, int col) { return tcu::load<8>(fast, &in[1024*block + (64*s + row + 16*col)], [=](int at) { return row + 16*col + at < 64; }); },
+            [=](auto fast, int row, int col) { return tcu::load<8>(fast, &in[1024*block + 64*s + row + 16*col], [=](int at) { return row + 16*col + at < 64; }); },
             [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_A[row + 16*col], held); });
 
         // 2.3  sync warp

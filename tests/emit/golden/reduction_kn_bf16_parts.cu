@@ -39,7 +39,7 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
 
         // 3.1  t_A0[row + 16*col], t_A1[row + 16*col], t_A2[row + 16*col] <- split(in[1024*block + 16*i + row + 64*col])  16x16
         tcu::move<16, 16, 4, 2, true>(lane, tcu::is_multiple(in, 16),
-            [=](auto fast, int row, int col) { return tcu::load<4>(fast, &in[1024*block + (16*i + row + 64*col)]); },
+            [=](auto fast, int row, int col) { return tcu::load<4>(fast, &in[1024*block + 16*i + row + 64*col]); },
             [=](auto, int row, int col, auto& held) { const auto part_0 = tcu::take_part<__nv_bfloat16, true>(held); tcu::store<tcu::Aligned>(&t_A0[row + 16*col], part_0); const auto part_1 = tcu::take_part<__nv_bfloat16, false>(held); tcu::store<tcu::Aligned>(&t_A1[row + 16*col], part_1); const auto part_2 = tcu::take_part<__nv_bfloat16, false>(held); tcu::store<tcu::Aligned>(&t_A2[row + 16*col], part_2); });
 
         // 3.2  sync warp

@@ -40,28 +40,28 @@ reduction_single_pass(const half* __restrict__ in, float* __restrict__ out, unsi
     for (int i = 0; i < 2; ++i) {
 
         // 3.1  A0 <- LoadTile(in[32768*block + 8192*block_col + 2048*i + 4096*warp ... +496], colmajor, stride=32)
-        wmma::load_matrix_sync(A0, &in[32768*block + (8192*block_col + 4096*warp + 2048*i)], 32);
+        wmma::load_matrix_sync(A0, &in[32768*block + 8192*block_col + 4096*warp + 2048*i], 32);
 
         // 3.2  A1 <- LoadTile(in[32768*block + 8192*block_col + 2048*i + 4096*warp + 16 ... +496], colmajor, stride=32)
-        wmma::load_matrix_sync(A1, &in[32768*block + (8192*block_col + 4096*warp + 2048*i) + 16], 32);
+        wmma::load_matrix_sync(A1, &in[32768*block + 8192*block_col + 4096*warp + 2048*i + 16], 32);
 
         // 3.3  A2 <- LoadTile(in[32768*block + 8192*block_col + 2048*i + 4096*warp + 512 ... +496], colmajor, stride=32)
-        wmma::load_matrix_sync(A2, &in[32768*block + (8192*block_col + 4096*warp + 2048*i) + 512], 32);
+        wmma::load_matrix_sync(A2, &in[32768*block + 8192*block_col + 4096*warp + 2048*i + 512], 32);
 
         // 3.4  A3 <- LoadTile(in[32768*block + 8192*block_col + 2048*i + 4096*warp + 528 ... +496], colmajor, stride=32)
-        wmma::load_matrix_sync(A3, &in[32768*block + (8192*block_col + 4096*warp + 2048*i) + 528], 32);
+        wmma::load_matrix_sync(A3, &in[32768*block + 8192*block_col + 4096*warp + 2048*i + 528], 32);
 
         // 3.5  A4 <- LoadTile(in[32768*block + 8192*block_col + 2048*i + 4096*warp + 1024 ... +496], colmajor, stride=32)
-        wmma::load_matrix_sync(A4, &in[32768*block + (8192*block_col + 4096*warp + 2048*i) + 1024], 32);
+        wmma::load_matrix_sync(A4, &in[32768*block + 8192*block_col + 4096*warp + 2048*i + 1024], 32);
 
         // 3.6  A5 <- LoadTile(in[32768*block + 8192*block_col + 2048*i + 4096*warp + 1040 ... +496], colmajor, stride=32)
-        wmma::load_matrix_sync(A5, &in[32768*block + (8192*block_col + 4096*warp + 2048*i) + 1040], 32);
+        wmma::load_matrix_sync(A5, &in[32768*block + 8192*block_col + 4096*warp + 2048*i + 1040], 32);
 
         // 3.7  A6 <- LoadTile(in[32768*block + 8192*block_col + 2048*i + 4096*warp + 1536 ... +496], colmajor, stride=32)
-        wmma::load_matrix_sync(A6, &in[32768*block + (8192*block_col + 4096*warp + 2048*i) + 1536], 32);
+        wmma::load_matrix_sync(A6, &in[32768*block + 8192*block_col + 4096*warp + 2048*i + 1536], 32);
 
         // 3.8  A7 <- LoadTile(in[32768*block + 8192*block_col + 2048*i + 4096*warp + 1552 ... +496], colmajor, stride=32)
-        wmma::load_matrix_sync(A7, &in[32768*block + (8192*block_col + 4096*warp + 2048*i) + 1552], 32);
+        wmma::load_matrix_sync(A7, &in[32768*block + 8192*block_col + 4096*warp + 2048*i + 1552], 32);
 
         // 3.9  S <- J.A0 + Z
         wmma::mma_sync(S, J, A0, Z);

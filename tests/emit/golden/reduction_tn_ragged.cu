@@ -35,7 +35,7 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
 
         // 3.1  t_A[row + 16*col] <- in[1000*block + 256*i + row + 16*col where 16*col + 256*i + row < 1000 and 1000*block + 16*col + 256*i + row < length]  16x16
         tcu::move<16, 16, 8, 1, true>(lane, tcu::is_multiple(in, 16) && 256*i + 255 < 1000 && 1000*block + 256*i + 255 < length,
-            [=](auto fast, int row, int col) { return tcu::load<8>(fast, &in[1000*block + (256*i + row + 16*col)], [=](int at) { return 256*i + row + 16*col + at < 1000 && 1000*block + 256*i + row + 16*col + at < length; }); },
+            [=](auto fast, int row, int col) { return tcu::load<8>(fast, &in[1000*block + 256*i + row + 16*col], [=](int at) { return 256*i + row + 16*col + at < 1000 && 1000*block + 256*i + row + 16*col + at < length; }); },
             [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_A[row + 16*col], held); });
 
         // 3.2  sync warp

@@ -63,13 +63,13 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         if (256*warp + 1024*i + 255 < 2000 && 2000*block + 256*warp + 1024*i + 255 < length) {
 
             // 5.1.1  A <- LoadTile(in[2000*block + 1024*i + 256*warp ... +256], rowmajor, stride=16)
-            wmma::load_matrix_sync(A, &in[2000*block + (256*warp + 1024*i)], 16);
+            wmma::load_matrix_sync(A, &in[2000*block + 256*warp + 1024*i], 16);
         }
         else {
 
             // 5.1.2  t_A[16*row + col] <- in[2000*block + 1024*i + 256*warp + 16*row + col where col + 1024*i + 16*row + 256*warp < 2000 and 2000*block + col + 1024*i + 16*row + 256*warp < length]  16x16
             tcu::move<16, 16, 8>(lane, 256*warp + 1024*i + 255 < 2000 && 2000*block + 256*warp + 1024*i + 255 < length,
-                [=](auto fast, int row, int col) { return tcu::load<8, tcu::Aligned>(fast, &in[2000*block + (256*warp + 1024*i + 16*row + col)], [=](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; }); },
+                [=](auto fast, int row, int col) { return tcu::load<8, tcu::Aligned>(fast, &in[2000*block + 256*warp + 1024*i + 16*row + col], [=](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; }); },
                 [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_A[16*row + col], held); });
 
             // 5.1.3  sync warp
@@ -216,6 +216,6 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         // 5.29  out[2000*block + 1024*i + 256*warp + 16*row + col where col + 1024*i + 16*row + 256*warp < 2000 and 2000*block + col + 1024*i + 16*row + 256*warp < length] <- s_R[16*row + col] + prtls[warp]  16x16
         tcu::move<16, 16, 4, 2>(lane, tcu::is_multiple(out, 16) && 256*warp + 1024*i + 255 < 2000 && 2000*block + 256*warp + 1024*i + 255 < length,
             [=](auto, int row, int col) { return tcu::add(tcu::load<4, tcu::Aligned>(&s_R[16*row + col]), tcu::repeat<4>(prtls[warp])); },
-            [=](auto fast, int row, int col, auto& held) { tcu::store(fast, &out[2000*block + (256*warp + 1024*i + 16*row + col)], held, [=](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; }); });
+            [=](auto fast, int row, int col, auto& held) { tcu::store(fast, &out[2000*block + 256*warp + 1024*i + 16*row + col], held, [=](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; }); });
     }
 }

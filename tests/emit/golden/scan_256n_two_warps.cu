@@ -54,7 +54,7 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
 
         // 5.1  t_A[16*row + col] <- in[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length]  16x16
         tcu::move<16, 16, 4, 2>(lane, tcu::is_multiple(in, 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length,
-            [=](auto fast, int row, int col) { return tcu::load<4>(fast, &in[600*block + (300*warp + 256*i + 16*row + col)], [=](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; }); },
+            [=](auto fast, int row, int col) { return tcu::load<4>(fast, &in[600*block + 300*warp + 256*i + 16*row + col], [=](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; }); },
             [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_A[16*row + col], held); });
 
         // 5.2  sync warp
@@ -68,7 +68,7 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
 
         // 5.5  t_B[16*row + col] <- in[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length]  16x16
         tcu::move<16, 16, 4, 2>(lane, tcu::is_multiple(in, 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length,
-            [=](auto fast, int row, int col) { return tcu::load<4>(fast, &in[600*block + (300*warp + 256*i + 16*row + col)], [=](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; }); },
+            [=](auto fast, int row, int col) { return tcu::load<4>(fast, &in[600*block + 300*warp + 256*i + 16*row + col], [=](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; }); },
             [=](auto, int row, int col, auto& held) { tcu::store<tcu::Aligned>(&t_B[16*row + col], held); });
 
         // 5.6  sync warp
@@ -112,7 +112,7 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         // 5.18  out[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length] <- s_R[16*row + col]  16x16
         tcu::move<16, 16, 4, 2>(lane, tcu::is_multiple(out, 16) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length,
             [=](auto, int row, int col) { return tcu::load<4, tcu::Aligned>(&s_R[16*row + col]); },
-            [=](auto fast, int row, int col, auto& held) { tcu::store(fast, &out[600*block + (300*warp + 256*i + 16*row + col)], held, [=](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; }); });
+            [=](auto fast, int row, int col, auto& held) { tcu::store(fast, &out[600*block + 300*warp + 256*i + 16*row + col], held, [=](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; }); });
 
         // 5.19  StoreTile(s_last[0 ... +256], rowmajor, stride=16) <- R
         wmma::store_matrix_sync(&s_last[0], R, 16, wmma::mem_row_major);

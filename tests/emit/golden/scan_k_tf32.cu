@@ -42,5 +42,5 @@ scan_k(const float* __restrict__ in, float* __restrict__ out, const long long le
     // 7  out[128*block + 8*row + col] <- s_R[16*row + col]  16x8
     tcu::move<16, 8, 4>(lane, tcu::is_multiple(out, 16),
         [=](auto, int row, int col) { return tcu::load<4, tcu::Aligned>(&s_R[16*row + col]); },
-        [=](auto fast, int row, int col, auto& held) { tcu::store(fast, &out[128*block + (8*row + col)], held); });
+        [=](auto fast, int row, int col, auto& held) { tcu::store(fast, &out[128*block + 8*row + col], held); });
 }
