@@ -68,7 +68,6 @@ from tcusim.program.grammar import (
     When,
     accesses,
     type_of,
-    views_of,
     walk,
 )
 from tcusim.program.printer import line
@@ -547,12 +546,17 @@ class State:
         """Return a value in the warps of the step, in its own type; each rectangle is read once."""
         if isinstance(value, View):
             return self._gather(value)
-        return self._computed(value, {view: self._gather(view) for view in views_of(value)})
+        return self._computed(value, [])
 
-    def _computed(self, value: Value, read: Mapping[View, Values]) -> Values:
+    def _computed(self, value: Value, read: list[tuple[View, Values]]) -> Values:
         match value:
             case View():
-                return read[value]
+                # To hash a rectangle takes longer than to compare it to the few others.
+                for view, values in read:
+                    if view == value:
+                        return values
+                read.append((value, self._gather(value)))
+                return read[-1][1]
             case Formula(operation, terms, dtype):
                 found = [
                     convert_values(self._computed(one, read), type_of(one), dtype) for one in terms
