@@ -1238,10 +1238,7 @@ __device__ inline void each(int lane, bool whole, One one) {
         return;
     }
     #pragma unroll 1
-    for (int nth = 0; nth < Place::count; ++nth) {
-        const int e = lane + 32 * nth;
-        if (Place::has(e)) Place::call(0, e, one, Tested());
-    }
+    for (int e = lane; e < Place::vectors; e += 32) Place::call(0, e, one, Tested());
 }
 // Whether it holds for an element of the rectangle.
 template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false, class Test>
@@ -1296,9 +1293,7 @@ template <int ROWS, int COLS, int V = 1, int HELD = 1, bool DOWN = false, class 
 __device__ inline void move_tested(int lane, Get get, Put put) {
     using Place = Rectangle<ROWS, COLS, V, HELD, DOWN>;
     #pragma unroll 1
-    for (int nth = 0; nth < Place::count; ++nth) {
-        const int e = lane + 32 * nth;
-        if (!Place::has(e)) continue;
+    for (int e = lane; e < Place::vectors; e += 32) {
         auto held = Place::call(0, e, get, Tested());
         Place::call(0, e, put, Tested(), held);
     }
