@@ -147,6 +147,10 @@ REFUSED: dict[str, tuple[tuple[str, Program], ...]] = {
         ),
         ("/ takes 2 terms, got 1", mapped(lambda view: Formula(Operation.OVER, (view,)))),
         (r"float32 has no 0\.1", mapped(lambda view: Formula(Operation.TIMES, (view, 0.1)))),
+        (
+            "a constant is a number, got NaN. Read NaN from a rectangle",
+            mapped(lambda view: Formula(Operation.TIMES, (view, float("nan")))),
+        ),
         ("names no rectangle", mapped(lambda view: Formula(Operation.PLUS, (1.0, 2.0)))),
         (
             "the rectangle of 'v' is 0x16; it needs at least one row",
