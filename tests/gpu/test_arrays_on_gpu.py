@@ -77,9 +77,10 @@ def test_uint8(library: Library, dtype: str, length: int) -> None:
     for name in ("sum", "cumsum"):
         result = getattr(tcusim, name)(a, dtype=dtype, options=options)
         require_bits(library.back(result), simulated(name, x, dtype=dtype))
+    size = min(700, length)
     for name in ("segmented_sum", "segmented_cumsum"):
-        result = getattr(tcusim, name)(a, 700, dtype=dtype, options=options)
-        require_bits(library.back(result), simulated(name, x, 700, dtype=dtype))
+        result = getattr(tcusim, name)(a, size, dtype=dtype, options=options)
+        require_bits(library.back(result), simulated(name, x, size, dtype=dtype))
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1, 2, -1])
