@@ -551,6 +551,7 @@ def _edges_of_ids(ids: NDArray[Any], count: Any, *, sort: bool = False) -> tuple
 
 def require_side_by_side(by: Segments | None, *, include_initial: bool) -> None:
     """Refuse scans longer by a zero of segments with elements that lie apart."""
+    require_flags(include_initial=include_initial)
     if by is not None and by.sort and include_initial:
         raise InputError(
             Given("include_initial"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tcusim.errors import InputError
+from tcusim.errors import InputError, require_names
 from tcusim.machine.convert import as_values, from_values
 from tcusim.machine.formats import (
     FORMATS,
@@ -155,10 +155,13 @@ def mma(
     hopper 32768.0
     exact 40000.0
     """
+    require_names(scale=scale, kind=kind)
     if scale_a is not None or scale_b is not None:
         return _scaled(
             (a, b, c), (scale_a, scale_b), (arch, ab or "e4m3", acc or "f32"), scale, kind
         )
+    if kind or scale != "ue8m0":
+        raise InputError("scale and kind are those of block scales: give scale_a and scale_b")
     rule = rule_for(arch, *usual_types(arch_of(arch), ab, acc), family)
     left = as_values(a, rule.ab, name="a")
     right = as_values(b, rule.right, name="b")
@@ -188,8 +191,11 @@ def _scaled(
         raise InputError("scale_a and scale_b are given together, or neither is")
     left, right = as_scales(scales[0], scale, "scale_a"), as_scales(scales[1], scale, "scale_b")
     arch, ab, acc = names
-    k, blocks = np.shape(a)[-1], left.shape[-1] if left.ndim else 0
-    if not blocks or k % blocks:
+    shape = np.shape(a)
+    if len(shape) < 2:
+        raise InputError(f"a must have at least 2 dimensions (..., m, k); got {len(shape)}")
+    k, blocks = shape[-1], left.shape[-1] if left.ndim else 0
+    if not blocks or k % blocks or k == 0:
         raise InputError(
             f"scale_a must be (..., m, k / block): its {blocks} columns do not divide k = {k}"
         )

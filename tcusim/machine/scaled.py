@@ -51,8 +51,12 @@ def as_scales(array: ArrayLike, kind: str, name: str) -> Float64:
     require_choice("scale", kind, SCALES)
     if kind == "ue4m3":
         return np.abs(as_values(array, "e4m3", name=name).astype(np.float64))
-    with np.errstate(invalid="ignore"):
-        numbers = as_array(array, name).astype(np.float64)
+    given = as_array(array, name)
+    if given.dtype.name == "float8_e8m0fnu":
+        with np.errstate(invalid="ignore"):
+            numbers = given.astype(np.float64)
+    else:
+        numbers = as_values(array, "f64", name=name)
     power = leading_power(numbers)
     fits = (numbers == power) & (power >= 2.0**-127) & (power <= 2.0**127)
     wrong = ~(fits | np.isnan(numbers))

@@ -852,6 +852,8 @@ _USUAL: dict[str, Any] = {
     "warps_at_once": (1, 1024), "block_order": ("ascending", "descending", "shuffled"),
     "seed": (0, 3), "full": (False,), "sizes": (None, {}, {"length": 100}),
     "cached": (None, True, False), "orders": (None, ()),
+    "scale_a": (None, None, np.ones((5, 1), np.float32)), "scale": ("ue8m0", "ue4m3"),
+    "scale_b": (None, None, np.ones((1, 5), np.float32)), "kind": ("", "mxf8f6f4", "mxf4nvf4"),
     "options": (None, {}, tcusim.Options(), {"arch": "ampere"}, tcusim.Options(tile="8x32x16")),
 }
 # The options that each of the other functions takes.
@@ -915,7 +917,8 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "layout": (*_TYPES, "^wgmma takes operands from ", "^no GPU has the shape ",
                "^unknown order None", "takes . by (columns|rows) only", "^nobody told where ",
                "^there are maps of NVIDIA's GPUs alone"),
-    "mma": (*_TYPES, *_FACTORS),
+    "mma": (*_TYPES, *_FACTORS, "^scale_[ab] ", "^scale and kind are those of block scales",
+            "has none with block scales$"),
     "partials": (*_TYPES, "^a piece without elements has no partial sums; leave it out$",
                  "^axis 1 is out of range", "^operation must be 'sum' or 'cumsum', got "),
     "plan": (*_TYPES, "is a product; plan it with", "needs segments: ", "as one segment; leave",

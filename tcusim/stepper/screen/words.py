@@ -126,7 +126,7 @@ STYLE: Final = """
 .-tall #listing { height: 9; }
 .-tall #memory { height: 4; }
 .-tall #line { height: 2; }
-.-short #listing { height: 3; }
+.-short #listing { height: 4; }
 .-tiny #listing { height: 2; }
 .-tiny #memory, .-tiny #counts { display: none; }
 .-wide #body { layout: horizontal; }
