@@ -139,8 +139,8 @@ print(f"Element (9, 3) is in lane {holder.lane}, register {holder.register}")
 # place. It has three calls: *load* a tile from memory, *mma*, and *store* an accumulator to memory.
 #
 # Here are the three calls, as steps of a program that multiplies `a` and `b`. Press → until you
-# reach the mma; then point at an element of the result: the row and the column that it comes from
-# light up, and below stands how they are added.
+# reach the mma; then point at an element of the result: its row and its column light up, and their
+# sum is shown below.
 
 # %% tags=["picture"]
 product = tcusim.build("gemm_naive", cols=16, inner=16)

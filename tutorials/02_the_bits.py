@@ -73,7 +73,7 @@ for arch in ("volta", "ampere", "hopper", "exact"):
 #
 # <!-- figure: alignment -->
 #
-# For float16 operands, L and F are all that matters of what differs between these generations:
+# For float16 operands, these generations differ in L and F alone:
 
 # %%
 rules = {

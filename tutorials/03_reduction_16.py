@@ -97,7 +97,7 @@ print(tcusim.listing(program))
 # | 6 | wait until all 32 lanes have written |
 # | 7 | copy row 0 of V, 16 numbers, to the output |
 #
-# Why step 5? Only row 0 of V is wanted, but in WMMA nobody may know which lane has it ([lesson
+# Why step 5? Only row 0 of V is wanted, but WMMA does not specify which lane holds it ([lesson
 # 1](01_one_mma.md)). In shared memory element (0, col) is at `16*col`. And why step 6? The lanes do
 # not write at the same moment. Before one reads what another has written, both must meet at a
 # **barrier**, which is what `sync` is.

@@ -65,8 +65,8 @@ tcusim.trace(program, {"in": x.astype(np.float16)}, arch="volta")
 # %% [markdown]
 # ## 256N: finish once
 #
-# A segment of N tiles could do all that N times. But the sums commute: add up the V of all tiles
-# *first*, and finish once. And adding up costs nothing, as an mma adds its C anyway:
+# A segment of N tiles could do all that N times. But the product is linear: add up the V of all
+# tiles *first*, and finish once. The addition is free, since an mma adds its C anyway:
 #
 # **V ← P·A₀, then V ← P·A₁ + V, then V ← P·A₂ + V, …, and at the end R = V·Pᵀ**
 #
@@ -160,7 +160,7 @@ print(tcusim.listing(side_by_side).split("\n\n")[1])
 #
 # tcusim can also finish without a second product. With `combine="add"`, the 16 partial sums are
 # added by the lanes, in float32, as a tree of four rounds. So nothing is rounded to float16, and
-# the last mma is spared.
+# the last mma is saved.
 
 # %%
 wide = (100 * rng.random(4 * 4096)).astype(np.float16)
