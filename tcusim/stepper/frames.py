@@ -207,7 +207,7 @@ def default_inputs(
             continue
         top = min(9 if size * 5 <= _EXACT_IN_F16 else 3, _counts_to(format_of(buffer.dtype)))
         times = _EXACT_IN_F16 // (top * (top + 1) // 2)
-        # An odd period: no two rows of a tile are equal.
+        # An odd period: neighbouring rows of a tile differ.
         period = max(top, -(-size // times)) | 1
         numbers = np.arange(size) % period + 1
         numbers[numbers > top] = 0
