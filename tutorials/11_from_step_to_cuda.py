@@ -113,9 +113,9 @@ print(text_of("5", "6", "7"))
 # - **5** The sums are in row 0 of V. Which lane has them? WMMA does not say, so the whole tile is
 #   stored to shared memory, where each element has a known place.
 # - **6** All lanes wait until all lanes have stored.
-# - **7** Lanes 0 to 15 copy one sum each. `tcu::move` is a template of `tcusim.cuh`: it deals out the
-#   rectangle so that neighbouring lanes write neighbouring elements, and calls the first lambda to
-#   read, the second to write. A larger rectangle is dealt out in vectors of up to 16 bytes.
+# - **7** Lanes 0 to 15 copy one sum each. `tcu::move` is a template of `tcusim.cuh`: it deals out
+#   the rectangle so that neighbouring lanes write neighbouring elements, and calls the first lambda
+#   to read, the second to write. A larger rectangle is dealt out in vectors of up to 16 bytes.
 #
 # That is all the emitter does. It knows nothing of arithmetic: rounding is the GPU's business, and
 # to predict it is the simulator's.

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Final
 
-from tcusim.machine.layouts.maps import LANES, FragmentMap
+from tcusim.machine.layouts.maps import FragmentMap
+from tcusim.machine.multiprocessors import LANES
 from tcusim.markup import page, scrolling, themed
 from tcusim.table import Table, aligned
 
