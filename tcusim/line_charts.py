@@ -54,6 +54,10 @@ figure.chart > svg { display: block; height: auto; width: 100% }
 figure.chart ul { display: flex; flex-wrap: wrap; gap: 0 .9em; list-style: none; padding: 0;
   margin: .2em 0 0 !important }
 figure.chart ul li { font-size: 12px; line-height: 1.5; margin: 0 !important }
+@media print {
+  .charts { display: block }
+  figure.chart { break-inside: avoid; display: inline-block; vertical-align: top; width: 48% }
+}
 figure.chart ul svg { height: .5em; margin-right: .4em; vertical-align: middle; width: 1.4em }
 """
 

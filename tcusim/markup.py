@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+from datetime import UTC, datetime
 from html import escape
 from typing import Final
 
-__all__ = ["listing", "page", "scrolling", "shown", "themed"]
+from tcusim.errors import InputError
+
+__all__ = ["listing", "page", "provenance", "scrolling", "shown", "themed"]
 
 _PAGE: Final = """<!DOCTYPE html>
 <html lang="en">
@@ -15,7 +20,10 @@ _PAGE: Final = """<!DOCTYPE html>
 <meta name="color-scheme" content="light dark">
 <title>{title}</title>
 <style>:root {{ color-scheme: light dark }} body {{ margin: 1.5em clamp(1em, 4vw, 4em);
-  font-family: system-ui, sans-serif; background: Canvas; color: CanvasText }}</style>
+  font-family: system-ui, sans-serif; background: Canvas; color: CanvasText }}
+main .tcusim-shown .scroll {{ max-height: none }}
+@page {{ margin: 14mm }}
+@media print {{ body {{ margin: 0; font-size: 10pt }} h1 {{ font-size: 18pt }} }}</style>
 </head>
 <body><main>
 <h1>{title}</h1>
@@ -58,6 +66,16 @@ def _shown_style() -> str:
 .tcusim-shown .numbers :is(th, td) { font: 11px ui-monospace, Menlo, Consolas, monospace;
   text-align: right; padding: .1em .4em; white-space: nowrap }
 .tcusim-shown .numbers td { border: 1px solid var(--edge) }
+@media print {
+  .tcusim-shown { font-size: 9pt }
+  .tcusim-shown .scroll { overflow: visible; max-height: none }
+  .tcusim-shown table { font-size: 7.5pt }
+  .tcusim-shown table:not(.numbers) :is(th, td) { white-space: normal; padding-right: .6em }
+  .tcusim-shown td.long { min-width: 0 }
+  .tcusim-shown :is(tr, figure, li) { break-inside: avoid }
+  .tcusim-shown :is(h2, h3, summary) { break-after: avoid }
+  .tcusim-shown details::details-content { content-visibility: visible; height: auto }
+}
 """
     return colours + rules
 
@@ -80,6 +98,27 @@ def listing(title: str, text: str) -> str:
 def page(title: str, body: str) -> str:
     """Return a whole page around a fragment."""
     return _PAGE.format(title=escape(title), body=body)
+
+
+def provenance(command: str = "") -> dict[str, str]:
+    """Return the origin of a page: the version of tcusim, the date and the command, if any.
+
+    The date is in UTC. The environment's SOURCE_DATE_EPOCH sets it, so that a page can be made
+    again to the byte.
+    """
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    if epoch is None:
+        now = datetime.now(UTC)
+    else:
+        try:
+            now = datetime.fromtimestamp(int(epoch), UTC)
+        except (ValueError, OverflowError, OSError):
+            raise InputError(
+                f"SOURCE_DATE_EPOCH must be seconds since 1970, got {epoch!r}"
+            ) from None
+    version = str(importlib.import_module("tcusim").__version__)
+    found = {"tcusim": version, "date": f"{now:%Y-%m-%d}", "command": command}
+    return {name: text for name, text in found.items() if text}
 
 
 def themed(selector: str, light: str, dark: str) -> str:

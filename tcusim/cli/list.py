@@ -208,12 +208,12 @@ def _unit_rows() -> list[Row]:
             "note": unit.note,
             "tiles": ", ".join(shape.name for shape in unit.shapes),
             "figures": {
-                name: f"{_number(figure.value)} {FIGURES[name].quantity} ({_said(figure)})"
+                name: f"{figure.number} {FIGURES[name].quantity} ({_said(figure)})"
                 for name, figure in unit.figures().items()
             },
             "instructions": {
                 " ".join(filter(None, (one.family, one.tile, f"{one.ab}→{one.acc}"))): "; ".join(
-                    f"{name} {_number(figure.value)} cycles ({_said(figure)})"
+                    f"{name} {figure.number} cycles ({_said(figure)})"
                     for name, figure in (("latency", one.latency), ("interval", one.interval))
                     if figure is not None
                 )
@@ -231,11 +231,6 @@ def _kind(rule: numerics.Rule) -> str:
 
 def _said(figure: Figure) -> str:
     return f"{figure.confidence}: {figure.source}"
-
-
-def _number(value: float) -> str:
-    """Return a figure with commas, or as a power of ten where it has many digits."""
-    return f"{value:,.10g}" if value < 10**9 else f"{value:.6g}"
 
 
 # --- In short ---------------------------------------------------------------------------------

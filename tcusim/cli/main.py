@@ -18,7 +18,7 @@ import click
 import tcusim
 from tcusim import errors
 from tcusim.cli.lazy import LazyCommand
-from tcusim.cli.output import examples
+from tcusim.cli.output import WORDS, examples
 from tcusim.plugins import Extension, entry_points_of
 
 __all__ = ["main"]
@@ -73,6 +73,11 @@ class _Group(click.Group):
             return LazyCommand(cmd_name, *_BESIDE[cmd_name])
         found = _installed().get(cmd_name)
         return None if found is None else _loaded(found)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words of the command line for pages."""
+        ctx.meta[WORDS] = tuple(args)
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import sys
 import threading
 import time
@@ -17,7 +18,9 @@ import click
 from tcusim.table import Table, screen_width
 
 __all__ = [
+    "WORDS",
     "columns",
+    "command_line",
     "duration",
     "examples",
     "json_text",
@@ -25,6 +28,9 @@ __all__ = [
     "progress",
     "show",
 ]
+
+# Key of the words of the command line in the `meta` of a click context.
+WORDS: Final = "tcusim.words"
 
 # Called with the amount that is done, and the total.
 Progress: TypeAlias = Callable[[int, int], None]
@@ -41,6 +47,11 @@ def examples(*lines: str) -> str:
     """Return the end of a help text."""
     # To click, a backspace says that the lines below stay as they are.
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+def command_line(ctx: click.Context) -> str:
+    """Return the running command as a line for a shell."""
+    return shlex.join(["tcusim", *ctx.meta.get(WORDS, ())])
 
 
 def show(*tables: Table) -> None:

@@ -11,7 +11,7 @@ from tcusim import errors
 from tcusim.algorithms import algorithms
 from tcusim.cli import files
 from tcusim.cli.options import JOBS, OneOf, OutputFile, Tile, arithmetic, in_words_of_the_command
-from tcusim.cli.output import duration, examples, print_json, progress, show
+from tcusim.cli.output import command_line, duration, examples, print_json, progress, show
 from tcusim.judge.run import processors
 from tcusim.judge.verdict.found import SECTIONS
 from tcusim.judge.verdict.subjects import Named, judged_types, names_tile, subject_of
@@ -115,7 +115,7 @@ def validate_command(ctx: click.Context, /, words: tuple[str, ...], **options: A
             *named, full=full, sections=sections, jobs=jobs, progress=draw, **options
         )
     if html is not None:
-        files.write_page(html, verdict.to_html())
+        files.write_page(html, verdict.to_html(command_line(ctx)))
     if output not in (None, "-"):
         files.write_text(output, verdict.to_json() + "\n")
     if output == "-":

@@ -32,7 +32,7 @@ from tcusim.machine.rules import (
 from tcusim.machine.shapes import MmaShape, shape_of, tiles_of
 from tcusim.machine.units import CONFIDENCES, FIGURES, Figure, Instruction, Unit, limits_of
 
-__all__ = ["KEYS", "Key", "read_unit", "unit_toml"]
+__all__ = ["KEYS", "Key", "read_unit", "rule_keys", "unit_toml"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,18 +567,27 @@ def _texts(one: object, *keys: str) -> list[str]:
     return [f"{key} = {_quoted(text)}" for key, text in texts.items() if text]
 
 
-def _rule_lines(rule: Rule) -> list[str]:
-    """Return the table of a rule: of a fused step every basic parameter, else the unusual ones."""
+def rule_keys(rule: Rule) -> dict[str, str]:
+    """Return the keys of a rule's arithmetic with their values as TOML, the kind first.
+
+    Of a fused step every basic parameter is among them, else the unusual ones.
+    """
     how = rule.how
     kind = next(kind for kind, cls in _KINDS.items() if cls is type(how))
-    lines = ["", "[[rules]]", *_texts(rule, *_TYPES), f"kind = {_quoted(kind)}"]
+    found = {"kind": _quoted(kind)}
     for one in fields(how):
         value = getattr(how, one.name)
         always = isinstance(how, Fused) and one.name in _ALWAYS
-        if value is None or not (always or value != one.default):
-            continue
-        key = _PARAMETERS[kind][one.name]
-        lines.append(f"{key} = {_joined(value)}  # {_RULE_KEYS[key].meaning}")
+        if value is not None and (always or value != one.default):
+            found[_PARAMETERS[kind][one.name]] = _joined(value)
+    return found
+
+
+def _rule_lines(rule: Rule) -> list[str]:
+    """Return the table of a rule."""
+    kind, *others = rule_keys(rule).items()
+    lines = ["", "[[rules]]", *_texts(rule, *_TYPES), " = ".join(kind)]
+    lines += [f"{key} = {value}  # {_RULE_KEYS[key].meaning}" for key, value in others]
     return [*lines, *_texts(rule, "nan", "scale", "family", "source", "evidence")]
 
 

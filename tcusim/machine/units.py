@@ -77,6 +77,12 @@ class Figure:
             )
         require_choice("the confidence of a figure", self.confidence, CONFIDENCES)
 
+    @property
+    def number(self) -> str:
+        """The value as text: an integer below 10^9 in full, else six digits of it."""
+        whole = self.value < 10**9 and self.value == int(self.value)
+        return f"{self.value:,.0f}" if whole else f"{self.value:.6g}"
+
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
@@ -295,7 +301,7 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
         }
         rows = [(name, text, "", "") for name, text in facts.items() if text]
         rows += [
-            (name, f"{one.value:,.6g} {FIGURES[name].quantity}", one.confidence, one.source)
+            (name, f"{one.number} {FIGURES[name].quantity}", one.confidence, one.source)
             for name, one in self.figures().items()
         ]
         unknown = ", ".join(self.unknown())

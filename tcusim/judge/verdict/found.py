@@ -12,7 +12,7 @@ from tcusim.judge.cost.roofline import Roofline
 from tcusim.judge.verdict.consistency import USELESS, Finding
 from tcusim.judge.verdict.on_arrays import OnArrays
 from tcusim.judge.verdict.tasks import Candidate, Task, best_of
-from tcusim.machine import Rule
+from tcusim.machine import Rule, Unit
 
 __all__ = ["SECTIONS", "Asked", "Reference", "UnitVerdict", "bests_of"]
 
@@ -100,6 +100,8 @@ class UnitVerdict:
         The unit whose figures stand for those that this one lacks; empty if none do.
     borrowed : tuple of str
         The names of these figures; empty if all are.
+    unit : Unit or None
+        Its tiles, times and figures, the borrowed ones among them; None if it was refused.
     """
 
     name: str
@@ -119,6 +121,7 @@ class UnitVerdict:
     roofline: Roofline | None = None
     machine: str = ""
     borrowed: tuple[str, ...] = ()
+    unit: Unit | None = None
 
     @property
     def ok(self) -> bool:

@@ -17,7 +17,7 @@ from tcusim.judge.verdict.found import SECTIONS, Reference, UnitVerdict, bests_o
 from tcusim.judge.verdict.tasks import TASKS, Candidate, Task
 from tcusim.table import Table
 
-__all__ = ["LINES", "Statement", "five_of", "lines_of"]
+__all__ = ["LINES", "Statement", "failures_of", "five_of", "lines_of"]
 
 # The names of the lines, in their order.
 LINES: Final = ("best", "cost", "precision", "bound", "not tested")
@@ -67,6 +67,13 @@ def lines_of(found: UnitVerdict, reference: Reference | None) -> tuple[Statement
         Statement(LINES[3], _bound(found)),
         Statement(LINES[4], "; ".join(_untested(found))),
     )
+
+
+def failures_of(found: UnitVerdict) -> tuple[str, ...]:
+    """Return the reasons why a unit fails; none if `UnitVerdict.ok`."""
+    if found.refused:
+        return (found.refused,)
+    return (*_wrong(found), *map(str, found.claims or ()))
 
 
 # --- The best -------------------------------------------------------------------------------------

@@ -14,10 +14,11 @@ from tcusim.judge.correctness.shape_report import ShapeReport
 from tcusim.judge.cost.predicted import time_text
 from tcusim.judge.verdict.found import Reference, UnitVerdict, bests_of
 from tcusim.judge.verdict.tasks import TASKS, Candidate, Task
-from tcusim.machine import Fused, Late, Rule
+from tcusim.machine import FIGURES, Fused, Late, Rule, Unit
+from tcusim.machine.unit_file import rule_keys
 from tcusim.table import Table
 
-__all__ = ["comparison_of", "sections_of"]
+__all__ = ["cases_right", "comparison_of", "parameters_of", "sections_of"]
 
 # The mark of the best of a row, and of a tie.
 BEST: Final = " *"
@@ -51,6 +52,42 @@ def sections_of(found: UnitVerdict, *, every_tile: bool = False) -> tuple[Table,
     if "time" in asked and found.candidates:
         made.append(_time(found))
     return tuple(made)
+
+
+def parameters_of(unit: Unit, rules: Sequence[Rule]) -> Table:
+    """Return the parameters of a unit, each with its confidence and its source.
+
+    rules: those of its tiles, in their order.
+    """
+    rows = [("tile", tile.name, "", tile.source) for tile in unit.shapes]
+    of: dict[Rule, list[str]] = {}
+    for tile, rule in zip(unit.shapes, rules, strict=True):
+        of.setdefault(rule, []).append(tile.name)
+    for rule, tiles in of.items():
+        where = f" of {', '.join(tiles)}" if len(of) > 1 else ""
+        keys = {"ab": rule.ab, "acc": rule.acc, **rule_keys(rule)}
+        rows += [
+            (f"{key}{where}", value.strip('"'), rule.evidence, rule.source)
+            for key, value in keys.items()
+        ]
+    figures = [
+        (f"{name} of {one.tile}", figure, "cycles")
+        for one in unit.instructions
+        for name, figure in (("latency", one.latency), ("interval", one.interval))
+        if figure is not None
+    ]
+    figures += [(name, one, FIGURES[name].quantity) for name, one in unit.figures().items()]
+    rows += [
+        (name, f"{one.number} {quantity}", one.confidence, one.source)
+        for name, one, quantity in figures
+    ]
+    unknown = ", ".join(unit.unknown())
+    return Table(
+        ("parameter", "value", "confidence", "source"),
+        rows,
+        title=f"Parameters of {unit.name}",
+        notes=[f"Not known: {unknown}."] if unknown else [],
+    )
 
 
 def _time(found: UnitVerdict) -> Table:
@@ -206,22 +243,23 @@ def comparison_of(units: Sequence[UnitVerdict], reference: Reference | None) -> 
     rows: list[tuple[str, ...]] = [
         ("arithmetic", *map(_arithmetic, units), *("" for _ in others)),
         ("tiles", *(", ".join(unit.tiles) or "none" for unit in units), *("" for _ in others)),
-        ("cases right", *map(_right, units), *("" for _ in others)),
+        ("cases right", *map(cases_right, units), *("" for _ in others)),
     ]
     rows += [(name, *cells, *("" for _ in others)) for name, *cells in _precision_rows(units)]
     for task in TASKS:
         rows.extend(_task_rows(units, reference, task))
-    texts = [
-        f"The best of a row has{BEST}. An mma is one multiply-accumulate of a tile. The best of a "
-        f"task is the fastest, or takes the fewest mma where a unit's time is not known."
-    ]
+    texts = [f"The best of a row has{BEST}."] if len(units) > 1 else []
+    texts.append(
+        "An mma is one multiply-accumulate of a tile. The best of a task is the fastest, or takes "
+        "the fewest mma where a unit's time is not known."
+    )
     texts += [
         f"Times of {unit.name} are those {unit.where.removesuffix(': ').split(', named')[0]}."
         for unit in units
         if unit.machine
     ]
     return Table(
-        title="Beside each other",
+        title="Beside each other" if len(units) > 1 else f"Beside {reference}",
         texts=texts,
         header=("", *(unit.name for unit in units), *others),
         rows=rows,
@@ -244,7 +282,8 @@ def rule_in_words(rule: Rule) -> str:
     return f"{how.length} terms, {how.fraction_bits} bits, {how.output}{late}"
 
 
-def _right(unit: UnitVerdict) -> str:
+def cases_right(unit: UnitVerdict) -> str:
+    """Return the number of right cases and of all, as text."""
     rows = [row for report in unit.reports for row in report.rows if row.possible]
     if not rows:
         return "refused" if unit.refused else "not tried"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
@@ -31,8 +31,10 @@ from tcusim.judge.verdict.subjects import (
     subject_of,
 )
 from tcusim.judge.verdict.tasks import TASKS, Candidate, best_of, cost_of, counted, tried
+from tcusim.machine import Figure, Instruction
 from tcusim.machine.likeness import borrowed
 from tcusim.machine.shapes import MmaShape
+from tcusim.markup import provenance
 from tcusim.table import Table, Tabular
 
 __all__ = ["Verdict", "validate"]
@@ -80,6 +82,7 @@ class Verdict(Tabular):
     def as_json(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
         return {
+            **provenance(),
             "ok": self.ok,
             "units": [self._unit_as_json(unit) for unit in self.units],
             "reference": None if self.reference is None else asdict(self.reference),
@@ -95,6 +98,7 @@ class Verdict(Tabular):
             **asdict(unit.asked),
             "verdict": {line.name: line.text for line in lines_of(unit, self.reference)},
             "rules": [asdict(rule) for rule in unit.rules],
+            "figures": {} if unit.unit is None else _plain(unit.unit.figures()),
             "findings": [asdict(one) for one in unit.findings],
             "claims": None if unit.claims is None else [asdict(one) for one in unit.claims],
             "correctness": [report.as_json() for report in unit.reports],
@@ -108,9 +112,15 @@ class Verdict(Tabular):
         """Return everything as JSON text; `ShapeReport.from_json` reads its parts `correctness`."""
         return json.dumps(self.as_json(), ensure_ascii=False, indent=2)
 
-    def to_html(self) -> str:
-        """Return a page with everything, which asks for nothing else."""
-        return page_of(self.units, self.reference)
+    def to_html(self, command: str = "") -> str:
+        """Return a page with everything, which asks for nothing else.
+
+        Parameters
+        ----------
+        command : str
+            The command line that made it, for the head of the page.
+        """
+        return page_of(self.units, self.reference, command)
 
     def tables(self) -> tuple[Table, ...]:
         """Return a table of the five lines of each unit, then the sections."""
@@ -119,6 +129,10 @@ class Verdict(Tabular):
 
     def _repr_html_(self) -> str:
         return fragment_of(self.units, self.reference)
+
+
+def _plain(figures: Mapping[str, Figure]) -> dict[str, dict[str, Any]]:
+    return {name: asdict(one) for name, one in figures.items()}
 
 
 def validate(
@@ -338,7 +352,14 @@ def _judged(
         roofline=_roofline(placed, candidates),
         machine=machine,
         borrowed=borrowed(placed.unit) if own else (),
+        unit=replace(placed.unit, shapes=subject.tiles, instructions=_times(placed)),
     )
+
+
+def _times(subject: Subject) -> tuple[Instruction, ...]:
+    """Return the times of the tiles that are tried, for the types that are."""
+    found = map(subject.instruction, subject.tiles)
+    return tuple(one for one in found if one is not None)
 
 
 def _roofline(subject: Subject, candidates: Sequence[Candidate]) -> Roofline | None:
