@@ -31,7 +31,7 @@ u = (row <= col).astype(np.float32)
 print("A·U scans the rows:", np.array_equal(a @ u, np.cumsum(a, axis=1)))
 
 # %% [markdown]
-# ## Add what comes before each row
+# ## Add the sum of the rows before
 #
 # Row i still lacks the sum of all rows above it. Two more products find it:
 #
@@ -52,7 +52,7 @@ j = np.ones((16, 16), np.float32)
 
 before = (low @ a) @ j
 scanned = a @ u + before
-print("What comes before rows 0, 1 and 2:", before[:3, 0])
+print("The sums before rows 0, 1 and 2:", before[:3, 0])
 print("Sums of rows 0 and 1:             ", a[0].sum(), a[1].sum())
 print("A·U + (L·A)·J is the scan:", np.array_equal(scanned.ravel(), np.cumsum(x)))
 
@@ -68,7 +68,7 @@ print("The steps of scan_256:\n")
 print(tcusim.listing(program).split("\n\n")[1])
 
 # %% [markdown]
-# The products are the steps 6, 9 and 15. What is between 10 and 14 you know from [lesson
+# The products are the steps 6, 9 and 15. You know steps 10 to 14 from [lesson
 # 4](04_256_and_256n.md): L·A is an accumulator and must become an operand, so it is stored,
 # **rounded to float16** (step 12), and loaded. A is loaded twice, as a right operand is another
 # fragment than a left one.
@@ -160,7 +160,7 @@ print("tcusim.cumsum returns", tcusim.cumsum(half[:6], dtype=np.float32), "for",
 # ## A misprint, found by running it
 #
 # [The paper](../references.md#DAKKAK19) *displays* U as above, but *defines* it a page later as 1
-# where row ≥ column. That is the transpose. Multiplying with it adds up what comes *after* each
+# where row ≥ column. That is the transpose. Multiplying with it sums the elements *after* each
 # element:
 
 # %%
@@ -180,7 +180,7 @@ print(
 #
 # ## Exercise 1: leave the element out
 #
-# An **exclusive** scan sums what comes *before* each element: 3, 1, 4 becomes 0, 3, 4. Only one of
+# An **exclusive** scan sums the elements *before* each one: 3, 1, 4 becomes 0, 3, 4. Only one of
 # the three constant matrices must change. Write the whole scan of a tile.
 #
 # <details><summary>Hint</summary>
@@ -272,8 +272,8 @@ tcusim.lessons.check(
 #
 # ## In short
 #
-# - A·U scans rows; (L·A)·J is what comes before each row. Their sum is the scan: three mma for 256
-#   numbers.
+# - A·U scans rows; (L·A)·J is the sum of the rows before each row. Their sum is the scan: three mma
+#   for 256 numbers.
 # - The carry of longer segments is an accumulator, and costs no product.
 # - Exclusive and reverse scans need other constants, and no other work.
 #

@@ -85,8 +85,8 @@ tcusim.explain(eight, eight, np.float16(8192), arch=("volta", "ampere"), acc="f1
 # ## Bias: always down
 #
 # float32 accumulators are *truncated*. Rounding to nearest errs up as often as down, so most errors
-# cancel. Truncation of a positive sum always errs down, so nothing cancels. The mean of such an
-# error is its **bias**.
+# cancel. Truncation of a positive sum always errs down, so its errors do not cancel. The mean of
+# such an error is its **bias**.
 #
 # Here are dot products of random numbers between 0 and 1, in one long chain of steps, the mean over
 # 16 of them:
@@ -132,13 +132,13 @@ Plot(
 #
 # ## Predict it
 #
-# How large is the bias? Let one ulp be that of the sum so far, which `np.spacing` tells. Rule of
-# thumb: truncating a random number loses half a unit of the last place kept, on average. By lesson
-# 2:
+# How large is the bias? Let one ulp be the ulp of the sum so far, as `np.spacing` returns it. Rule
+# of thumb: truncating a random number loses half a unit of the last place kept, on average. By
+# lesson 2:
 #
 # - **Alignment** cuts each product. On Volta (F = 23) the last place kept is 1 ulp: each of the
 #   products loses ½ ulp. On Ampere (F = 24) it is ½ ulp, and each loses ¼. On Hopper (F = 25), ⅛.
-# - **Truncation of the sum** cuts what is left below 1 ulp, once in L products. Volta has nothing
+# - **Truncation of the sum** removes the rest below 1 ulp, once in L products. Volta has nothing
 #   left there. Ampere has one bit, and loses ¼ ulp on average; Hopper has two, and loses ⅜.
 
 # %%
@@ -226,7 +226,7 @@ def split(x):
 z = (1000 + rng.random(256) / 4).astype(np.float32)
 high, middle, low = split(z)
 print(f"{z[1]:.8f} = {high[1]:g} + {middle[1]:g} + {low[1]:.8f}")
-print("Nothing is lost:", np.array_equal(high.astype(float) + middle + low, z))
+print("The parts are exact:", np.array_equal(high.astype(float) + middle + low, z))
 
 # %% [markdown]
 # The numbers here lie between 1000 and 1000.25, where float16 numbers are half a unit apart. A sum
@@ -247,8 +247,8 @@ print(f"256 numbers in three parts:  relative error of the sum {total[0, 0] / tr
 
 # %% [markdown]
 # Three times the work, for sums of float32 numbers. A *product* of two float32 matrices needs all
-# pairs of parts, up to nine products, and `tcusim.matmul` does that. For sums alone it does not
-# pay: `tcusim.sum` adds float32 numbers as they are, in pairs, at the speed of the memory.
+# pairs of parts, up to nine products, and `tcusim.matmul` does that. For sums it does not pay:
+# `tcusim.sum` adds float32 numbers as they are, in pairs, at the speed of the memory.
 #
 # ## Exercise 1: where does it stagnate?
 #

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 7. Blocks and barriers
 #
-# So far each warp worked alone. The warps of one *block* can work together: they share a memory,
-# and they can wait for each other at a *barrier*. In this lesson four warps sum one segment, and we
-# learn what a barrier does by taking it away. Then four warps scan one segment.
+# So far each warp worked by itself. The warps of one *block* can work together: they share a
+# memory, and they can wait for each other at a *barrier*. In this lesson four warps sum one
+# segment, and we learn what a barrier does by taking it away. Then four warps scan one segment.
 #
 # If warp, block or shared memory are new to you, begin with [CUDA in ten
 # minutes](00_cuda_in_ten_minutes.md).
@@ -44,13 +44,13 @@ program = tcusim.build("reduction_256n_block", warps=4, segment_size=4096)
 print(tcusim.listing(program))
 
 # %% [markdown]
-# | steps | what the block does |
+# | steps | work of the block |
 # | --- | --- |
 # | 1 to 3 | each warp adds up its four tiles: the columns' sums are in row 0 of V |
 # | 4 to 13 | each warp adds up that row, with one more mma ([lesson 4](04_256_and_256n.md)) |
 # | 14 | each warp writes its partial sum to `prtls` |
 # | 15 | all warps wait for each other |
-# | 16 | warp 0 alone loads the partial sums as a tile and adds them up |
+# | 16 | only warp 0 loads the partial sums as a tile, and sums them |
 #
 # The header names two kinds of shared memory. `s_V` is *of each warp*, so there are four of them.
 # `prtls` is *of the block*: there is one, which all warps see. (It has eight places, of which four
@@ -64,7 +64,7 @@ print(tcusim.listing(program))
 tcusim.trace(program, {"in": x}, blocks=0)
 
 # %% [markdown]
-# ## What a warp can see
+# ## Values visible to a warp
 #
 # Between writing the partial sums and reading them is step 15, `sync block`. We stop the run after
 # steps 14 and 15, and ask what every warp sees in `prtls`:
@@ -72,7 +72,7 @@ tcusim.trace(program, {"in": x}, blocks=0)
 
 # %%
 def seen_by_warps(program: Program, path: str) -> np.ndarray:
-    """Run a program of one block; return what each warp sees in `prtls` after a step."""
+    """Run a program of one block; return each warp's view of `prtls` after a step."""
     row = View.strided(program.buffer("prtls"), Index(), 1, program.warps, program.warps, 1)
     for event in tcusim.interpret(program, {"in": x}, check=False):
         if event.path == path:
@@ -87,14 +87,14 @@ for title, seen in (("Before the barrier (step 14)", before), ("After it (step 1
         print(f"   warp {warp} sees {values}")
 
 # %% [markdown]
-# Before the barrier all four have written, and nobody sees anything yet. NaN is what memory holds
-# here until a write can be seen. After the barrier everybody sees everything.
+# Before the barrier all four have written, and none of these values is visible yet. NaN is what
+# memory holds here until a write can be seen. After the barrier everybody sees everything.
 #
 # Does a GPU behave like that? It *may*. The warps of a block run on their own: one is at step 16
-# when another has just begun. What they write may be seen early or late, and only a barrier settles
-# it. `__syncthreads()` lets no warp pass before all have come, and what was written before it is
-# seen after it. A simulator that runs all warps in lockstep would hide a missing barrier. This one
-# shows the worst case that CUDA allows.
+# when another has just begun. Their writes may become visible early or late; only a barrier settles
+# it. `__syncthreads()` lets no warp pass before all have come, and every write before it is seen
+# after it. A simulator that runs all warps in lockstep would hide a missing barrier. This one shows
+# the worst case that CUDA allows.
 #
 # ## Take the barrier away
 #
@@ -119,7 +119,7 @@ def without(program: Program, path: str) -> Program:
 
 
 def complaint(program: Program) -> str:
-    """Return what `verify` says against a program, if anything."""
+    """Return the error of `verify` for a program, if any."""
     try:
         tcusim.verify(program)
     except tcusim.VerifyError as error:
@@ -143,14 +143,14 @@ print(f"With the barrier the sum is {right[0]:.0f}, without it {damaged[0]}.")
 # %% [markdown]
 # `verify` names the nearest problem first: not even the lanes of one warp are in order there, so it
 # asks for a barrier of the warp. That is not enough, and `verify` says so when we put one there.
-# Warp 0 then sees what it has written itself, and nothing of the others:
+# Warp 0 then sees its own value, and none of the others:
 
 # %%
 steps = list(program.steps)
 steps[14] = Sync(Scope.WARP)
 too_weak = dataclasses.replace(program, steps=tuple(steps))
 own_alone = seen_by_warps(too_weak, "15")[0]
-print("With a barrier of the warp alone, verify says:")
+print("With only a barrier of the warp, verify says:")
 print(complaint(too_weak))
 print(f"\nand warp 0 sees {own_alone}.")
 
@@ -166,7 +166,7 @@ print("With the barrier inside the branch, verify says:")
 print(in_branch)
 
 # %% [markdown]
-# ## What four warps gain
+# ## The gain of four warps
 #
 # A segment waits for the warp that has the most mma steps, one after the other. We count them:
 
@@ -200,9 +200,9 @@ for warps in (1, 2, 4, 8, 16):
 #
 # <!-- figure: barriers -->
 #
-# What precedes each tile in a chunk is the *exclusive scan* of the totals. One mma computes it: the
-# row of totals, times a matrix with ones **strictly** above the diagonal. The paper calls this step
-# *LastColumnScan*.
+# The sum before each tile of a chunk is the *exclusive scan* of the totals. One mma computes it:
+# the row of totals, times a matrix with ones **strictly** above the diagonal. The paper calls this
+# step *LastColumnScan*.
 
 # %%
 tiles = x[:1024].reshape(4, 256).astype(np.float64)
@@ -211,7 +211,7 @@ totals = scanned[:, -1]
 strictly_upper = np.triu(np.ones((4, 4)), 1)
 precedes = totals @ strictly_upper
 print(f"The totals of the four tiles are     {totals}.")
-print(f"What precedes each tile is therefore {precedes}.")
+print(f"The sums before the tiles are therefore {precedes}.")
 
 # %% [markdown]
 # For several chunks the carry goes along. It is added once, where the totals are scanned, and it
@@ -231,7 +231,7 @@ print(f"All {x.size} prefix sums by hand are right: {np.array_equal(by_hand, exa
 
 # %% [markdown]
 # (The paper's listing adds the carry in every tile and leaves out the last total, so it is right in
-# the first chunk alone: [its listing, run](../listings.md#alg7).)
+# only the first chunk: [its listing, run](../listings.md#alg7).)
 #
 # ## The same as a program
 #
@@ -246,18 +246,18 @@ scan_is_right = np.array_equal(tcusim.run(scan, {"in": x})["out"], exact)
 print(f"\nThe program's {x.size} prefix sums are right: {scan_is_right}.")
 
 # %% [markdown]
-# | name | what it holds |
+# | name | contents |
 # | --- | --- |
 # | `s_R` | of each warp: its tile, scanned; its last place is the tile's total |
 # | `totals` | of the block: the total of each warp's tile |
 # | `t_E`, E | the row of totals as a tile, zeros below it, to be loaded as an operand |
 # | US | ones strictly above the diagonal |
-# | S | the carry. An accumulator is loaded whole, so all of `t_S` holds it; row 0 alone counts |
-# | `s_T`, T | what precedes each tile, in row 0 |
+# | S | the carry. An accumulator is loaded whole, so all of `t_S` contains it; only row 0 counts |
+# | `s_T`, T | the sum before each tile, in row 0 |
 # | `prtls` | of the block: that row, for the warps to add |
 #
 # In each round all warps meet twice. At 6.15 they **gather**: the totals of all tiles are there
-# before warp 0 scans them. At 6.17 they **spread**: what precedes each tile is there before the
+# before warp 0 scans them. At 6.17 they **spread**: the sum before each tile is there before the
 # warps add it. Neither barrier can be left out:
 
 # %%
@@ -271,14 +271,14 @@ for path, text in complaints.items():
 # %% [markdown]
 # Does the round need a third one at its end? In the next round the warps write new totals, and warp
 # 0 new sums, where others may still read the old ones. It looks like a race, and `verify` proves
-# that it is none. Warp 0 alone reads totals, before the second barrier. What it writes next, it
-# writes after the first barrier of the next round, and all others reach that one only when they
-# have read.
+# that it is none. Only warp 0 reads totals, before the second barrier. The values that it writes
+# next, it writes after the first barrier of the next round, and all others reach that one only when
+# they have read.
 #
 # ## Exercise 1: how long is the longest warp?
 #
 # Write the number of mma steps of the busiest warp of `reduction_256n_block`, for a segment of
-# `tiles` tiles and a block of `warps` warps, of which there are at most 16.
+# `tiles` tiles and a block of `warps` warps, at most 16.
 #
 # <details><summary>Hint</summary>
 # Count in the listing: the loop of step 3, one step to add up row 0 of V, and one more that warp 0
@@ -332,7 +332,7 @@ def without_a_tile(tiles: int, warps: int) -> list[int] | None:
 tcusim.lessons.check(
     "7.2 Three warps",
     tcusim.lessons.equal((without_a_tile(16, 3), without_a_tile(16, 4)), ([2], [])),
-    "with 3 warps, warp 2 has 4 tiles for 6 rounds; with 4 warps nobody lacks one",
+    "with 3 warps, warp 2 has 4 tiles for 6 rounds; with 4 warps each has one",
 )
 
 # %% [markdown]
@@ -374,7 +374,8 @@ tcusim.lessons.check(
 # %% [markdown]
 # ## In short
 #
-# - Warps of a block share memory; what one writes, another sees only after a barrier of the block.
+# - Warps of a block share memory; a write by one is visible to another only after a barrier of the
+#   block.
 # - A barrier must be reached by all warps, or none.
 # - `verify` proves without a run that no barrier is missing; `check=False` shows what happens if
 #   one is.

@@ -50,7 +50,7 @@ carry = tcusim.run(scan_sums, {"in": sums}, watch=three)["out"]
 out = tcusim.run(scan_chunks, {"in": x, "carry": carry}, watch=three)["out"]
 
 print(f"The first sums of chunks are    {sums[:5]},")
-print(f"so what precedes each chunk is  {carry[:5]}.")
+print(f"so the sums before the chunks are {carry[:5]}.")
 three_are_right = np.array_equal(out, exact)
 print(f"All {x.size:,} prefix sums are right: {three_are_right}.")
 
@@ -62,7 +62,7 @@ print(f"All {x.size:,} prefix sums are right: {three_are_right}.")
 # ## One launch
 #
 # Three launches read the array twice. To read it once, a block must keep its elements while it
-# waits for what precedes them. `scan_single_pass` does. Here a block has 2 warps and takes 8,192
+# waits for the sum before them. `scan_single_pass` does. Here a block has 2 warps and takes 8,192
 # elements, and 8 blocks are a *group*:
 
 # %%
@@ -106,16 +106,16 @@ for path, step in walk(single.steps):
 #   adds up at most 8 values, however long the array is.
 #
 # Step through warp 0 of block 1, from where the totals of its panels are there. At step 57.12 it
-# publishes their sum: -157, the second of the sums above. At step 60.1 it awaits that of block 0,
-# which is 110. The value is in `earlier` after the barrier that follows.
+# publishes their sum: -157, the second of the sums above. At step 60.1 it awaits the sum of block
+# 0, which is 110. The value is in `earlier` after the barrier that follows.
 
 # %% tags=["picture"]
 tcusim.trace(single, {"in": x}, blocks=1, first=58, last=98)
 
 # %% [markdown]
 # Can blocks wait for each other forever? Blocks are numbered in the order in which they *start*, as
-# the listing says. A block awaits lower numbers alone, which have started before it and need
-# nothing from it. So they always finish, however few blocks fit on the GPU at a time.
+# the listing says. A block awaits only blocks with lower numbers. They started before it, and need
+# no value of it. So they always finish, even if few blocks fit on the GPU at a time.
 #
 # ## Look-back: why the usual way changes its bits
 #
@@ -130,7 +130,7 @@ totals = rng.standard_normal(64).astype(np.float32) * 100
 
 
 def look_back(totals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return what precedes each block, as one run of a look-back would find it."""
+    """Return the prefix of each block, as one run of a look-back would find it."""
     prefix = np.zeros(totals.size + 1, np.float32)
     for block in range(totals.size):
         walked = np.float32(0)
@@ -143,7 +143,7 @@ def look_back(totals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 runs = np.array([look_back(totals, np.random.default_rng(seed)) for seed in range(100)])
 last = np.unique(runs[:, -1])
-print(f"What precedes the last block took {last.size} different values in 100 runs,")
+print(f"The prefix of the last block took {last.size} different values in 100 runs,")
 print(f"from {last[0]!s} to {last[-1]!s}.")
 
 # %% [markdown]
@@ -152,10 +152,10 @@ print(f"from {last[0]!s} to {last[-1]!s}.")
 #
 # ## A fixed order: the same bits in every run
 #
-# In `scan_single_pass` the order is part of the program. A block does not take what it happens to
-# find. It waits for *these* sums and *that* prefix, and adds them as a balanced tree that is
-# written down. So we can do it by hand, from the status words that the blocks left, and get the
-# same bits:
+# In `scan_single_pass` the order is part of the program. A block does not take the values that it
+# happens to find. It waits for *these* sums and *that* prefix, and adds them as a balanced tree
+# that is written down. So we can do it by hand, from the status words that the blocks left, and get
+# the same bits:
 
 
 # %%
@@ -167,7 +167,7 @@ def tree(values: np.ndarray) -> np.float32:
 
 
 def before_each(of_blocks: np.ndarray, of_groups: np.ndarray, columns: int) -> np.ndarray:
-    """Return what precedes each block, added in the order of `scan_single_pass`."""
+    """Return the prefix of each block, added in the order of `scan_single_pass`."""
     before = np.zeros(of_blocks.size, np.float32)
     for block in range(before.size):
         group, place = divmod(block, columns)
@@ -182,15 +182,15 @@ for event in tcusim.interpret(single, {"in": noise}):
 of_blocks, of_groups = state.memory["sums_of_blocks"][:chunks], state.memory["sums_of_groups"]
 out = state.outputs()["out"]
 
-# The first result of a block is its first element, plus what precedes the block.
+# The first result of a block is its first element, plus the prefix of the block.
 by_hand = noise[::chunk].astype(np.float32) + before_each(of_blocks, of_groups, columns=8)
 same = by_hand.view(np.uint32) == out[::chunk].view(np.uint32)
 print(f"By hand, {same.sum()} of {chunks} blocks begin with the program's very bits.")
 
 # %% [markdown]
-# Nothing in `before_each` depends on time. That is why the simulator can say which bits a GPU
-# returns: with a look-back there is no such thing as *the* bits of a program. And the order in
-# which blocks run must not matter, so let us run them in other ones:
+# `before_each` does not depend on time. That is why the simulator can say which bits a GPU returns:
+# with a look-back there is no such thing as *the* bits of a program. And the order in which blocks
+# run must not matter, so let us run them in other ones:
 
 # %%
 four = {"in": x[: 4 * chunk], "carry": carry[:4]}
@@ -230,10 +230,10 @@ for warps, batches, columns in ((4, 4, 8), (8, 2, 8), (16, 2, 4)):  # the last t
 print(f"Blocks of 4, 8 and 16 warps return {len(sizes)} set of bits.")
 
 # %% [markdown]
-# ## A status word that nobody publishes
+# ## A status word that no block publishes
 #
-# If a block awaits what no block publishes, a GPU hangs. We remove the steps that publish, and ask
-# `verify`:
+# If a block awaits a value that no block publishes, a GPU hangs. We remove the steps that publish,
+# and ask `verify`:
 
 
 # %%
@@ -256,8 +256,8 @@ except tcusim.VerifyError as error:
 print(f"Without the steps that publish, verify says:\n{message}")
 
 # %% [markdown]
-# It knows without a run: it compares what the blocks of a small grid publish with what they await.
-# Block 0 awaits nothing, so block 1 is the first to fail.
+# It needs no run: it compares the values that the blocks of a small grid publish with those that
+# they await. Block 0 awaits none, so block 1 is the first to fail.
 #
 # ## Exercise 1: for whom does a block wait?
 #
@@ -329,7 +329,7 @@ tcusim.lessons.check(
 # ## Exercise 3: bytes
 #
 # How many bytes does a scan of `size` float16 numbers to float32 move, in one launch and in the
-# three launches of this page? Count elements and results alone, without sums and carries.
+# three launches of this page? Count only elements and results, without sums and carries.
 #
 # <details><summary>Hint</summary>
 # The launch that reduces reads everything, too.
@@ -356,9 +356,9 @@ tcusim.lessons.check(
 # %% [markdown]
 # ## In short
 #
-# - Launches are the barrier of the grid: what one wrote, the next one reads.
+# - Launches are the barrier of the grid: each reads the results of the one before.
 # - One launch moves the fewest bytes; its blocks pass sums on through status words.
-# - If the program fixes who adds what, timing cannot change the bits.
+# - If the program fixes the order of additions, timing cannot change the bits.
 #
 # Next: [other tiles](09_other_tiles.md).
 

@@ -3,8 +3,8 @@
 #
 # So far a tile was 16x16x16, in float16. Tensor cores have other sizes and other types, and the
 # next one may have a size that no GPU has today. In this lesson one algorithm runs on all of them.
-# We find out what the shape changes (how much one mma sums), what it does not (the bits, mostly),
-# what the types change, and we try a tile of our own.
+# We look at the effect of the shape on the work of one mma and on the bits (mostly none), at the
+# effect of the types, and try a tile of our own.
 
 # %%
 import numpy as np
@@ -47,7 +47,7 @@ tcusim.trace(flat, {"in": np.arange(512, dtype=np.float16) % 10})
 # %% [markdown]
 # ## How much of the work is useful?
 #
-# Summing uses a multiplier as an adder, so most of the multiply-adds do nothing. Each number must
+# Summing uses a multiplier as an adder, so most of the multiply-adds are wasted. Each number must
 # be added once, so the **useful** share is
 #
 #     numbers summed / (m · n · k · mma steps)
@@ -69,7 +69,7 @@ for shape in wmma:
 
 # %% [markdown]
 # For a sum the flat shapes are twice as good, if the data are on their long side. For a scan they
-# gain nothing: the product A·U needs all k columns of U, and 32x8x16 has room for 8 columns of the
+# do not gain: the product A·U needs all k columns of U, and 32x8x16 has room for 8 columns of the
 # result at a time. So it takes two mma.
 #
 # ## Does the shape change the bits?
@@ -120,8 +120,8 @@ print(*((one.row, one.col) for one in layout.lane(held.lane)))
 # | f64 (double) | 64 | 52 | 1.8·10³⁰⁸ | since Ampere |
 #
 # The type of the accumulator, C and D, is often wider. We sum 512 numbers, 16 times, with each pair
-# of types. Two errors are worth telling apart: that of *rounding the numbers* to the type before
-# they are summed, and that of *summing* what was rounded:
+# of types. Two errors are worth telling apart: the error of *rounding the numbers* to the type
+# before they are summed, and the error of *summing* the rounded numbers:
 
 # %%
 numbers = rng.standard_normal((16, 512))
@@ -150,11 +150,11 @@ for ab, acc, tile in pairs:
 
 # %% [markdown]
 # - **f16 to f32**: rounding the numbers costs thousands of times as much as summing them.
-# - **f16 to f16**: an accumulator of 11 bits is what hurts.
+# - **f16 to f16**: the accumulator of 11 bits causes the error.
 # - **tf32** has the fraction of f16 and the range of float32: the same error here, and no overflow.
 # - **bf16** gives up three bits of fraction for that range.
 # - **s8 to s32** sums exactly. All its error is in rounding numbers to multiples of 1/scale.
-# - **f64** is what it would be without a tensor core.
+# - **f64** is the result without a tensor core.
 #
 # tcusim does better with float32 than any row of this table. Factors are split exactly into three
 # bf16 parts, as [lesson 6](06_precision.md) shows; sums need no tensor core, and are added as they
@@ -162,7 +162,7 @@ for ab, acc, tile in pairs:
 #
 # ## A tile of your own
 #
-# Nothing has to exist. Any three sizes make a tile, and the algorithms run on it at once:
+# A tile need not exist in hardware. Any three sizes make one, and the algorithms run on it at once:
 
 # %%
 own = tcusim.register_shape(tcusim.MmaShape(24, 8, 12, title="an invented tile"))
@@ -216,9 +216,8 @@ tcusim.lessons.check(
 # Among the shapes with m·n·k = 4096 and k = 16, which has the largest useful share of a sum? Return
 # one of them, as (m, n). It may be one that no GPU has.
 #
-# <details><summary>Hint</summary>
-# Divide the result of exercise 1 by m·n·k. What is left depends on one side alone.
-# </details>
+# <details><summary>Hint</summary> Divide the result of exercise 1 by m·n·k. The quotient depends on
+# only one side. </details>
 
 
 # %% tags=["exercise"]
@@ -280,7 +279,7 @@ tcusim.lessons.check(
 # - The bits depend on which terms share a step, not on m and n.
 # - Choose types by range first, then by the error of rounding the input.
 #
-# Next: [what tensor cores were made for](10_gemm_and_gemv.md).
+# Next: [the work that tensor cores were made for](10_gemm_and_gemv.md).
 
 # %%
 assert of_one_mma == {"16x16x16": 256, "32x8x16": 512, "8x32x16": 512}

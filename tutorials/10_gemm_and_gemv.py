@@ -2,10 +2,10 @@
 # # 10. Matrix products: GEMM and GEMV
 #
 # Tensor cores were made for one thing: C = A·B + C for matrices, called GEMM. The reductions and
-# scans of this course borrow them; this lesson gives them back what they were made for. We take the
-# naive program apart, count what it asks of the memory, and mend it with tiles in shared memory.
-# Then we ask whose bits a product has, and end with a matrix times a vector (GEMV), which the
-# memory limits whatever one does.
+# scans of this course borrow them; this lesson returns to the work they were made for. We take the
+# naive program apart, count its memory traffic, and reduce it with tiles in shared memory. Then we
+# ask whose bits a product has, and end with a matrix times a vector (GEMV), which the memory limits
+# whatever one does.
 
 # %%
 import dataclasses
@@ -58,7 +58,7 @@ for event in tcusim.interpret(naive, {"a": a.ravel(), "b": b.ravel()}):
         print(f"After the mma of i = {event.loops['i']}, C[0, 0] is {seen[-1]}.")
 
 # %% [markdown]
-# ## What the memory has to deliver
+# ## The memory traffic
 #
 # One mma of 16x16x16 reads two tiles of 512 bytes, and here both come from global memory every
 # time. We count the bytes that the program reads for each mma:
@@ -66,7 +66,7 @@ for event in tcusim.interpret(naive, {"a": a.ravel(), "b": b.ravel()}):
 
 # %%
 def counted(program: Program, *arrays: np.ndarray) -> Counts:
-    """Run a program and return what it did: mma steps, and bytes of global memory."""
+    """Run a program; return its mma steps, and its bytes of global memory."""
     counts = Counts()
     names = [buffer.name for buffer in program.inputs]
     flat = {name: x.ravel() for name, x in zip(names, arrays, strict=True)}
@@ -80,8 +80,8 @@ naive_bytes = counts.bytes_read / counts.mma
 print(f"gemm_naive: {counts.mma} mma read {counts.bytes_read:,} bytes, {naive_bytes:.0f} each.")
 
 # %% [markdown]
-# How bad is that? We compare it with what an H200 can do, by the figures that tcusim keeps of it:
-# how often a tensor core can begin a WMMA mma, and how fast memory is read.
+# How bad is that? We compare it with an H200, by the figures that tcusim has of it: how often a
+# tensor core can begin a WMMA mma, and how fast memory is read.
 
 # %%
 h200 = tcusim.unit_of("h200")
@@ -169,7 +169,7 @@ print(f"Without its first barrier, verify says:\n{message}")
 # ## How long would it take?
 #
 # The roofline above knows neither caches nor waiting. `tcusim.cost` does: it follows the steps of a
-# block, counts what each part of the GPU has to do, and predicts the time ([What it
+# block, counts the work of each part of the GPU, and predicts the time ([What it
 # costs](../cost.md)). Here are matrices of 4096 x 4096 on an H200:
 
 # %%
@@ -187,10 +187,10 @@ for name, program in candidates.items():
     print(", ".join(f"{part} {seconds * 1e3:.2f}" for part, seconds in cost.parts.items()))
 
 # %% [markdown]
-# The second-level cache (L2) takes most of the load off the memory, so the memory is not what these
-# programs wait for. But larger blocks ask less of L2 and of the *cores*, which have fewer loads to
-# issue, so they win for the same reason. *Latency* is the waiting for a load or a product that has
-# been begun; more stages, and more accumulators for each warp, hide it.
+# The second-level cache (L2) takes most of the load off the memory, so the memory does not limit
+# these programs wait for. But larger blocks ask less of L2 and of the *cores*, which have fewer
+# loads to issue, so they win for the same reason. *Latency* is the waiting for a load or a product
+# that has been begun; more stages, and more accumulators for each warp, hide it.
 #
 # ## Whose bits are they?
 #
@@ -269,16 +269,16 @@ for acc in ("f16", "f32"):
 #
 # ## A matrix times a vector
 #
-# Now y = A·x. Each element of A is used once, so there is nothing to reuse: the best program reads
-# A once, at the speed of memory. The paper makes a matrix product of it, with a *padded* vector: x
-# is the first column of B, and the other columns are zeros. Fifteen of sixteen columns are wasted,
-# and that does not matter, because the tensor cores have time. What matters is that every warp
-# fetches, pads and stages x again for its sixteen rows.
+# Now y = A·x. Each element of A is used once, so no reuse is possible: the best program reads A
+# once, at the speed of memory. The paper makes a matrix product of it, with a *padded* vector: x is
+# the first column of B, and the other columns are zeros. Fifteen of sixteen columns are wasted, and
+# that does not matter, because the tensor cores have time. What matters is that every warp fetches,
+# pads and stages x again for its sixteen rows.
 #
 # `gemv_reduction` is built like a reduction. A block copies x to shared memory once, and each warp
-# takes long slices of several rows. Nothing is padded: x is loaded as a right operand whose columns
+# takes long slices of several rows. No copy is padded: x is loaded as a right operand whose columns
 # are k elements apart, so column 0 is the slice that counts. The other columns are the next slices,
-# and nobody reads their sums.
+# and their sums are never read.
 
 # %%
 tall = rng.integers(-3, 4, (256, 512)).astype(np.float16)
@@ -357,7 +357,7 @@ def side_of_block(affordable: float) -> int | None:
 tcusim.lessons.check(
     "10.2 How large must a block be",
     tcusim.lessons.equal((side_of_block(65.0), side_of_block(300.0)), (256, 64)),
-    "1024 * 16 / side must be at most what is affordable: 65 bytes take a side of 256",
+    "1024 * 16 / side must be at most the affordable traffic: 65 bytes take a side of 256",
 )
 
 # %% [markdown]

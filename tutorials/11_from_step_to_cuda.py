@@ -30,7 +30,7 @@ print("The steps of reduction_16:")
 print(tcusim.listing(program).split("\n\n")[1])
 
 # %% [markdown]
-# Each line of the kernel below does what one of these steps does here:
+# Each line of the kernel below is one of these steps:
 
 # %% tags=["picture"]
 tcusim.trace(program, {"in": np.arange(256, dtype=np.float16) % 7})
@@ -71,14 +71,14 @@ print("Before the first step:")
 print("\n".join(lines[body:first_step]))
 
 # %% [markdown]
-# - Tensor cores are used by a whole warp at once. So what the program calls a step, 32 lanes do
-#   together; `lane` and `warp` are computed from the number of the thread.
+# - Tensor cores are used by a whole warp at once. So 32 lanes do one step of the program together;
+#   `lane` and `warp` are computed from the number of the thread.
 # - `__shared__` arrays are the scratch of the listing. Each warp has its own part of `s_V`, and
 #   this block is one warp. `__align__(32)` puts them at a multiple of 32 bytes, which the loads and
 #   stores of WMMA demand.
 # - The fragments of the listing become `wmma::fragment`s: a role, the tile M, N, K, an element
 #   type, and for operands the order in memory. Their elements are spread over the registers of 32
-#   lanes. CUDA does not document how, and nothing here depends on it.
+#   lanes. CUDA does not document the map, and no step depends on it.
 # - P is neither all zeros nor all ones, which `fill_fragment` could make. So the block first writes
 #   it to shared memory, as the table `c_P`, and `__syncthreads()` waits for all its threads.
 #
@@ -117,12 +117,12 @@ print(text_of("5", "6", "7"))
 #   the rectangle so that neighbouring lanes write neighbouring elements, and calls the first lambda
 #   to read, the second to write. A larger rectangle is dealt out in vectors of up to 16 bytes.
 #
-# That is all the emitter does. It knows nothing of arithmetic: rounding is the GPU's business, and
-# to predict it is the simulator's.
+# That is all the emitter does. It contains no arithmetic: rounding is the GPU's business, and to
+# predict it is the simulator's.
 #
 # ## Run the very text on the CPU
 #
-# Does the text mean what the program means? That can be found out without a GPU. The backend `host`
+# Does the text have the meaning of the program? A test of that needs no GPU. The backend `host`
 # compiles it with a C++ compiler, against headers that stand in for CUDA's. Lanes run in turn, in
 # an order drawn at random, and barriers make them wait for each other. `mma_sync` follows the
 # arithmetic of any GPU that the simulator knows.
@@ -130,7 +130,7 @@ print(text_of("5", "6", "7"))
 # %%
 missing = why_unavailable("host")
 if missing is not None:
-    print(f"SKIPPED, nothing below is run on the CPU: {missing}")
+    print(f"SKIPPED, no kernel below is run on the CPU: {missing}")
 
 rng = np.random.default_rng(4)
 x = rng.standard_normal(1024).astype(np.float16)
@@ -157,8 +157,8 @@ print(f"{broken.text.count(f'// {barrier}')} barrier is commented out.")
 
 # %% [markdown]
 # On a GPU this would often work. Lanes of a warp tend to run together, and the store is over before
-# the copy begins. But CUDA promises nothing, so that is luck. The host backend is less kind: shared
-# memory begins as NaN, and each seed runs the lanes in another order:
+# the copy begins. But CUDA does not promise it, so that is luck. The host backend is less kind:
+# shared memory begins as NaN, and each seed runs the lanes in another order:
 
 # %%
 right = tcusim.run(program, {"in": x})["out"]
@@ -177,7 +177,7 @@ if missing is None:
         )
 
 # %% [markdown]
-# Lanes that came early copied what others had not stored yet.
+# Lanes that came early copied elements that others had not stored yet.
 #
 # ## Step through the kernel in a debugger
 #
@@ -207,10 +207,10 @@ if missing is None:
 #
 # The first lane to arrive is lane 6: `seed` draws the order.
 #
-# ## What the machine code has
+# ## The machine code
 #
 # NVIDIA's run-time compiler, NVRTC, needs no GPU either (`pip install ".[compile]"`). `tcusim emit
-# --compile` translates the kernel for any GPU and says what it takes:
+# --compile` translates the kernel for any GPU and prints its resources:
 #
 # ```console
 # $ tcusim emit reduction_16 --arch sm_70 --compile
@@ -281,7 +281,7 @@ for shape in ("16x16x16", "32x8x16", "8x32x16", "m16n8k16"):
 # ```
 #
 # `tcusim agree --backend cupy` compares all programs with the simulator, bit by bit. The page
-# [Agreement](../agreement.md) has what came of it on an H200.
+# [Agreement](../agreement.md) has the results on an H200.
 #
 # ## Exercise 1: when may a tile be loaded directly?
 #

@@ -95,7 +95,7 @@ print(f"Row 0 in batches of 1, 2, 5, 16 and {rows} rows: {len(found)} set of bit
 # ```py title="needs a GPU"
 # import torch
 #
-# with torch.no_grad():  # tcusim has no autograd, and refuses what would lose a gradient
+# with torch.no_grad():  # tcusim has no autograd, and raises an error rather than lose a gradient
 #     t = torch.randn(4096, 8192, device="cuda", dtype=torch.float16)
 #     mean = tcusim.sum(t, axis=1, dtype="float32", keepdims=True) / t.shape[1]
 #     centred = t.float() - mean

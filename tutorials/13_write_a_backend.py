@@ -47,10 +47,10 @@ from tcusim.program.printer import line
 from tcusim.testing import assert_agree, random_inputs
 
 # %% [markdown]
-# ## What a backend is
+# ## A backend
 #
 # It is an object with four things: a `name`, a `title`, `available()` and `run()`. It need not
-# inherit from anything. This one only says what it is asked to run:
+# inherit from anything. This one only prints the names of its launches:
 
 
 # %%
@@ -72,8 +72,8 @@ x = np.arange(256, dtype=np.float16) % 7
 _ = tcusim.run(tcusim.build("reduction_16"), {"in": x}, backend="talker")
 
 # %% [markdown]
-# What it runs is a *plan*: launches of programs in order, on arrays by name. A single program is a
-# plan of one launch. `plan.memory` knows how large each array is.
+# It runs a *plan*: launches of programs in order, on arrays by name. A single program is a plan of
+# one launch. `plan.memory` knows how large each array is.
 #
 # ## The emitter: from steps to Python
 #
@@ -174,7 +174,7 @@ print("reduction_16 in Python:")
 print(to_python(tcusim.build("reduction_16")))
 
 # %% [markdown]
-# What each of these lines has to do, the simulator shows. Your backend must leave the same numbers
+# The simulator shows the effect of each of these lines. Your backend must leave the same numbers
 # behind every step:
 
 # %% tags=["picture"]
@@ -233,7 +233,7 @@ def as_on_gpu(values):
 
 
 # %% [markdown]
-# For `mma` we ask tcusim, so that the arithmetic is that of any GPU. Your own backend would ask its
+# For `mma` we ask tcusim, so that it has the arithmetic of any GPU. Your own backend would ask its
 # hardware.
 #
 # A launch allocates memory by its space, runs the blocks one after the other, and the warps of a
@@ -285,9 +285,9 @@ def refuse_types(program: Program) -> None:
 # %% [markdown]
 # ## The backend
 #
-# `plan.run` does what is common to all backends of the host: it takes the launches in order, hands
-# each its arrays, and fills the caller's `out`. What we do not know, we refuse: an option that is
-# silently ignored misleads.
+# `plan.run` does the work common to all backends of the host: it takes the launches in order, hands
+# each its arrays, and fills the caller's `out`. It refuses an unknown option: one that is silently
+# ignored misleads.
 
 
 # %%
@@ -335,7 +335,7 @@ cases = {
 
 
 def verdicts(cases: dict[str, dict[str, object]]) -> dict[str, str]:
-    """Compare the backend with the simulator; return what came of each program."""
+    """Compare the backend with the simulator; return the result of each program."""
     found = {}
     for name, options in cases.items():
         program = tcusim.build(name, **options)
@@ -359,7 +359,7 @@ for name, verdict in agreed.items():
 # Programs with barriers between warps agree, too. Those that need a step that we left out are
 # refused, and the message names the step. Exercise 1 adds one.
 #
-# ## What a wrong backend looks like
+# ## A wrong backend
 #
 # Suppose that somebody computes the products in IEEE float32, one term after the other, and forgets
 # what `arch` says. Most sums of random numbers even agree. A good test finds it, says which element
@@ -379,7 +379,7 @@ class Careless(PythonBackend):
 
 
 def difference_of(backend: Backend) -> str:
-    """Return what `assert_agree` says against a backend."""
+    """Return the error of `assert_agree` for a backend."""
     try:
         assert_agree(tcusim.build("reduction_16"), tiny, ("numpy", backend), arch="hopper")
     except tcusim.AgreementError as error:
@@ -421,7 +421,7 @@ print(f"Against the careless one it says:\n{difference}")
 # not run, 4: step 26, Add: this backend cannot do `C ← C + S  (rounded)`
 # ```
 #
-# The list of what is not run is a list of what to write next. The command is also a better tester
+# The list of programs not run is a list of work to do next. The command is also a better tester
 # than we are: before `canonical_nan`, 45 of these outputs differed, all of them NaN.
 #
 # In the source, `tests/packaging/example_plugin` is a whole package of this kind.
@@ -466,8 +466,9 @@ tcusim.lessons.check(
 # %% [markdown]
 # ## Exercise 2: say why not
 #
-# If a backend cannot run here, `available()` returns one sentence: what is missing, and the command
-# that helps. Write that sentence for a module that is not installed, and "" for one that is.
+# If a backend cannot run here, `available()` returns one sentence: the missing part, and the
+# command that helps. Write that sentence for a module that is not installed, and "" for one that
+# is.
 #
 # <details><summary>Hint</summary>
 # <code>importlib.util.find_spec(module)</code> is None if there is no such module, and does not
@@ -533,7 +534,7 @@ tcusim.lessons.check(
 # ## In short
 #
 # - A backend has a name, a title, `available()` and `run(plan, inputs)`.
-# - Translate step by step, and refuse by name what you cannot do.
+# - Translate step by step, and refuse by name a step that you cannot do.
 # - Its test is equality of bits: `assert_agree`, and `tcusim agree` for everything.
 #
 # Next: [is a unit any good?](../validate.md)

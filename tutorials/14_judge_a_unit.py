@@ -4,7 +4,7 @@
 # You have an idea for a matrix unit: a tile, and how many bits its adders keep. Is it any good? In
 # this lesson we describe one in two lines, let tcusim judge it, and make it better.
 #
-# You need lesson 6, which says what a long sum loses, and lesson 9, on tiles that no GPU has.
+# You need lesson 6, on the errors of long sums, and lesson 9, on tiles that no GPU has.
 
 # %%
 from pathlib import Path
@@ -20,8 +20,8 @@ from tcusim.machine import fused_unit
 # %% [markdown]
 # ## A unit in two lines
 #
-# A file says what one mma takes, and how many *fraction bits* a sum keeps below its largest term.
-# Few bits make small adders. Ours keeps 10, where an H200 keeps 25:
+# A file gives the cost of one mma, and the number of *fraction bits* that a sum keeps below its
+# largest term. Few bits make small adders. Ours keeps 10, where an H200 keeps 25:
 
 # %%
 Path("mychip.toml").write_text('tiles = "32x8x8"\nfraction_bits = 10\n')
@@ -46,7 +46,7 @@ for line in verdict.lines()[0]:
 #
 # ## How precise is it?
 #
-# Without names of algorithms, precision is tried as well. `accuracy_of` does that part alone: sums
+# Without names of algorithms, precision is tried as well. `accuracy_of` does only that part: sums
 # of five kinds of data, measured on the simulator and predicted from the rule.
 
 # %%
@@ -196,7 +196,8 @@ tcusim.lessons.check(
 # %% [markdown]
 # ## In short
 #
-# - Two lines describe a unit; `tcusim validate` judges it in five, and says what it did not test.
+# - Two lines describe a unit; `tcusim validate` judges it in five, and lists the properties that it
+#   did not test.
 # - Right on integers is not precise on data: ask for both.
 # - `tcusim validate mychip.toml h200 --html page.html` puts units beside each other, with plots;
 #   [Is it any good?](../validate.md) has the rest, and [Explore](../explore.md) tries many at once.

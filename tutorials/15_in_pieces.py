@@ -22,13 +22,13 @@ whole = tcusim.sum(x, dtype=np.float32)
 # %% [markdown]
 # ## The usual way: add up the sums of pieces
 #
-# Give each of n machines an equal share, let it sum that share, and add up what comes back. We do
-# so for 1 to 12 machines, and count how many different results there are:
+# Give each of n machines an equal share, let it sum that share, and add the results. We do so for 1
+# to 12 machines, and count how many different results there are:
 
 
 # %%
 def added_up(machines):
-    """Return the sum of the sums of so many equal pieces."""
+    """Return the sum of the sums of equal pieces."""
     total = np.float32(0)
     for piece in np.array_split(x, machines):
         total += tcusim.sum(piece, dtype=np.float32)
@@ -87,7 +87,7 @@ tcusim.explain(x[:32], np.ones(32, np.float16), arch="hopper")
 
 # %%
 def along_the_grid(machines):
-    """Return the sum of an array whose pieces so many machines hold."""
+    """Return the sum of an array in pieces, one on each machine."""
     cuts = [round(x.size * n / machines / cut) * cut for n in range(1, machines)]
     pieces = [piece for piece in np.split(x, cuts) if piece.size]
     sent = [tcusim.partials(piece) for piece in pieces]
@@ -101,7 +101,7 @@ print("It is that of one call:", found == {whole.tobytes()})
 # %% [markdown]
 # ## Where a scan may be cut
 #
-# A scan needs what precedes each piece. On the grid that is a running sum over *groups* of
+# A scan needs the sum before each piece. On the grid that is a running sum over *groups* of
 # 4,194,304 elements. So a scan is cut at groups: each machine sends the sums of its groups,
 # `tcusim.carries` adds them one after the other, and each machine scans its piece from its carry.
 
@@ -111,7 +111,7 @@ group = tcusim.cut_size("float16", "cumsum")
 pieces = np.split(y, [group])
 sums = [tcusim.partials(piece, operation="cumsum") for piece in pieces]
 before = tcusim.carries(np.concatenate(sums))
-print(f"A group has {group:,} elements. What precedes each: {before}")
+print(f"A group has {group:,} elements. The sums before them: {before}")
 
 
 # %%
@@ -136,7 +136,7 @@ print(f"Cut at 100,000, {differ:,} of {rest.size:,} prefix sums have other bits.
 # %% [markdown]
 # ## With dask, and on several GPUs
 #
-# Nobody has to do this by hand. `tcusim.dask` cuts dask arrays so, and `tcusim.torch.distributed`
+# You need not do this by hand. `tcusim.dask` cuts dask arrays so, and `tcusim.torch.distributed`
 # does it for tensors on the ranks of a process group; [In pieces](../dask.md) has both.
 #
 # ## Exercise 1: what is sent?
@@ -206,18 +206,16 @@ tcusim.lessons.check(
 # %% [markdown]
 # ## Exercise 3: from the end
 #
-# A scan in reverse needs what *follows* each group. Given the sums of the groups, return it for
+# A scan in reverse needs the sum *after* each group. Given the sums of the groups, return it for
 # each of them, added one after the other from the end, in float32.
 #
-# <details><summary>Hint</summary>
-# For three groups with the sums a, b, c it is (c + b), c and 0. What you need is a loop from the
-# end, or <code>np.cumsum</code> of the array turned round.
-# </details>
+# <details><summary>Hint</summary> For three groups with the sums a, b, c it is (c + b), c and 0.
+# Write a loop from the end, or <code>np.cumsum</code> of the array turned round. </details>
 
 
 # %% tags=["exercise"]
 def following(sums):
-    """Return what follows each group."""
+    """Return the sum after each group."""
 
 
 # %% tags=["solution"]
@@ -244,7 +242,7 @@ tcusim.lessons.check(
 # - A sum may be cut where a subtree ends, a scan where a group ends.
 # - Machines exchange partial sums, and each adds them in the same order.
 #
-# This was the last lesson. [Questions](../questions.md) has short answers to what people ask.
+# This was the last lesson. [Questions](../questions.md) has short answers to common questions.
 
 # %%
 assert len(set(results.values())) > 1
