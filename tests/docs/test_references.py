@@ -13,7 +13,7 @@ CITATION = re.compile(r"\[([A-Z][A-Z0-9]{2,})(?: [^\]\n]*)?\](?!\()")
 ENTRY = re.compile(r"^([A-Z][A-Z0-9]{2,}) \{ #\1 \}$", re.MULTILINE)
 
 # What stands in brackets and capitals without being a citation.
-NO_CITATIONS = {"OPTIONS", "COMMAND", "ARGS", "NEVER"}
+NO_CITATIONS = {"OPTIONS", "COMMAND", "ARGS", "NEVER", "WORDS"}
 
 
 def cited() -> dict[str, set[str]]:
