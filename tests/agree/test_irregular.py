@@ -197,7 +197,7 @@ def in_one_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )  # fmt: skip
 def test_scans_in_place(name: str, options: dict[str, Any], reverse: bool, host: Backend) -> None:
-    """Lanes run in any order, and blocks one after the other: what one reads is still there."""
+    """Lanes run in any order, and blocks one by one, so the input of a later one is unchanged."""
     x, offsets = segments(5, giant=1000)
     program = build(name, masked=True, reverse=reverse, combine="add", warps=2, **options)
     assert in_place(program) is None

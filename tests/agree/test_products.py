@@ -13,7 +13,7 @@ from tcusim.backends import Backend
 from tcusim.judge.correctness.testing import assert_agree, random_inputs
 from tcusim_host import compile_programs
 
-# Each with what it has and the others have not.
+# Each with its own options.
 PROGRAMS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("gemm_naive", {"cols": 33, "inner": 40, "warps": 2}),
     ("gemm", {"cols": 72, "inner": 80, "warps": 4, "accumulation_length": 3, "result": "f16"}),

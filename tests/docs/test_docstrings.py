@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (ROOT / "tcusim", *sorted((ROOT / "backends").glob("tcusim_*")))
-# Libraries that may be missing: the examples of what is made for them are skipped then.
+# Libraries that may be missing: the examples of their modules are skipped then.
 OPTIONAL = ("dask", "jax", "torch", "triton", "cupy", "pycuda")
 
 

@@ -1,4 +1,4 @@
-"""The page of the paper's evaluation: charts and claims, of what was recorded and what was not."""
+"""The page of the paper's evaluation: charts and claims, with and without records."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every block of code in README.md and on the pages runs, and prints what the page says.
+"""Every block of code in README.md and on the pages runs, and prints the page's output.
 
 - `pycon` blocks are doctests; `python` blocks run as they are. The blocks of a page share names.
-- `console` blocks run each `$ tcusim ...` line and compare what it prints; a line `...` stands for
+- `console` blocks run each `$ tcusim ...` line and compare its output; a line `...` stands for
   anything. They run in an empty folder that all blocks of a page share.
 - Blocks whose title says that they need torch, dask or jax run where that is.
 - No other kind of block may hold a command line of tcusim or Python's prompt, unless its title says
@@ -35,7 +35,7 @@ def name(page: Path) -> str:
 
 @pytest.fixture
 def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Run in a folder of its own, with 80 columns, and find what the pages' blocks import."""
+    """Run in a folder of its own, with 80 columns, and find the imports of the pages' blocks."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(sys, "path", [str(ROOT / "docs" / "tools"), *sys.path])
@@ -72,7 +72,7 @@ def run_doctest(block: Block, page: Path, names: dict[str, Any]) -> None:
 
 
 def run_commands(block: Block, page: Path) -> None:
-    """Run `$ tcusim ...` lines; `$ python -c` is not allowed, the page would not say what it is."""
+    """Run `$ tcusim ...` lines; `$ python -c` is not allowed: the page would not show its text."""
     for command, expected in commands(block):
         where = f"{name(page)}, line {block.line}: $ {command}"
         words = shlex.split(command, comments=True)

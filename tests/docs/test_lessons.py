@@ -42,7 +42,7 @@ each = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 
 @dataclass(frozen=True)
 class Ran:
-    """A lesson that was run: its cells, and what its checks say of three kinds of answers."""
+    """A lesson that was run: its cells, and its checks' results for three kinds of answers."""
 
     done: list[Any]
     right: list[str]

@@ -41,7 +41,7 @@ def pages(reference: Any) -> list[str]:
 
 
 def public() -> list[tuple[str, Any]]:
-    """Return functions and classes by name; what is data describes itself where it is used."""
+    """Return functions and classes by name; data are described where they are used."""
     modules = [(one.__name__, one) for one in (tcusim, tcusim.lessons, tcusim.testing)]
     return [
         (f"{title}.{name}", getattr(module, name))
@@ -95,7 +95,7 @@ def described(docstring: str, section: str) -> set[str]:
 
 @pytest.mark.parametrize(("name", "value"), public(), ids=[name for name, _ in public()])
 def test_docstrings_are_complete(name: str, value: Any) -> None:
-    """Parameters, results and errors of a function; what makes an object; a data class's fields."""
+    """Parameters, results and errors of a function; a constructor's; a data class's fields."""
     text = inspect.getdoc(value) or ""
     sections = SECTION.findall(text)
     if inspect.isfunction(value):

@@ -12,7 +12,7 @@ REFERENCES = ROOT / "docs" / "references.md"
 CITATION = re.compile(r"\[([A-Z][A-Z0-9]{2,})(?: [^\]\n]*)?\](?!\()")
 ENTRY = re.compile(r"^([A-Z][A-Z0-9]{2,}) \{ #\1 \}$", re.MULTILINE)
 
-# What stands in brackets and capitals without being a citation.
+# Words in brackets and capitals that are no citations.
 NO_CITATIONS = {"OPTIONS", "COMMAND", "ARGS", "NEVER", "WORDS"}
 
 

@@ -60,7 +60,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class _Loads(html.parser.HTMLParser):
-    """Collects what a browser would fetch for a page; links to click are not among it."""
+    """Collects the addresses that a browser would fetch for a page, without links to click."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ def test_every_page_in_a_browser(site: Path) -> None:
 
 
 def check_that_search_finds_titles(site: Path) -> None:
-    """What people type is in the title of a page or a section, not only somewhere in a text."""
+    """Words that people search for are in the title of a page or a section."""
     sections = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
     titles = " ".join(section["title"] for section in sections).lower()
     for word in ("determinis", "reproducib", "layer norm", "stream compaction", "csr", "shuffle"):

@@ -14,7 +14,7 @@ from tcusim_cuda.driver import Driver
 from tcusim_cuda.launch import Launcher
 from tcusim_cuda.session import DeviceSession
 
-# By what the engine is entered.
+# By the engine's entry points.
 ENTRIES = {
     DeviceSession: ("run", "compute"),
     Launcher: (

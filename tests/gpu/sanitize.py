@@ -288,7 +288,7 @@ def compile_one(work: tuple[int, tuple[str, ...]]) -> None:
 def compile_all(names: tuple[str, ...]) -> None:
     """Fill the cache, in several processes."""
     count = len(kernels(names))
-    # What was opened here on the GPU, a forked process could not use.
+    # A forked process could not use objects opened here on the GPU.
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         list(pool.map(compile_one, [(number, names) for number in range(count)], chunksize=4))
     for dtype, words in CALLS:

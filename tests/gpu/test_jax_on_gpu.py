@@ -119,7 +119,7 @@ def test_derivatives(jax: Any, tj: Any) -> None:
 
 
 def test_a_loop_within_a_function(jax: Any, tj: Any) -> None:
-    """Such loops are what XLA makes command buffers of."""
+    """XLA makes command buffers of such loops."""
     x = rows("float32", 50, 3000)
 
     def step(total: Any, row: Any) -> tuple[Any, Any]:
@@ -137,7 +137,7 @@ def test_a_loop_within_a_function(jax: Any, tj: Any) -> None:
 
 
 def test_many_calls_between_operations_of_xla(jax: Any, tj: Any) -> None:
-    """What XLA computes before and after is ordered with the launches."""
+    """XLA's computations before and after are ordered with the launches."""
     x = rows("float32", 300, 4096)
     function = jax.jit(lambda a: tj.cumsum(a * 2, 1) - tj.sum(a + 1, 1)[:, None])
     expected = tcusim.cumsum(x * np.float32(2), axis=1, options={"arch": arch()})

@@ -333,7 +333,7 @@ def test_offsets_with_gaps_and_out_of_place(library: Library) -> None:
 
 
 def test_offsets_that_are_being_written(library: Library) -> None:
-    """The look at them waits for what their stream has queued."""
+    """The check of them waits for the work queued on their stream."""
     if library.name != "torch":
         pytest.skip("torch has streams for every launcher")
     torch = importlib.import_module("torch")
@@ -413,7 +413,7 @@ def test_scans_by_offsets_in_place(library: Library, dtype: str, giant: int) -> 
     for exclusive in (False, True):
         order: dict[str, Any] = {"exclusive": exclusive, "reverse": exclusive}
         expected = tcusim.segmented_cumsum(x, edges, options={"arch": arch()}, **order)
-        # A warp that read what another has written would show in one of several runs.
+        # A warp that reads another's output would show in one of several runs.
         for _ in range(5):
             a = library.there(x)
             result = tcusim.segmented_cumsum(

@@ -28,7 +28,7 @@ LENGTH = 100_003
 OFFSETS = np.array([0, 5, 5, 70_000, LENGTH])
 X = np.random.default_rng(3).standard_normal(LENGTH).astype(np.float16)
 A = np.random.default_rng(4).standard_normal((130, 300)).astype(np.float32)
-# Of X, and of what makes arrays: with the name of an architecture for NumPy's.
+# Of X, and of the maker of arrays: with the name of an architecture for NumPy's.
 CALLS: dict[str, Callable[..., Any]] = {
     "sum": lambda x, there, **k: tcusim.sum(x, **asked(**k)),
     "sum to float32": lambda x, there, **k: tcusim.sum(x, dtype="float32", **asked(**k)),
@@ -200,7 +200,7 @@ def test_a_graph_on_the_second(torch: Any, name: str) -> None:
 
 @pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
 def test_memory_that_goes_while_a_graph_is_captured(torch: Any, mode: str) -> None:
-    """What the garbage collector frees then ends no capture."""
+    """Objects that the garbage collector frees then end no capture."""
     from tcusim_cuda import CUDA
 
     x = torch.from_numpy(X).to("cuda:1")

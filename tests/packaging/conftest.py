@@ -1,4 +1,4 @@
-"""Wheels, built and unpacked without network: a wheel is a zip file of what an install copies."""
+"""Wheels, built and unpacked without network: a wheel is a zip file of the installed files."""
 
 from __future__ import annotations
 

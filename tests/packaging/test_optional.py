@@ -1,4 +1,4 @@
-"""Packages for other libraries say what to install where these are missing, and cost nothing."""
+"""Packages for other libraries name the missing package, and cost nothing."""
 
 from __future__ import annotations
 

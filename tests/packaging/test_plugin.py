@@ -138,7 +138,7 @@ def test_its_unit_is_everywhere_by_its_entry_point_alone(
     assert "cut to 12 bits" in " ".join(explained.split())
     assert "40x24x12, f16 to f32" in stepped
     assert "40x24x12, f16 to f32, example_chip" in validated
-    # Its own tile, whose time it says; and what it does not say is named.
+    # Its own tile with its time; figures that it lacks are named.
     assert "on example_chip: the time is unknown" in cost
     assert "the unit does not say: memory_latency" in cost
     assert "latency of 40x24x12" not in cost

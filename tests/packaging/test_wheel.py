@@ -62,7 +62,7 @@ def test_what_an_install_pulls_in(wheel: Path) -> None:
 
 def test_extras(wheel: Path) -> None:
     extras = metadata(wheel).get_all("Provides-Extra", [])
-    # For users alone: what a developer needs is in dependency groups.
+    # Only for users: a developer's packages are in dependency groups.
     assert {"bf16", "compile", "cuda", "cupy", "pycuda"} <= set(extras)
     assert not {"check", "demo", "docs", "test"} & set(extras)
 

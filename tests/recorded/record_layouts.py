@@ -10,7 +10,7 @@ the element type of OPERAND, which is a, b or c; ORDER, row or col, is how the m
 memory. Every bit of the number is a matrix of zeros and ones, so that every type can hold it.
 
 ``mma_TYPE_ACCUMULATOR_SHAPE_ORDERS_PART`` (tries, 32 lanes, elements of a lane): small random
-numbers in the registers of one `mma.sync`, PART a, b and c, and what it returned, PART d. They tell
+numbers in the registers of one `mma.sync`, PART a, b and c, and its results, PART d. They tell
 whether a layout is right: matrices made of a, b, c and d by it have D = A B + C.
 
 ``about`` names the GPU, the driver and the compiler.
@@ -42,7 +42,7 @@ LANES = 32
 TRIES = 4
 # Bytes of a lane's part of a fragment, at most.
 SLOT = 64
-# By element type: its bits, C++'s name for it, and for what a pointer to it points to.
+# By element type: its bits, its name in C++, and the type behind a pointer to it.
 TYPES = {
     "f16": (16, "half", "half"),
     "bf16": (16, "__nv_bfloat16", "__nv_bfloat16"),

@@ -18,7 +18,7 @@ from tcusim.machine.library_products import Call, Capture, Captured, explained, 
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RECORD: Final = Capture.read(ROOT / "tests" / "recorded" / "products_h100.json")
-# What docs/predict.md tells of them.
+# The sentences of docs/predict.md on them.
 REPORT: Final = json.loads((ROOT / "docs" / "data" / "h100" / "orders.json").read_text())
 TOLD: Final = {Call(**row["call"]): row for row in REPORT["rows"]}
 

@@ -64,7 +64,7 @@ _OPERATIONS = {
 
 
 class _Draw:
-    """The sizes of one program, and what is drawn in them."""
+    """The sizes of one program, and its drawn steps."""
 
     def __init__(self, rng: Rng) -> None:
         self.rng = rng
@@ -144,7 +144,7 @@ class _Draw:
     # --- Values ---
 
     def value(self, dtype: str, depth: int) -> Value:
-        """Return a value of a type, of what is defined."""
+        """Return a value of a type, made of defined values."""
         if self.chance(0.02):
             dtype = self.pick(TYPES)
         accepted = _TERMS.get(dtype, (dtype,))

@@ -235,7 +235,7 @@ def _odds(option: str, words: list[str]) -> int:
 
 
 def _add_needed(draw: st.DrawFn, words: list[str], options: list[str]) -> None:
-    """Add what a line needs that has no place without it; mostly."""
+    """Add the words that a line needs to be valid; mostly."""
     beside: list[tuple[str, ...]] = [BESIDE[one] for one in (*words, *options) if one in BESIDE]
     if words[0] == "cost":
         beside.append(SIZES.get(words[-1], ("--length", draw(st.sampled_from(USUAL["length"])))))

@@ -87,7 +87,7 @@ class Small:
 
 
 def through_shared(rng: Rng) -> Program:
-    """Return a copy by way of memory of the block, in which warps read what others wrote."""
+    """Return a copy by way of memory of the block, in which warps read the writes of others."""
     s = Small(rng)
     tile = scratch("tile", s.warps * s.cols, Space.SHARED)
     s.buffers.append(tile)

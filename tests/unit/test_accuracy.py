@@ -60,7 +60,7 @@ EVERY = every_rule()
 
 @pytest.mark.parametrize(("arch", "row"), marked(EVERY, len(EVERY) // 2, start=3))
 def test_the_model_holds_for_every_unit_and_type(arch: Arch, row: Rule) -> None:
-    """A unit is its rule: whatever is apart from what is predicted, the model is at fault."""
+    """A unit is its rule: any difference from the prediction is a fault of the model."""
     found = accuracy_of(arch, ab=row.ab, acc=row.acc)
     assert found.caution() == ""
     # Of the few sums that are measured, some are as good as never in error.

@@ -240,7 +240,7 @@ MANY_PRODUCTS = ("reduction_kn_coalesced",)
 def tried_when_big(row: Algorithm, variant: Variant) -> bool:
     """Say whether large tiles are tried: of costly algorithms, in ragged programs alone.
 
-    What a carry adds does not depend on the tile's size.
+    The products of a carry do not depend on the tile's size.
     """
     costly = row.name in MANY_PRODUCTS or row.level is not Level.WARP
     return (variant.masked or not costly) and not dict(variant.options).get("carry")

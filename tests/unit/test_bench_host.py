@@ -94,7 +94,7 @@ def test_each_operator_is_timed_by_each_library(monkeypatch: pytest.MonkeyPatch)
         (name, who) for name in host.OPERATORS for who in libraries
     ]
     by = {(row.case.kind, row.who): row for row in rows}
-    # What is as large as the tensor was written as well.
+    # Arrays as large as the tensor were written as well.
     assert by["sum", "torch"].bytes == 4 * 512
     assert by["softmax", "torch"].bytes == 2 * 4 * 512
     assert by["sum", "tcusim.torch"].ms == 1.0

@@ -153,7 +153,7 @@ def test_text(report: Report) -> None:
     ]
     assert lines[8].split() == ["scan", "16", "CUB", "f32", "f32", "x:", "failed"]
     assert lines[-1] == "note: something"
-    # What no row has is no column, and what only calls have is.
+    # A field of no row has no column; a field of calls only has one.
     call = Row(Case("latency", "call", 0, 64), "f(x)", ms=0.001, ratio=2.5, against="g(x)")
     lines = report_of(call, limits={}).text().splitlines()
     assert lines[3].split() == ["kind", "size", "by", "ms", "ratio", "how"]

@@ -1,4 +1,4 @@
-"""`tcusim bench run` without a GPU: whole runs, parts, files, and what is refused."""
+"""`tcusim bench run` without a GPU: whole runs, parts, files, and errors."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_run_that_is_cut_short() -> None:
 
 @pytest.mark.usefixtures("no_gpu")
 def test_a_figure_is_measured(tmp_path: Path) -> None:
-    """Sizes of its own, and what it lacks."""
+    """Sizes of its own, and its gaps."""
     report = run(["figure-13"], Settings(20, (2**14,)), tmp_path)["figure-13"]
     assert report.wrong == ()
     ours = [row for row in report.rows if row.is_ours]

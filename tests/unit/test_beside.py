@@ -44,7 +44,7 @@ def test_equal_steps_have_no_remark(tmp_path: Path, wrong: Callable[[], None]) -
     before, first, after = shown.partition("  FIRST DIFFERENCE: d LA, row 0, column 0, is ")
     assert first
     assert "ifference" not in before
-    # The step as the simulator does it, beside it, and what follows from it.
+    # The step as the simulator does it, beside it, and the conclusions.
     beside_it = after.partition("  the simulator:\n")[2].partition("step ")[2]
     assert beside_it.startswith("9: 5.5  i = 0\n  LA ← L·B + Z")
     assert after.count("  difference: ") > 2

@@ -170,7 +170,7 @@ def with_initial(
 def test_an_initial_value_begins_the_running_sum(
     kind: int, length: int, order: dict[str, Any]
 ) -> None:
-    """In one launch, in whichever way, and by offsets: what the oracle has."""
+    """In one launch, in each way, and by offsets: the oracle's bits."""
     dtype, oracle, options = INITIAL[kind]
     rng = np.random.default_rng(length)
     x, values = numbers(rng, 2, length).astype(dtype), 50 * numbers(rng, 2)
@@ -283,7 +283,7 @@ COUNTS = (1, 2, 7, 16, 33)
 class Company:
     """A segment among others: rows of an array, or segments of one size, by offsets or by ids.
 
-    lengths: of all segments. number: the one that is looked at. neighbours: what the others hold.
+    lengths: of all segments. number: the segment looked at. neighbours: the contents of the others.
     """
 
     kind: Kind

@@ -84,7 +84,7 @@ def test_a_nan_that_appears() -> None:
 
 
 def test_a_fault_makes_nan_appear() -> None:
-    # Without its barriers, a program reads what nobody has made visible.
+    # Without its barriers, a program reads values that are not yet visible.
     kept = trace(tcusim.build("reduction_16"), {"in": np.ones(256, np.float16)})
     stores = [f for f in kept if f.kind == "store"]
     assert any(tile.where == Space.WARP and tile.unknown.all() for f in stores for tile in f.writes)

@@ -487,7 +487,7 @@ def test_a_tensor_without_data() -> None:
 
 
 class TensorOfTensors(Tensor):
-    """What torch calls a wrapper subclass: such as a DTensor, whose own address is 0."""
+    """torch's "wrapper subclass", such as a DTensor: its own address is 0."""
 
     def __tensor_flatten__(self) -> Any: ...
 

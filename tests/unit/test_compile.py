@@ -214,7 +214,7 @@ def test_headers_of_the_compilers_release_come_first(
     monkeypatch.setenv("CUDA_PATH", str(old))
     assert headers_for(12, monkeypatch) == ((old / "include",), 12090)
     assert headers_for(13, monkeypatch) == ((new / "include",), 13000)
-    # None of the release: what there is.
+    # None of the release: the one found.
     assert headers_for(14, monkeypatch) == ((new / "include",), 13000)
 
 

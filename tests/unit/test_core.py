@@ -118,7 +118,7 @@ def test_it_is_compiled_when_that_is_worth_it_and_used_at_once_from_then_on(
         assert found()
         assert not found("numpy")
     assert files() == made
-    # What was not tested to the end is tested first, when that is worth it.
+    # Unfinished candidates are tested first, when that is worth it.
     next(path for path in made if path.suffix == ".tested").unlink()
     assert not found()
     assert found("compiled")
@@ -181,7 +181,7 @@ def test_halves_are_widened(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, i
     assert same(compiled.in_turn(x), x.astype(np.float32))
     expected = np.ascontiguousarray(x.transpose(2, 1, 0), np.float32)
     assert same(compiled.tiles_last(x), expected)
-    # What lies otherwise, or is wide already, is NumPy's to copy.
+    # NumPy copies arrays of another layout, or of wide types.
     turned = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 0, -1)), -1, 0)
     for other in (turned, x.astype(np.float32), x[::2]):
         assert same(compiled.in_turn(other), np.ascontiguousarray(other, np.float32))

@@ -179,7 +179,7 @@ def test_float64_has_a_time_where_it_is_added_without_products(unit: str) -> Non
         assert "GB/s of its arrays" in told
 
 
-# --- What follows from what ---------------------------------------------------------------------
+# --- Causes and effects ---------------------------------------------------------------------
 
 
 H200 = unit_of("h200")

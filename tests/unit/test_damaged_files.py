@@ -229,7 +229,7 @@ def test_a_units_file_is_named_once_whatever_it_says(tmp_path: Path) -> None:
                 assert said.startswith("odd.toml"), said
                 assert said.count("odd.toml") == 1, said
     assert told >= {(table, key) for table, keys in KEYS.items() for key in keys} - {
-        # A text of any kind is right, or what is odd here is not.
+        # A text of any kind is right, or the odd part here is wrong.
         *(("rules", key) for key in ("flush_inputs", "flush_outputs", "register_halves")),
     }
 

@@ -207,7 +207,7 @@ def test_a_folder_that_cannot_be_made_is_a_temporary_one(
     told = rf"cannot be kept in {blocked}\S*{named}: (Not a directory|File exists)\. .*TCUSIM_CACHE"
     with pytest.warns(RuntimeWarning, match=told):
         folder = cache_folder()
-    # It is said once, and what is compiled is kept for as long as the process lives.
+    # The warning comes once, and compiled code is cached while the process lives.
     assert cache_folder() == folder
     (path,) = kept("code.so")
     assert find_code(path) == path

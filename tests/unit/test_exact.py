@@ -485,7 +485,7 @@ def test_products_keep_every_bit_of_float32_operands(arch: str) -> None:
     small = x[np.abs(x) < 2.0**-100]
     large = tcusim.matmul(small[:, None], one * np.float32(2.0**120), options={"arch": arch})[:, 0]
     assert same_bits(large, small * np.float32(2.0**120))
-    # What is added to is rounded once.
+    # The initial value is added before the one rounding.
     added = tcusim.matmul(x[:, None], one, x[:, None], options={"arch": arch})[:, 0]
     assert same_bits(added, (2 * x.astype(np.float64)).astype(np.float32))
 
@@ -518,7 +518,7 @@ def test_small_and_large_operands_of_one_row() -> None:
     for size in (large, 1.5 * 2.0**127):
         a[0, 0] = b[0, 0] = size
         expected = a.astype(np.float64) @ b.astype(np.float64)
-        # What lies 2**259 below the largest of its row has no room beside it.
+        # A value 2**259 below the largest of its row does not fit beside it.
         expected[0, 2] *= size == large
         with np.errstate(over="ignore"):
             assert same_bits(

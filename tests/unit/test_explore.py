@@ -1,4 +1,4 @@
-"""`tcusim.explore`: equal rows however it is run, and reasons for what cannot be."""
+"""`tcusim.explore`: equal rows however it is run, and reasons for missing ones."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_several_processes_and_a_file_give_the_same(found: Exploration, tmp_path
     assert two == found
     assert seen[0] == (0, 15)
     assert seen[-1] == (15, 15)
-    # Cut short: what is lost is evaluated again, and nothing else.
+    # Cut short: only the lost row is evaluated again.
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:9]) + lines[9][:40])
     seen.clear()

@@ -1,4 +1,4 @@
-"""The page of an exploration: plots of what was swept, and nothing asked of others."""
+"""The page of an exploration: plots of the swept axes, without network."""
 
 from __future__ import annotations
 

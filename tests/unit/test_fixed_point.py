@@ -169,7 +169,7 @@ def test_long_sums_are_those_of_fsum() -> None:
         (["0x1p+127", "0x1p+119", "0x1p-126"], "bfloat16", 2.0**127 + 2.0**120),
         (["0x1p+127", "0x1p+119", "-0x1p-126"], "bfloat16", 2.0**127),
         (["0x1p+1000", "0x1p+947", "0x1p-1074"], "float64", 2.0**1000 + 2.0**948),
-        # What is too large on the way, and what never is.
+        # Totals that are too large on the way, and some that never are.
         (["60000", "60000", "-60000"], "float16", 60000.0),
         (["65504", "15"], "float16", 65504.0),
         (["65504", "16"], "float16", math.inf),
@@ -273,7 +273,7 @@ def test_initial_values_are_part_of_what_is_rounded() -> None:
     expected = [1.5, 3.5, np.inf, np.nan, np.nan, np.nan]
     found = tcusim.segmented_cumsum(y, 2, initial=given, options={"bits": "exact"})
     np.testing.assert_array_equal(found, np.array(expected, np.float32))
-    # A scan in two pieces, where float64 holds what the first comes to.
+    # A scan in two pieces; float64 holds the total of the first.
     whole = tcusim.cumsum(x[0], dtype="float32", options={"bits": "exact"})
     before = tcusim.sum(x[0, :17], dtype="float64", options={"bits": "exact"})
     rest = tcusim.cumsum(x[0, 17:], dtype="float32", options={"bits": "exact"}, initial=before)

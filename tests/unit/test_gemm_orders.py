@@ -246,7 +246,7 @@ def test_the_conversion_of_drawn_operands_is_found_again(arch: str, how: Any) ->
     best = explain_matmul(got, a, b, arch=arch).best
     own: Any = "" if how == OF_LIBRARIES[{"a100": "ampere", "h100": "hopper"}[arch]] else how
     assert (best.equal, best.order) == (got.size, GemmOrder(operands=own))
-    # Of what is tf32 already there is nothing to convert, and one way to say so.
+    # tf32 operands need no conversion, and have one spelling.
     cut = [(x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) for x in (a, b)]
     exact = explain_matmul(predict_matmul(*cut, arch=arch), *cut, arch=arch).exact
     assert {match.order.operands for match in exact} == {""}
@@ -333,7 +333,7 @@ def test_orders_that_add_alike_come_once() -> None:
         assert orders[0] == GemmOrder()
         results = {order.additions(k) for order in orders}
         assert len(results) == len(orders)
-        # The usual ones come first, and of these chains before what is cut into parts.
+        # The usual ones come first, and of these chains before split ones.
         usual = gemm_orders(k, usual=True)
         assert orders[: len(usual)] == usual
         chains = [order.parts == 1 for order in usual]

@@ -445,7 +445,7 @@ WRITE = Assign(in_lines(OUT, TURN), HELD)
 def test_a_piece_is_read_before_it_is_written() -> None:
     assert in_place(by_offsets(turns(READ, SYNC, WRITE, SYNC))) is None
     assert in_place(by_offsets(turns(READ, SYNC, WRITE, SYNC), warps=3)) is None
-    # One beyond: what the next turn writes, or beyond the piece.
+    # One past: in the output of the next iteration, or past the piece.
     ahead = Assign(HELD, in_lines(IN, TURN + 1))
     assert in_place(by_offsets(turns(ahead, SYNC, WRITE, SYNC))) is None
     # Columns may be the lines.

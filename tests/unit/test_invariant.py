@@ -52,7 +52,7 @@ def test_a_row_has_the_same_bits_in_every_batch(name: str, dtype: str) -> None:
     pytest.importorskip("ml_dtypes")
     x, call = rows(9, dtype), CALLS[name]
     usual = call(x)
-    # What is routed is no longer told.
+    # A routed operation is no longer reported.
     with warnings.catch_warnings(), batch_invariant("cpu", strict=True):
         warnings.simplefilter("error")
         whole = call(x)
@@ -138,7 +138,7 @@ def test_tangents_are_torchs() -> None:
     x, tangent = (torch.randn(2, COLUMNS, generator=generator).double() for _ in range(2))
     for given in (x, x.clone().requires_grad_()):
         for name, call in CALLS.items():
-            # torch has no tangents of what is written to a tensor, and few in place.
+            # torch has no tangents of writes to a tensor, and few in place.
             if name.endswith(("out", "_")):
                 continue
             with forward_ad.dual_level():
@@ -272,7 +272,7 @@ def test_strict_tells_what_adds_and_is_not_routed(name: str) -> None:
 
 
 def test_strict_knows_the_reductions_of_torch() -> None:
-    """What torch itself calls a reduction adds, or picks one of the elements."""
+    """A reduction of torch adds, or picks one of the elements."""
     if not hasattr(torch.Tag, "reduction"):
         pytest.skip("this torch does not say which operators reduce")
     picks = {"all", "any", "amax", "amin", "aminmax", "argmax", "argmin", "max", "min", "median"}

@@ -1,4 +1,4 @@
-"""Nested tensors: what is computed along a whole axis is computed of their values."""
+"""Nested tensors: operations along a whole axis work on their values."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def two_kinds(standing_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> StandIn:
 def test_gpus_of_two_kinds(two_kinds: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     assert operations.gpu_archs() == ("turing", "hopper")
     x = array("float16", 3, 40)
-    # What both take alike is launched, with the bits of the GPU on which it is.
+    # Calls that both accept are launched, with the bits of the GPU at hand.
     same(tj.sum(x, 1), tcusim.sum(x, axis=1))
     assert two_kinds.launches == 1
     same(tj.sum(x, 1, options={"arch": "hopper"}), tcusim.sum(x, axis=1))

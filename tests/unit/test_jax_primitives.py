@@ -1,4 +1,4 @@
-"""The operation of JAX behind the functions: what JAX asks of a primitive."""
+"""The operation of JAX behind the functions: JAX's rules for a primitive."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_a_file_that_was_cut_anywhere_is_gone_on_with(tmp_path: Path) -> None:
             complete = whole[:end].count(b"\n")
             assert len(journal.done) == max(0, complete - 1)
             journal.add([(7, ROWS[1])])
-        # What was cut off is gone, and the new row is a line of its own.
+        # The truncated row is gone, and the new row is a line of its own.
         found = path.read_bytes().splitlines(keepends=True)
         assert found[:-1] == lines[: max(1, complete)]
         assert json.loads(found[-1])["number"] == 7

@@ -1,4 +1,4 @@
-"""The kinds of algorithms that validate tries: inputs that stay exact, and what must come out."""
+"""The kinds of algorithms that validate tries: exact inputs and their results."""
 
 from __future__ import annotations
 

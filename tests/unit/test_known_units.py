@@ -222,7 +222,7 @@ def test_figures_of_gpus_agree_with_each_other(name: str) -> None:
     value = {key: figure.value for key, figure in unit.figures().items()}
     assert value["threads_per_core"] == 32 * value["warps_per_core"]
     assert value["shared_bytes_per_block"] >= 1024 * (unit.arch.shared_kb or 0)
-    # What a data sheet promises is what its cores can do: 2 operations a multiply-add.
+    # A data sheet gives the rate of the cores: 2 operations a multiply-add.
     promised = {"v100": 125e12, "a100": 312e12}.get(name)
     if promised is not None:
         wmma = unit.instruction("16x16x16", "f16", "f32", "wmma")
@@ -282,7 +282,7 @@ def test_unknown_names() -> None:
         arch_of("a.toml")
 
 
-# A program that prints what NVIDIA's header says of each compute capability: the most resident
+# A program that prints the limits of NVIDIA's header for each compute capability: the most resident
 # blocks and the largest amounts of shared memory that it takes; of one that it does not know, -1.
 OCCUPANCY = """
 #include <cstdio>

@@ -186,5 +186,5 @@ def test_a_kernel_with_taps_is_launched_and_its_records_are_copied_back(gpu: Sta
     assert kept.first_difference(tcusim.trace(PROGRAM, {"in": X}, warps=1)) is None
     (text,) = launcher.texts
     assert text == emit_tapped(PROGRAM).kernel.text
-    # What nothing writes is as on the simulator.
+    # Unwritten elements are as on the simulator.
     assert "poison 32 f32 on 0" in launcher.driver.notes

@@ -18,7 +18,7 @@ from tcusim_cuda.runtime import Place
 
 
 class Cuda:
-    """As much of cupy.cuda as memory and streams take; it notes on what CuPy works."""
+    """The part of cupy.cuda for memory and streams; it records CuPy's current device."""
 
     def __init__(self, *, newer: bool) -> None:
         self.now: list[Any] = []

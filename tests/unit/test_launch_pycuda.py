@@ -105,7 +105,7 @@ def test_contexts_are_let_go_before_pycuda_ends(monkeypatch: pytest.MonkeyPatch)
         with launcher.active(Place(0)):
             pass
 
-    # PyCUDA frees nothing of another thread: what that has retained goes with it.
+    # PyCUDA frees no object of another thread: those go with that thread.
     thread = threading.Thread(target=call)
     thread.start()
     thread.join()

@@ -1,4 +1,4 @@
-"""Launch plans: a program as a plan of one launch, what plans are built of, and work in place."""
+"""Launch plans: a program as a plan of one launch, the parts of plans, and work in place."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_why_plans_do_not_work_in_place() -> None:
     assert reason(SCAN) is None
     assert reason(replace(SUM, name="total")) == "its elements are f16 and its results f32"
     assert reason(TOTAL) == "it has 100 elements and the result 13"
-    # A scan whose first launch reads what its last has written.
+    # A scan with a first launch that reads the output of its last.
     builder = PlanBuilder(Memory("in", "f16", 1000))
     whole: dict[str, Any] = {"segment_size": 512, "combine": "add", "masked": True}
     narrow = build("scan_tn", carry=True, result="f16", **whole)

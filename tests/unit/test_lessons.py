@@ -1,4 +1,4 @@
-"""Checks of exercises say right, not done yet, or what is wrong."""
+"""Checks of exercises report right, not done yet, or the mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Line charts: every point is inside, ticks are round, and what is empty says so."""
+"""Line charts: every point is inside, ticks are round, and an empty chart says so."""
 
 from __future__ import annotations
 

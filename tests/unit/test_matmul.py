@@ -101,7 +101,7 @@ def test_the_accumulator_of_half_precision() -> None:
 
 
 def test_matrices_of_few_rows_are_shared() -> None:
-    """The rule for a vector, by what is built; each way is right."""
+    """The rule for a vector, by the program built; each way is right."""
     rng_ = rng(4)
     few, some, many = (40, 200, 1, 1, 4), (40, 600, 4, 1, 4), (2**14, 16, 4, 2, 8)
     for rows, inner, warps, down, width in (few, some, many):

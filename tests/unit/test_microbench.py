@@ -59,7 +59,7 @@ def test_a_probe_that_fails_is_named_and_the_others_stay(done: tuple[Report, Any
     assert "failed: launch: RuntimeError" in report.text()
     broken, unit = measured(NoLab("shuffle_beside"), time.monotonic() + 100)
     assert broken.failed["shuffle"] == "shuffle_beside: refused"
-    # What it found before stays.
+    # Earlier findings stay.
     assert unit.shuffle_latency is not None
     assert unit.shuffle_latency.value == 23.0
 
@@ -76,7 +76,7 @@ def test_two_figures_that_bound_each_other_may_both_be_new() -> None:
     unit = unit_of("h200")
     about = {"tile": "16x16x16", "ab": "f16", "acc": "f32", "family": "wmma"}
     report = Report({}, "h200", "", "")
-    # Alone, each would contradict what the unit says.
+    # By itself, each would contradict the unit's file.
     report.found["x"] = [
         Found("latency", 10.0, "cycles", about),
         Found("interval", 8.0, "cycles", about),

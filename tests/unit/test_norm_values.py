@@ -1,6 +1,6 @@
 """Norms of `tcusim.torch`: values of float64, on a stand-in for torch and, where it is, on torch.
 
-What torch itself does (derivatives, compilation, its own values) is in `test_norms.py`.
+torch's part (derivatives, compilation, its own values) is in `test_norms.py`.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def test_rows_longer_than_a_program_takes(library: Library) -> None:
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_large_numbers_have_exponentials(library: Library, dtype: str) -> None:
     small = np.array([[-3.0, 0.0, 1.0], [2.0, 2.0, -8.0]])
-    # The type has what this is added to, and float32 no exponentials of it.
+    # The type represents this value, and float32 has no exponentials of it.
     most = 128 if dtype == "bfloat16" else 1024
     for shift in (most, -most):
         x = library.tensor(small + shift, dtype)

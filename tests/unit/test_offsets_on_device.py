@@ -108,7 +108,7 @@ def test_unchecked_offsets_are_not_looked_at(device: StandIn) -> None:
     result = tcusim.segmented_sum(OnGpu(x), tcusim.Segments(OnGpu(edges), check=False))
     assert_bits(result, tcusim.segmented_sum(x, edges))
     assert device.looks == device.uploads == 0
-    # What is in the computer's memory is checked all the same.
+    # Offsets in host memory are checked all the same.
     with pytest.raises(InputError, match="offsets must begin with 0"):
         tcusim.segmented_sum(OnGpu(x), tcusim.Segments([0, 1], check=False))
 

@@ -1,4 +1,4 @@
-"""Branches that the data decide on: what a warp may do in them, and which steps exclude others."""
+"""Branches that depend on data: the steps allowed in them, and steps that exclude others."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_private_branch_refuses_what_is_written_behind_it_too() -> None:
 
 
 def test_branches_on_data_exclude_each_other() -> None:
-    """What one writes the other may read, without a barrier; what follows may not."""
+    """One may read the other's writes without a barrier; later steps may not."""
     doubled = Assign(MINE, sum_of(MINE, MINE))
     turned = View.strided(MINE.buffer, Index(), 4, 8, 1, 4)
     program = both_ways(ALL, ALL)
@@ -236,7 +236,7 @@ def test_a_branch_on_data_waits_for_them() -> None:
 
 @pytest.mark.parametrize("space", [Space.SHARED, Space.WARP])
 def test_private_branch_guards_both_branches(space: Space) -> None:
-    """What other warps read, or wait for, is refused in the other branch too."""
+    """Writes that other warps read, or wait for, are refused in the other branch too."""
     seen = replace(MINE, buffer=replace(MINE.buffer, name="seen", space=space))
     program = both_ways(ALL, ALL)
     *before, when = program.steps

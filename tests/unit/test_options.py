@@ -256,7 +256,7 @@ COMMANDS = {
     "agree": ("reduction_k", "--backend", "numpy", "--jobs", "1"),
     "validate": ("reduction_k", "--section", "counts", "--section", "time", "--jobs", "1"),
 }
-# What takes a unit as another than the one that computes.
+# Calls that take a unit in another role than the computing one.
 BESIDE = {
     "validate": ("4x4x4", "reduction_k", "--section", "time", "--like", "{unit}", "--jobs", "1"),
     "explore": ("--tile", "4x4x4", "--algorithm", "reduction_k", "--like", "{unit}", "--jobs", "1"),
@@ -271,7 +271,7 @@ BESIDE = {
 def test_every_command_takes_the_types_that_a_unit_has(
     name: str, command: str, tmp_path: Path
 ) -> None:
-    """A unit without f16 in f32 is asked for what it has; or a sentence says what to do."""
+    """A unit without f16 in f32 is used with its own types; or a sentence names the remedy."""
     unit, array = tmp_path / f"{name}.toml", tmp_path / "x.npy"
     unit.write_text(OF_THEIR_OWN_TYPES[name])
     np.save(array, np.arange(40.0) % 7)

@@ -21,7 +21,7 @@ def test_equal_arrays_and_tiles_are_there_once() -> None:
     assert [store.fragment(*head, values, None) for values in (kept, one, one + 1)] == [0, 0, 1]
     assert len(store.arrays) == 2
     assert store.nbytes == 2 * one.nbytes
-    # What was kept does not change with what it was made of.
+    # The stored copy does not change with its source.
     one[0, 0] = 9
     assert store.tile(0).values[0, 0] == 0
 

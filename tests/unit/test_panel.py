@@ -1,4 +1,4 @@
-"""Panels: what a warp takes at once, where it lies, and rows that hold an infinity."""
+"""Panels: the elements of a warp, their places, and rows with an infinity."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_warp_keeps_no_more_than_it_needs(size: int, *, masked: bool, added: b
     for names in (scan, sums):
         assert ("t_A" in names) == (masked and not filled and not added)
     assert ("kept" in scan) == (filled and not added)
-    # Two segments of 1,000 elements have rows with zeros behind; what is alone has not.
+    # Two segments of 1,000 elements have rows with zeros at the end; a single one has not.
     assert ("kept" in sums) == (size == 1000 if added else filled)
 
 

@@ -282,7 +282,7 @@ def test_launches_by_offsets_name_what_they_pass_on() -> None:
     assert [
         (one.program.name, one.inputs["in"], one.outputs["out"]) for one in choice.launches
     ] == [
-        # Rows, panels and chunks, then what precedes each chunk, panel and row.
+        # Rows, panels and chunks, then the prefix of each chunk, panel and row.
         ("reduction_ragged", "in", "sums"),
         ("reduction_ragged_simt", "sums", "sums2"),
         ("reduction_ragged_simt", "sums2", "sums3"),

@@ -117,7 +117,7 @@ def test_results_have_the_arrays_shape() -> None:
 
 
 def test_a_new_length_is_no_new_program() -> None:
-    """What the builder is not asked for makes no program of its own."""
+    """Default options of the builder make no program of their own."""
     calls: dict[str, Callable[[int], tuple[Launch, ...]]] = {
         "segmented_sum": lambda x: plan("segmented_sum", length=x, segments=100).launches,
         "segmented_cumsum": lambda x: plan("segmented_cumsum", length=x, segments=9).launches,

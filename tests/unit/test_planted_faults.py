@@ -343,7 +343,7 @@ def moved_step(program: Program, rng: Rng) -> Program:
 
 
 def planted(rng: Rng, of: Maker = base) -> tuple[str, Program, Program]:
-    """Return a program with a fault, or what is meant to be one, its kind, and the correct one."""
+    """Return a program with a fault (or an intended one), its kind, and the correct program."""
     program = of(rng)
     way = rng.random()
     if way < 0.05:
@@ -380,7 +380,7 @@ def found(
 ) -> Iterator[tuple[str, str, Program, str | None]]:
     """Yield the outcome of planted programs: refused, not proven, proven, or proven yet wrong.
 
-    Of those not refused, what a run has shown against them.
+    For those not refused, the error that a run has shown.
     """
     rng = np.random.default_rng(seed)
     for _ in range(count):
@@ -435,7 +435,7 @@ def test_an_await_that_writes_an_element_in_two_lanes_is_refused() -> None:
         verify(dataclasses.replace(program, steps=tuple(wrong)))
 
 
-# Proofs that hold of everything, by what they would prove, and programs that such faults fit.
+# Proofs that always hold, by property, and programs with a place for such faults.
 WRONG_PROOFS: Final[dict[str, tuple[Any, str, Any, Maker]]] = {
     "one writer": (writes, "has_one_writer", lambda *_: True, in_branches),
     "all written": (writes, "all_written", lambda *_: True, in_branches),

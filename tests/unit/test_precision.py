@@ -1,4 +1,4 @@
-"""How far float32 sums and scans of many numbers are from float64, and what the paper's way costs.
+"""How far float32 sums and scans of many numbers are from float64, and the cost of the paper's way.
 
 A tensor core truncates, so a long chain of products drifts. Short chains and rounded additions
 between them keep sums and scans at least as good as NumPy's own float32.
@@ -82,7 +82,7 @@ def test_float32_of_widely_different_sizes(arch: str) -> None:
     magnitude = np.abs(x).cumsum(dtype=np.float64)
     assert abs(float(tcusim.sum(x, options={"arch": arch}) - exact[-1])) < 1e-7 * magnitude[-1]
     error = (tcusim.cumsum(x, options={"arch": arch}) - exact).astype(np.float64)
-    # What lies 2**39 below the largest number is lost where there is no bf16.
+    # Without bf16, a number 2**39 below the largest is lost.
     lost = 0.0 if arch not in ("volta", "turing") else worst(x.astype(np.float64)) * 2.0**-39
     assert np.all(np.abs(error) <= 1e-6 * magnitude + lost * np.arange(1, x.size + 1))
 

@@ -37,7 +37,7 @@ RULES = [
     )
 ]
 ROOT = Path(__file__).parents[2]
-# The factor that is promised, and what a mean of few sums may be off.
+# The promised factor, and the error of a mean of few sums.
 NEAR = 2.0 * 1.25
 # Of a root mean square that fewer sums have most of, a sample tells little: so many sums are taken
 # then, of lengths that allow it.
@@ -122,7 +122,7 @@ def test_predictions_for_invented_units(one: Rule, k: int) -> None:
 def _near(
     predicted: list[float], measured: list[Any], lengths: list[int], floor: float, *, least: int
 ) -> bool:
-    """Return whether predictions are near what was measured, there or at a neighbour's length.
+    """Return whether predictions are near the measured values, there or at a neighbour's length.
 
     least: how many sums have to have most of an error for it to be known from them.
     """
@@ -321,7 +321,7 @@ def test_errors_grow_as_theory_says() -> None:
     # Each bit less is a factor of two where the alignment decides.
     coarse, fine = (predicted_error(rule(bits), "same_sign", 2**10) for bits in (14, 15))
     assert coarse / fine == pytest.approx(2.0, rel=0.25)
-    # What has stagnated is all error.
+    # A stagnated sum is all error.
     assert predicted_error(rule(3), "same_sign", 2**20) == pytest.approx(1.0, rel=1e-3)
 
 

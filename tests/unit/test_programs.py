@@ -139,7 +139,7 @@ def test_the_plan_is_that_of_the_functions() -> None:
 
 
 def test_a_plan_chooses_for_the_unit() -> None:
-    """On a arch of little shared memory it launches what the functions launch there."""
+    """On an arch of little shared memory it launches the functions' programs for it."""
     import tcusim
 
     assert {one.arch for one in recipes("scan", None, arch="turing")} == {"turing"}

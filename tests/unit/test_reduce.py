@@ -73,7 +73,7 @@ def test_additions_alone_are_in_pairs() -> None:
 @pytest.mark.parametrize("warps", [1, 2, 3])
 @pytest.mark.parametrize("tiles", [1, 2, 5])
 def test_a_block_shares_a_segment_of_any_tiles(warps: int, tiles: int) -> None:
-    """The last tile of some is not whole: what is behind it is the next segment's."""
+    """The last tile of some is not whole: the elements after it are the next segment's."""
     size = tiles * M * K - 5 * ((warps + tiles) % 2)
     x = np.random.default_rng(tiles).integers(-9, 10, 2 * size).astype(np.float16)
     for combine in ("add", "mma") if warps > 1 else ("add",):

@@ -35,7 +35,7 @@ def test_every_row_says_what_it_does_and_where_it_is_from() -> None:
         assert row.title.endswith(".")
         assert row.kind in ("reduction", "scan")
         assert row.source
-        # Of the paper's algorithms a warp takes whole rows or tiles, not what suits a GPU.
+        # Of the paper's algorithms a warp takes whole rows or tiles, not the number best for a GPU.
         assert bool(row.formula) == ("DAKKAK19" in row.source and row.level is not Level.GRID)
 
 

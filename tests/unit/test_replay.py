@@ -133,7 +133,7 @@ def test_a_step_that_left_something_else_shows() -> None:
     found = kept.first_difference(tcusim.trace(PROGRAM, INPUTS, warps=2))
     assert found is not None
     assert (found.frame.path, found.row, found.col, found.count) == ("4", 2, 3, 1)
-    # The last step stores what was recorded.
+    # The last step stores the recorded values.
     assert [tile.label for tile in kept[4].reads] == [found.tile.label]
     assert kept[4].reads[0].values[2, 3] == found.values[0]
 

@@ -29,7 +29,7 @@ from tcusim_cuda.text import C_TYPES
 LIMITED = [unit for unit in arches() if unit.shared_kb is not None]
 BYTES = {kind: format_of(dtype).itemsize for dtype, kind in C_TYPES.items()}
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-# Text of tcusim.cuh: where there is mail, a block keeps its number, aligned with what follows.
+# Text of tcusim.cuh: where there is mail, a block keeps its number, aligned with the next array.
 TICKET = 128
 
 
@@ -136,7 +136,7 @@ SMALLER = "blocks are smaller than usual: {} has {} KB of shared memory for each
 
 
 def test_a_unit_of_64_kb_scans_float64_in_smaller_blocks() -> None:
-    """As Ampere would if it had less: what Ampere has is enough for the usual blocks."""
+    """As Ampere would with less memory: its own is enough for the usual blocks."""
     ampere = arch_of("ampere")
     register_arch(replace(ampere, name="less", sm=(), aliases=(), recorded=(), shared_kb=64))
     x = np.random.default_rng(0).integers(-9, 10, 2**22).astype(np.float64)

@@ -41,7 +41,7 @@ def scan(
 
 
 class Tiles:
-    """What products with U, L and ones give of one tile after the other, by any combination."""
+    """Products with U, L and ones of one tile after the other, by any combination."""
 
     def __init__(self, m: int, k: int, combine: str, *, exclusive: bool, reverse: bool) -> None:
         self.k, self.adds, self.exclusive = k, combine == "add", exclusive
@@ -157,7 +157,7 @@ def test_a_segment_of_tiles_goes_on_from_its_last_element(
 
 @pytest.mark.parametrize("given", [False, True])
 def test_additions_alone_double_their_distance(given: bool) -> None:
-    """What precedes the segment is added to each sum, last."""
+    """The segment's prefix is added to each sum, last."""
     x = uneven_halves(50).astype(np.float32)
     arrays = {"in": x, "offsets": np.array([0, x.size])}
     arrays |= {"carry": np.array([1234.567], np.float32)} if given else {}

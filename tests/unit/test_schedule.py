@@ -161,8 +161,8 @@ def test_threads_share_what_is_known() -> None:
 
 @needs_compiler
 def test_a_step_of_a_second_run_takes_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of Python functions tell what a step costs, on a busy machine too."""
-    # No other test builds it, so that what is known of it is found by identity.
+    """Calls of Python functions measure the cost of a step, on a busy machine too."""
+    # No other test builds it, so that its schedule is found by identity.
     program = build("reduction_panel", segment_size=384)
     inputs = inputs_of(program, 9)
     steps = len(events(program, inputs))

@@ -568,7 +568,7 @@ def test_segments_are_converted_once(how: str, monkeypatch: pytest.MonkeyPatch) 
     assert sums.tolist() == expected
     assert recorded.grad.tolist() == [1.0] * 6
     assert len(converted) == 1
-    # Those of another length are others, and nobody keeps what no one asks for any more.
+    # Those of another length are others, and unused ones are dropped.
     with pytest.raises(InputError):
         tct.segment_sum(torch.arange(7.0), segments)
     gone = weakref.ref(segments)

@@ -210,7 +210,7 @@ def test_status_words_of_a_graph_are_cleared_by_each_round(quick: StandIn) -> No
     taken, clear, launch = driver.notes
     assert taken == clear == "clear 256 bytes on 3"
     assert launch.startswith("launch")
-    # What was captured has not been done: calls on the stream find what was in the memory before.
+    # Captured work has not run: calls on the stream find the memory as before.
     driver.notes.clear()
     scan(x)
     scan(x, stream=3)

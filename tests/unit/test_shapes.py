@@ -1,4 +1,4 @@
-"""tcusim.machine.shapes: the tables, the lookup, and what a wrong row is told."""
+"""tcusim.machine.shapes: the tables, the lookup, and the errors of wrong rows."""
 
 from __future__ import annotations
 

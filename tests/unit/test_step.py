@@ -1,4 +1,4 @@
-"""`tcusim step`: what it shows of a program, of a block and of a saved trace; bad options."""
+"""`tcusim step`: a program, a block and a saved trace; bad options."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_a_tile_alone_is_timed_in_the_machine_of_another() -> None:
     longer = times.latency.value - usual.latency.value
     assert longer == pytest.approx(3 * usual.interval.value)
     assert times.interval.confidence == "assumed"
-    # What has a machine is timed in its own; and nobody knows how fast this one multiplies.
+    # A unit with a machine is timed on it; the rate of this one is unknown.
     assert placed_in(subject_of("v100"), machine) is None
     assert placed_in(subject_of("32x32x16"), subject_of("8x8x8")) is None
 

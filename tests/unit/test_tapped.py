@@ -12,7 +12,7 @@ from tcusim.errors import Unsupported
 from tcusim_cuda.emit import emit
 from tcusim_cuda.tapped import CHOICE, RECORDS, TAP, emit_tapped
 
-# What the lines of taps have, and no other.
+# A mark of the lines of taps.
 OWN = re.compile(rf"\b{TAP}[.(]|tcu::poison\(|tcu::Tap\b|taps\.cuh|What a warp that is tapped")
 ARGUMENTS = (f"const long long* __restrict__ {CHOICE}, ", f", int* __restrict__ {RECORDS}")
 

@@ -69,7 +69,7 @@ def test_the_best_is_the_fastest_or_takes_the_fewest_mma(found: tuple[Candidate,
     slow = replace(best, seconds=2.0)
     fast = replace(best, algorithm="other", mma=2 * best.mma, seconds=1.0)
     assert best_of([slow, fast], SHORT_SUM) is fast
-    # What has no time may be faster, which nobody knows.
+    # A unit without a time may be faster.
     untimed = replace(slow, seconds=None)
     assert best_of([untimed, fast], SHORT_SUM) is fast
     assert best_of([untimed, fast], SHORT_SUM, by_time=False) is untimed

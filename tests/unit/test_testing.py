@@ -1,4 +1,4 @@
-"""`assert_agree` and its parts: what it compares, and what it says on a mismatch."""
+"""`assert_agree` and its parts: the comparison, and the message on a mismatch."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_offsets_ascend_to_the_length(levels: tuple[int, ...], length: int) -> N
     offsets = inputs["offsets"]
     assert offsets.dtype == np.int64
     assert (np.diff(offsets) >= 0).all()
-    # What is read belongs to a segment, and the segments hold no more than that.
+    # Every element read belongs to a segment, and the segments have no others.
     (step,) = offsets_of(program).values()
     places = step.segments.positions(offsets, np.arange(offsets.size))
     assert places[-1] == length

@@ -1,4 +1,4 @@
-"""How a tile is scanned by products: its three forms, what each costs and what each refuses."""
+"""How a tile is scanned by products: its three forms, their costs and their refusals."""
 
 from __future__ import annotations
 

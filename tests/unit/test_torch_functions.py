@@ -445,7 +445,7 @@ def test_every_type_has_a_result_or_a_sentence(name: str, given: str, result: st
     try:
         shape = OF_TYPES[name](x.to("meta"), **more)
     except TcusimError:
-        # What is known of values alone is told where there are some.
+        # An error that depends on values comes where there are some.
         return
     assert (shape.shape, shape.dtype) == (got.shape, got.dtype)
 
@@ -649,7 +649,7 @@ PLACES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("place", PLACES)
 def test_tensors_without_memory_of_their_own_are_refused(place: str, made: str) -> None:
     if made == "wrapper" and place.startswith("torch") and place != "torch out":
-        # torch's dispatcher asks the class, which gives what it holds.
+        # torch's dispatcher asks the class, which returns its contents.
         PLACES[place](Wrapper(torch.ones(4)))
         return
     x = WITHOUT_MEMORY[made](torch.ones(4))

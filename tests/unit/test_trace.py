@@ -145,7 +145,7 @@ def test_memory_is_bounded_by_the_limit() -> None:
 
 
 def test_a_trace_calls_little_more_than_interpreting() -> None:
-    """Calls tell what keeping a step costs, on a busy machine too."""
+    """Calls measure the cost of keeping a step, on a busy machine too."""
     program = tcusim.build("scan_256n", segment_size=256 * 20)
     inputs = default_inputs(program)
 
@@ -167,7 +167,7 @@ def test_a_trace_calls_little_more_than_interpreting() -> None:
     def interpreted() -> int:
         return sum(1 for _ in tcusim.interpret(program, inputs))
 
-    # What is found once is found.
+    # A second search finds the same.
     steps = interpreted()
     trace(program, inputs)
     least = calls(interpreted)

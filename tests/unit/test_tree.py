@@ -28,7 +28,7 @@ from tcusim.program.grammar import Buffer, Extent, Loop, Program, View
 from tcusim.simulate.interpreter import run_numpy
 
 Floats = NDArray[np.float32]
-# Takes values in shared memory, and as many spare ones; returns what is written.
+# Takes values in shared memory, and as many spare ones; returns the results.
 Body = Callable[[Builder, Buffer, Buffer], View]
 ORDERS = [Order(exclusive, reverse) for exclusive in (False, True) for reverse in (False, True)]
 
@@ -96,7 +96,7 @@ def test_halves_are_folded_onto_each_other(size: int) -> None:
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 @pytest.mark.parametrize("vectors", [Vectors(11), Vectors(4, 3, 4, across=True), Vectors(4, 3, 4)])
 def test_vectors_are_scanned_each_by_itself(order: Order, vectors: Vectors) -> None:
-    """The sums are inclusive in every order; what precedes them lies one place on."""
+    """The sums are inclusive in every order; exclusive ones are one place on."""
     size = vectors.count * vectors.lines
 
     def scanned(b: Builder, values: Buffer, spare: Buffer) -> View:
@@ -146,7 +146,7 @@ def test_a_tree_gives_what_precedes_each_value(reverse: bool) -> None:
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_tree_may_be_cut_in_rounds(reverse: bool) -> None:
-    """Rows of 4, and what a tree over their sums adds, round by round: the tree of all 32."""
+    """Rows of 4, and a tree over their sums, round by round: the tree of all 32."""
     order, size = Order(exclusive=True, reverse=reverse), 32
 
     def whole(b: Builder, values: Buffer, spare: Buffer) -> View:

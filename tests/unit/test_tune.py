@@ -1,4 +1,4 @@
-"""`tcusim tune`: what it finds on a stand-in for the GPU, and what it refuses."""
+"""`tcusim tune`: its choice on a stand-in for the GPU, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Element types: what is loaded, stored, split and added is of types that go together."""
+"""Element types: loads, stores, splits and sums take types that go together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tcusim.machine.unit_file: a unit read from TOML, what it refuses and where, and written again."""
+"""tcusim.machine.unit_file: a unit read from TOML and written again; errors with their place."""
 
 from __future__ import annotations
 

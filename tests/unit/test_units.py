@@ -125,7 +125,7 @@ def test_units_that_are_refused(fields: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("unit", units(), ids=lambda unit: unit.name)
 def test_a_unit_is_shown_in_a_line_and_as_a_table(unit: Unit) -> None:
-    """A notebook shows what `unit_of` returns: not every field of every rule."""
+    """A notebook shows a unit briefly: not every field of every rule."""
     assert len(repr(unit)) < 1000
     assert repr(unit).startswith(f"<Unit {unit.name}: ")
     page = unit._repr_html_()

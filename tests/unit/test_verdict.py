@@ -165,7 +165,7 @@ SHIPPED = shipped()
 
 @pytest.mark.parametrize(("name", "ab", "acc"), marked(SHIPPED, len(SHIPPED), start=5))
 def test_no_shipped_unit_is_wrong(name: str, ab: str, acc: str) -> None:
-    """A unit is its rule, in each of its types; and the best is the fastest of what has a time.
+    """A unit is its rule, in each of its types; and the best is the fastest of those with a time.
 
     Tests of `accuracy_of` try their precision.
     """

@@ -1,4 +1,4 @@
-"""What follows the five lines: sections of one unit, and several beside each other."""
+"""The sections after the five lines: of one unit, and of several beside each other."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_a_block_s_barrier_shows_what_other_warps_wrote() -> None:
     kept = tcusim.trace(program, default_inputs(program), blocks=0)
     sync = next(frame for frame in kept.of(3) if frame.line == "sync block")
     own, others = sync.writes
-    # The first is what the warp wrote itself; the second, the whole buffer.
+    # The first is the warp's own part; the second, the whole buffer.
     assert own.buffer == others.buffer
     assert others.changed.sum() == program.warps * own.changed.sum()
     last = kept.of(0)[-1]

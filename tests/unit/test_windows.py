@@ -1,4 +1,4 @@
-"""Where the elements of a view lie: what is even is a window of memory, and nothing else is."""
+"""Places of the elements of a view: only regular ones are a window of memory."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_bounds() -> None:
     np.testing.assert_array_equal(found.index, np.where(index < 100, index, 0))
     np.testing.assert_array_equal(found.kept, np.arange(100))
     assert found.reads is None
-    # What holds everywhere is no bound.
+    # A condition that always holds is no bound.
     found = elements(WARP * 64, (16, 1), (4, 16), Bound(COL, Index.of(16)))
     assert found.mask is None
     assert found.reads is not None

@@ -1,4 +1,4 @@
-"""The words of the screen: every key is told, and an explanation is what `explain` says."""
+"""The words of the screen: every key is named, and explanations are those of `explain`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tcusim.judge.cost.work: the work of a block, against what else counts it, and its time alone."""
+"""tcusim.judge.cost.work: the work of a block, against other counts, and its time by itself."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_products_and_bytes_are_those_that_are_counted_elsewhere(
         work = work_of(program, scalars, LATE, 1.0).times(blocks)
         # The last block has less to do, and one of each group more.
         assert work.mma == pytest.approx(counts.mma, rel=0.15)
-        # Every element is read, and little else: what chunks' ends share.
+        # Every element is read, and few twice: at the ends of chunks.
         assert 32 * work.sectors_read >= 0.95 * counts.bytes_read
         assert 32 * work.sectors_read <= 1.6 * counts.bytes_read + 32 * blocks
         # The one block that writes a whole sum is not the one in the middle.
@@ -82,7 +82,7 @@ def test_long_loops_are_followed_for_a_while_and_the_rest_follows() -> None:
         found[size] = work_of(built, plan.scalars(plan.launches[0]), LATE, 1.0)
     for name in ("mma", "sectors_read", "instructions", "span"):
         small, middle, large = (getattr(found[size], name) for size in (4096, 8192, 16384))
-        # What is at the beginning and at the end is there once.
+        # Work at the beginning and at the end is counted once.
         assert large - middle == pytest.approx(2 * (middle - small), rel=1e-6), name
 
 

@@ -1,6 +1,6 @@
-"""Who writes each element of an output, who publishes it, and what is beyond the sizes one tries.
+"""Who writes each element of an output, who publishes it, and faults beyond the sizes tried.
 
-Each program here is wrong. Most of them return what they should on a simulator that runs blocks one
+Each program here is wrong. Most of them return the right values on a simulator that runs blocks one
 after the other, or for the sizes of a test.
 """
 
@@ -108,7 +108,7 @@ def test_two_warps_write_one_element() -> None:
 
 
 def test_a_scan_whose_store_lost_a_bound() -> None:
-    """It is right where blocks run one after the other, each mending what the one before spoilt."""
+    """It is right if blocks run one by one, each repairing the output of the one before."""
     scan = tcusim.build(
         "scan_kn", masked=True, combine="add", exclusive=True, reverse=True, segment_size=40
     )
@@ -142,7 +142,7 @@ def without_first_bound(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 @pytest.mark.parametrize("last", [1, 2, 3])
 def test_the_last_blocks_write_one_element(last: int) -> None:
-    """Of any length one block is the last; and what it writes must not be another's."""
+    """Of any length one block is the last; and its elements must not be another's."""
     inside = (Bound(LENGTH - 1, (BLOCK + last) * 256),)
     made = program(When(inside, (Assign(at(OUT, 0), at(IN, BLOCK * 256)),)))
     if last > 1:
@@ -308,7 +308,7 @@ TAKE = Assign(at(MINE, 0), at(IN, BLOCK * 256))
 
 
 def with_words(*steps: Step, warps: int = 1) -> Program:
-    """Return a program that has status words, and writes what it likes of its output."""
+    """Return a program that has status words, and writes any part of its output."""
     out = dataclasses.replace(OUT, partial=True)
     return program(*steps, out=out, scratch=(MINE, STATUS), warps=warps)
 

@@ -1,4 +1,4 @@
-"""A backend whose library is not installed: what a user without it is told."""
+"""A backend without its library: the message for a user who lacks it."""
 
 import a_library_that_is_not_there  # type: ignore[import-not-found]
 
