@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -19,12 +19,17 @@ __all__ = ["Line", "Plot", "charts", "draw", "missing", "style"]
 # Where a value is along an axis, and the values that the axis names.
 _Axis: TypeAlias = tuple[Callable[[float], float], list[tuple[float, str]]]
 
+# Left, top, right and bottom.
+_Box: TypeAlias = tuple[float, float, float, float]
+
 WIDTH: Final = 360
 HEIGHT: Final = 236
 LEFT: Final = 48
 RIGHT: Final = 8
 TOP: Final = 10
 BOTTOM: Final = 38
+# About the width of a letter of a label.
+_LETTER: Final = 6.5
 # Colours by light and dark, which differ in lightness, too; further lines begin anew with dashes.
 _LIGHT: Final = (
     *("#3949ab", "#c43e00", "#00796b", "#a0307a"),
@@ -51,6 +56,9 @@ figure.chart > svg { display: block; height: auto; width: 100% }
 .chart .line.d1 { stroke-dasharray: 5 3 }
 .chart .level { stroke: currentColor; stroke-dasharray: 2 3 }
 .chart .dot { fill: var(--c) }
+.chart text.label { font-size: 11px; font-weight: 600; paint-order: stroke; stroke: Canvas;
+  stroke-width: 3px }
+figure.chart p { font-size: 12px; margin: .2em 0 }
 figure.chart ul { display: flex; flex-wrap: wrap; gap: 0 .9em; list-style: none; padding: 0;
   margin: .2em 0 0 !important }
 figure.chart ul li { font-size: 12px; line-height: 1.5; margin: 0 !important }
@@ -64,11 +72,15 @@ figure.chart ul svg { height: .5em; margin-right: .4em; vertical-align: middle; 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A series: its name, and its points by x. joined: whether a line leads through them."""
+    """A series: its name, and its points by x.
+
+    joined: whether a line leads through them. labels: a short text at each point, or none.
+    """
 
     name: str
     points: tuple[tuple[float, float], ...]
     joined: bool = True
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +90,8 @@ class Plot:
     lines: at most sixteen, ours first. x, y: titles of the axes. names: of places 0, 1, ... on
     the x axis, which has powers of two otherwise. log: whether the y axis is logarithmic. level:
     the value of a line across, with its name. first: the number of the first line's colour, which
-    is 0 for ours. linear: whether the x axis is linear, from the least x on, instead.
+    is 0 for ours. linear: whether the x axis is linear, from the least x on, instead. decades:
+    whether it has powers of ten instead. notes: lines of text below the legend.
     """
 
     title: str
@@ -90,6 +103,8 @@ class Plot:
     level: tuple[str, float] | None = None
     first: int = 0
     linear: bool = False
+    decades: bool = False
+    notes: tuple[str, ...] = ()
 
     def html(self) -> str:
         """Return the chart as HTML with SVG, and its style."""
@@ -155,6 +170,12 @@ def draw(plot: Plot) -> str:
         parts += [
             f'<circle class="dot {look}" cx="{x:.1f}" cy="{y:.1f}" r="{size}"/>' for x, y in points
         ]
+    labels = (
+        (place_x(x), place_y(y), text)
+        for line in lines
+        for (x, y), text in zip(line.points, line.labels, strict=False)
+    )
+    parts += _labels(labels)
     label = html.escape(f"{plot.title}: {plot.y} against {plot.x}")
     return "\n".join(
         (
@@ -162,9 +183,33 @@ def draw(plot: Plot) -> str:
             f"<small>{html.escape(plot.y)}</small></figcaption>",
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">',
             *parts,
-            f"</svg>{_legend(lines, plot)}</figure>",
+            f"</svg>{_legend(lines, plot)}",
+            *(f"<p>{html.escape(note)}</p>" for note in plot.notes),
+            "</figure>",
         )
     )
+
+
+def _labels(places: Iterable[tuple[float, float, str]]) -> Iterator[str]:
+    """Yield texts beside points, each where it covers no other text; left out if it would."""
+    taken: list[_Box] = []
+    for x, y, text in places:
+        wide = _LETTER * len(text)
+        before, after, middle, below, above = x - 5 - wide, x + 5, x - wide / 2, y + 12, y - 5
+        around = (before, below), (after, above), (after, below), (before, above)
+        for left, base in (*around, (before, y + 4), (after, y + 4), (middle, below)):
+            box = left, base - 9, left + wide, base
+            inside = left > LEFT and box[2] < WIDTH and box[1] > 0 and base < HEIGHT - BOTTOM
+            if inside and not any(_meet(box, other) for other in taken):
+                taken.append(box)
+                label = html.escape(text)
+                yield f'<text class="label" x="{left:.1f}" y="{base:.1f}">{label}</text>'
+                break
+
+
+def _meet(one: _Box, other: _Box) -> bool:
+    """Return whether two boxes of left, top, right, bottom overlap."""
+    return all(one[i] < other[i + 2] and other[i] < one[i + 2] for i in (0, 1))
 
 
 def missing(title: str, why: str) -> str:
@@ -203,6 +248,8 @@ def _x_axis(plot: Plot, xs: list[float]) -> _Axis:
     elif plot.linear:
         width = _round_step((last - first) / 4 or abs(first) or 1.0)
         ticks = [(n * width, _number(n * width)) for n in _multiples(first, last, width)]
+    elif plot.decades:
+        ticks = [(at, _tens(at)) for at in _round_numbers(first, last)]
     else:
         low, high = math.ceil(math.log2(first)), math.floor(math.log2(last))
         step = max(1, math.ceil((high - low) / 7))
@@ -226,6 +273,26 @@ def _y_axis(plot: Plot, values: list[float]) -> _Axis:
     step = max(1, math.ceil((high - low) / 8))
     ticks = [(10.0**n, name) for n, name in names.items() if (n - low) % step == 0]
     return lambda y: TOP + height * (1 - (math.log10(y) - low) / (high - low)), ticks
+
+
+def _round_numbers(first: float, last: float) -> list[float]:
+    """Return powers of ten within limits; if there are few, 2 and 5 times them as well."""
+    low, high = math.floor(math.log10(first)), math.ceil(math.log10(last))
+    for factors in ((1,), (1, 2, 5)):
+        found = [n * 10.0**e for e in range(low, high + 1) for n in factors]
+        found = [one for one in found if first * 0.999 <= one <= last * 1.001]
+        if len(found) > 2:
+            break
+    return found[:: max(1, math.ceil(len(found) / 6))]
+
+
+def _tens(value: float) -> str:
+    """Return 1, 2 or 5 times a power of ten as text."""
+    exponent = math.floor(math.log10(value) + 1e-9)
+    factor = round(value / 10.0**exponent)
+    if -3 < exponent < 4:
+        return f"{factor * 10.0**exponent:,g}"
+    return f"{factor}·" * (factor > 1) + _power(10, exponent)
 
 
 def _number(value: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tcusim import explore
 from tcusim.judge.explore.axes import AXES
-from tcusim.judge.explore.page import plots_of
+from tcusim.judge.explore.page import errors_of, fronts_of
 from tcusim.line_charts import charts
 from tcusim.table import Table
 
@@ -18,7 +18,7 @@ def error_charts() -> str:
         algorithms=["reduction_kn", "scan_kn"],
         jobs=1,
     )
-    return charts(list(plots_of(found.rows))[:2])
+    return charts([next(errors_of(found.rows)), next(fronts_of(found.rows))])
 
 
 def axis_table() -> str:

@@ -10,7 +10,7 @@ import click
 
 from tcusim.cli import files
 from tcusim.cli.options import JOBS, OneOf, OutputFile
-from tcusim.cli.output import examples, json_text, progress, show
+from tcusim.cli.output import command_line, examples, json_text, progress, show
 from tcusim.judge.accuracy import FAMILIES
 from tcusim.judge.explore.axes import AXES, Grid
 from tcusim.judge.explore.grid import explore
@@ -111,7 +111,7 @@ def explore_command(ctx: click.Context, /, **options: Any) -> None:
     texts: dict[str, Callable[[], str]] = {
         "csv": found.to_csv,
         "json": lambda: json_text(found.as_json()) + "\n",
-        "html": found.to_html,
+        "html": lambda: found.to_html(command_line(ctx)),
     }
     for name, path in outputs.items():
         if path == "-":

@@ -76,7 +76,7 @@ class _Group(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the words of the command line for pages."""
-        ctx.meta[WORDS] = tuple(args)
+        ctx.meta.update({WORDS: tuple(args)})
         return super().parse_args(ctx, args)
 
     def resolve_command(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tcusim.judge.explore.area import area_proxy
+from tcusim.judge.explore.area import PICOJOULES, area_proxy
+from tcusim.judge.explore.row import Row
 from tcusim.machine import Fused, Rule, rule_for
 
 
@@ -36,3 +37,13 @@ def test_more_bits_cost_more_and_shared_rounding_less() -> None:
 
 def test_arithmetic_that_is_no_fused_step_has_none() -> None:
     assert area_proxy(8, 8, 4, rule_for("ieee", "f16", "f32")) is None
+
+
+def test_energy_is_of_each_full_adder_that_switches() -> None:
+    row = Row(4, 4, 8, "f16", "f32", area=128 * 1000.0, sums_mma=0.25, scans_mma=0.5)
+    assert row.energy == pytest.approx(3.1)
+    assert row.sums_energy == pytest.approx(3.1 * 32)
+    assert row.scans_energy == pytest.approx(3.1 * 64)
+    # [HOROWITZ14 fig. 1.1.9]: operations on integers, their full adders and picojoules.
+    for adders, picojoules in ((8, 0.03), (32, 0.1), (64, 0.2), (1024, 3.1)):
+        assert adders * PICOJOULES == pytest.approx(picojoules, rel=0.2)

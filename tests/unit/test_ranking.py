@@ -39,7 +39,10 @@ def test_rows_without_a_metric_come_last() -> None:
 
 
 def test_pairs_are_those_in_which_rows_differ() -> None:
-    assert pairs_of([row(1.0, 1.0), row(2.0, 3.0)]) == [("error", "area_each")]
+    assert pairs_of([row(1.0, 1.0), row(2.0, 3.0)]) == [
+        ("error", "area_each"),
+        ("error", "sums_energy"),
+    ]
     assert pairs_of([row(1.0, None), row(None, 1.0), row(1.0, 2.0)]) == []
 
 

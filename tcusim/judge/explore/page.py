@@ -9,37 +9,64 @@ from typing import Final
 
 from tcusim.judge.explore.row import METRICS, Row, pairs_of, pareto
 from tcusim.line_charts import Line, Plot, charts, draw, missing, style
-from tcusim.markup import page, shown
+from tcusim.markup import page, provenance, shown
 from tcusim.table import Table
 
-__all__ = ["MOST_ROWS", "page_of", "plots_of"]
+__all__ = ["MOST_ROWS", "errors_of", "fronts_of", "page_of"]
 
 # Lines of a chart, which have as many looks; charts and rows of a page that one can still read.
 _MOST_LINES: Final = 16
 _MOST_CHARTS: Final = 12
-# Units of a front that have their names in the legend, the best by the y axis last.
-_MOST_NAMES: Final = 12
+# Places of a front that are named below its chart, and numbers of one place.
+_MOST_NAMES: Final = 16
+_MOST_NUMBERS: Final = 2
 MOST_ROWS: Final = 200
-# A waste is drawn as a share, all else over decades.
-_SHARES: Final = ("sums_waste", "scans_waste")
+# Values this far apart, as a factor, are drawn on a logarithmic axis.
+_DECADE: Final = 10.0
+_COLUMNS: Final = (
+    ("no.", "The unit's number in the exploration, at its point of a front and in CSV and JSON."),
+    ("L, F", "Products of a fused step, and bits that it keeps below the largest exponent."),
+    ("error", "Of a sum, predicted: the root mean square of |sum - exact| / sum of |terms|."),
+    ("measured", "The same error, measured on the simulator."),
+    ("area, each", "Full adders of a unit that does a tile a cycle, and of one multiply-add."),
+    (
+        "pJ",
+        "Energy of a multiply-add, or of an element's, if each full adder of a 45 nm process "
+        "switches: without registers, wires and memory.",
+    ),
+    ("waste", "The share of multiply-adds that long sums or scans do not need."),
+    ("by", "The algorithm with the fewest mma, or the fastest, and the operand with the data."),
+    ("seconds", "Of 2^24 elements, predicted."),
+    (
+        "best in",
+        "Pairs of metrics in which no other unit is better in one and as good in the "
+        "other. Errors are compared by two digits.",
+    ),
+)
 
 
-def page_of(rows: Sequence[Row], table: Table) -> str:
+def page_of(rows: Sequence[Row], table: Table, command: str = "") -> str:
     """Return the page of an exploration: its plots and its table, without other files."""
     evaluated = [row for row in rows if not row.reason]
-    said = [f"<p>{escape(table.summary)}.</p>"]
-    if evaluated:
-        said += ["<h2>Plots</h2>", charts(plots_of(rows))]
+    made = provenance(command or "none: tcusim.explore was called in Python")
+    said = [f"<p>{escape(table.summary)}.</p>", Table(rows=list(made.items())).html()]
+    for title, drawn in (("Fronts", fronts_of(rows)), ("Errors", errors_of(rows))):
+        plots = list(drawn) if evaluated else []
+        said += [f"<h2>{title}</h2>", charts(plots)] if plots else []
     said += [f"<p>{escape(text)}</p>" for text in _left_out(evaluated)]
     below = replace(table, title="Units, the least error first", summary="")
-    said.append(shown(below.html(2)))
-    return page("Units explored", f"<style>{style()}</style>\n" + "\n".join(said))
+    said += [below.html(2), Table(rows=_COLUMNS, title="Legend").html(2)]
+    return page("Units explored", shown(f"<style>{style()}</style>", *said))
 
 
-def plots_of(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the charts: of errors, by all that differs but F and L; then of pairs of metrics."""
+def errors_of(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the charts of errors, by all that differs but F and L."""
     for title, group in list(_groups(rows))[:_MOST_CHARTS]:
         yield _error_chart(title, group)
+
+
+def fronts_of(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the charts of pairs of metrics, with the units that no other beats in both."""
     for pair in pairs_of(rows):
         yield _pair_chart(rows, *pair)
 
@@ -91,29 +118,53 @@ def _error_chart(title: str, rows: list[Row]) -> str:
 
 
 def _pair_chart(rows: Sequence[Row], one: str, other: str) -> str:
-    """Return every unit by two metrics, and those that no other beats."""
-    points = {
-        id(row): (row.value(other), row.value(one))
-        for row in rows
-        if None not in (row.value(one), row.value(other))
-    }
-    log = one not in _SHARES
-    drawn = {key: at for key, at in points.items() if not log or (at[1] or 0.0) > 0}
+    """Return every unit by two metrics; those that no other beats have their numbers."""
+    numbers = {id(row): number for number, row in enumerate(rows, 1)}
+    places: dict[tuple[float, float], list[Row]] = {}
+    for row in rows:
+        x, y = row.value(other), row.value(one)
+        if x is not None and y is not None:
+            places.setdefault((x, y), []).append(row)
+    log, decades = (_spans([at[axis] for at in places]) for axis in (1, 0))
     title = f"{METRICS[one].capitalize()}, and {METRICS[other]}"
-    if not drawn:
-        return missing(title, "Every unit has zero.")
+    # The front has one point for all units of a place.
+    best = {(row.value(other), row.value(one)): row for row in pareto(rows, other, one)}
+    front = [at for at in places if at in best]
+    front.sort()
+    labels = [_several([numbers[id(row)] for row in places[at]]) for at in front]
 
-    def line(name: str, rows: tuple[Row, ...], *, joined: bool = False) -> Line:
-        own = dict.fromkeys(drawn[id(row)] for row in rows if id(row) in drawn)
-        return Line(name, tuple((x or 0.0, y or 0.0) for x, y in own), joined)
+    def dots(name: str, *, real: bool) -> Line:
+        own = tuple(
+            at for at, some in places.items() if any(bool(row.unit) is real for row in some)
+        )
+        return Line(name, own, joined=False)
 
-    best = pareto(rows, other, one)
-    named = tuple(row for row in rows if row.unit)
-    lines = (
-        line("no other is better in both", best, joined=len(best) > 1),
-        line("invented units", tuple(row for row in rows if not row.unit)),
-        line("units that exist", named),
-        *(line(row.name, (row,)) for row in best[:_MOST_NAMES]),
+    names = [f"{label}: {places[at][0].name}" for label, at in zip(labels, front, strict=True)]
+    more = len(names) - _MOST_NAMES
+    return draw(
+        Plot(
+            title,
+            (
+                Line("no other is better in both", tuple(front), len(front) > 1, tuple(labels)),
+                dots("invented units", real=False),
+                dots("units that exist", real=True),
+            ),
+            METRICS[other],
+            METRICS[one],
+            log=log,
+            linear=not decades,
+            decades=decades,
+            notes=(*names[:_MOST_NAMES], *[f"{more} more: see the table"] * (more > 0)),
+        )
     )
-    linear = other in _SHARES
-    return draw(Plot(title, lines, METRICS[other], METRICS[one], log=log, linear=linear))
+
+
+def _spans(values: Sequence[float]) -> bool:
+    """Return whether values are all positive and span decades."""
+    return min(values) > 0 and max(values) >= _DECADE * min(values)
+
+
+def _several(numbers: Sequence[int]) -> str:
+    """Return the numbers of the units of one place, of many the first."""
+    some = ", ".join(map(str, numbers[:_MOST_NUMBERS]))
+    return f"{some}, …" if len(numbers) > _MOST_NUMBERS else some

@@ -12,7 +12,7 @@ from typing import Any, Final
 from tcusim.judge.explore.axes import Grid
 from tcusim.judge.explore.metrics import Settings
 from tcusim.judge.explore.page import MOST_ROWS, page_of
-from tcusim.judge.explore.row import COLUMNS, Row, ordered, pairs_of, pareto
+from tcusim.judge.explore.row import COLUMNS, EXTRA, Row, ordered, pairs_of, pareto
 from tcusim.table import Table, Tabular
 
 __all__ = ["Exploration"]
@@ -61,9 +61,9 @@ class Exploration(Tabular):
 
     def table(self, by: str = "error", most: int | None = None) -> Table:
         """Return the evaluated units, at most `most`, without the columns that are empty."""
-        best = {pair: {*map(id, self.pareto(*pair))} for pair in pairs_of(self.rows)}
+        beside = {id(row): more for row, more in zip(self.rows, self._extra(), strict=True)}
         rows = [row for row in self.ordered(by) if not row.reason][:most]
-        lines = [_cells(row, [pair for pair, of in best.items() if id(row) in of]) for row in rows]
+        lines = [_cells(row, *beside[id(row)]) for row in rows]
         header = [name for name in lines[0] if any(line[name] for line in lines)] if lines else []
         return Table(
             header,
@@ -71,8 +71,23 @@ class Exploration(Tabular):
             notes=[*self.reasons(), *self.notes()],
             summary=self.summary(),
             align="".join("l" if name in _LEFT else "r" for name in header),
-            whole=2,
+            whole=3,
         )
+
+    def _extra(self) -> list[tuple[int, list[str]]]:
+        """Return the columns `EXTRA` of each row."""
+        fronts = {"/".join(pair): {*map(id, self.pareto(*pair))} for pair in pairs_of(self.rows)}
+        return [
+            (number, [pair for pair, front in fronts.items() if id(row) in front])
+            for number, row in enumerate(self.rows, 1)
+        ]
+
+    def _flat(self) -> list[dict[str, Any]]:
+        """Return each row with all its columns."""
+        return [
+            row.as_json() | dict(zip(EXTRA, more, strict=True))
+            for row, more in zip(self.rows, self._extra(), strict=True)
+        ]
 
     def reasons(self) -> list[str]:
         """Return a line for each reason why units cannot be, with how many and the first."""
@@ -104,7 +119,7 @@ class Exploration(Tabular):
         return {
             "grid": self.grid.as_json(),
             "settings": asdict(self.settings),
-            "rows": [row.as_json() for row in self.rows],
+            "rows": self._flat(),
         }
 
     def to_json(self) -> str:
@@ -112,18 +127,28 @@ class Exploration(Tabular):
         return json.dumps(self.as_json(), ensure_ascii=False, indent=2)
 
     def to_csv(self) -> str:
-        """Return a line for each row, by `COLUMNS`; unknown values are empty."""
+        """Return a line for each row, by `COLUMNS` and `EXTRA`; unknown values are empty."""
         out = io.StringIO()
-        writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(out, (*COLUMNS, *EXTRA), lineterminator="\n")
         writer.writeheader()
-        for row in self.rows:
-            values = row.as_json()
-            writer.writerow(values | {"notes": "; ".join(values["notes"])})
+        for values in self._flat():
+            writer.writerow(
+                {
+                    name: "; ".join(one) if isinstance(one, list) else one
+                    for name, one in values.items()
+                }
+            )
         return out.getvalue()
 
-    def to_html(self) -> str:
-        """Return a page with plots and the table, which asks for nothing else."""
-        return page_of(self.rows, self.table(most=MOST_ROWS))
+    def to_html(self, command: str = "") -> str:
+        """Return a page with plots and the table, which asks for nothing else.
+
+        Parameters
+        ----------
+        command : str
+            The command line that made it, for the head of the page.
+        """
+        return page_of(self.rows, self.table(most=MOST_ROWS), command)
 
 
 def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
@@ -134,9 +159,10 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return found
 
 
-def _cells(row: Row, best: Sequence[tuple[str, str]]) -> dict[str, str]:
+def _cells(row: Row, number: int, best: Sequence[str]) -> dict[str, str]:
     """Return the cells of a row by the names of their columns."""
     cells = {
+        "no.": str(number),
         "unit": row.unit,
         "tile": row.tile,
         "types": f"{row.ab}→{row.acc}",
@@ -147,15 +173,18 @@ def _cells(row: Row, best: Sequence[tuple[str, str]]) -> dict[str, str]:
         "measured": _text(row.measured),
         "area": _text(row.area),
         "each": _text(row.area_each),
+        "pJ": _text(row.energy),
     }
     for task in ("sum", "scan"):
-        algorithm, side, waste, seconds = (
-            getattr(row, f"{task}s_{name}") for name in ("algorithm", "side", "waste", "seconds")
+        algorithm, side, waste, energy, seconds = (
+            getattr(row, f"{task}s_{name}")
+            for name in ("algorithm", "side", "waste", "energy", "seconds")
         )
         cells[f"{task}: waste"] = "" if waste is None else f"{100 * waste:.4g}%"
         cells[f"{task}: by"] = "none" if algorithm is None else f"{algorithm} {side}"
+        cells[f"{task}: pJ"] = _text(energy)
         cells[f"{task}: seconds"] = "" if seconds is None else f"{seconds:.3g}"
-    return {**cells, "best in": ", ".join(map("/".join, best))}
+    return {**cells, "best in": ", ".join(best)}
 
 
 def _text(value: float | None) -> str:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from tcusim.errors import InputError, unknown_name
+from tcusim.judge.explore.area import PICOJOULES
 from tcusim.judge.explore.axes import Point
 from tcusim.records import of_plain
 
-__all__ = ["COLUMNS", "METRICS", "Row", "ordered", "pairs_of", "pareto", "row_of_json"]
+__all__ = ["COLUMNS", "EXTRA", "METRICS", "Row", "ordered", "pairs_of", "pareto", "row_of_json"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +70,31 @@ class Row(Point):
         """The unit in a few words."""
         if self.unit:
             return f"{self.unit} {self.tile}"
-        return f"{self.tile} F={self.fraction_bits} L={self.fused_length}"
+        how = f"F={self.fraction_bits} L={self.fused_length} {self.output_rounding}"
+        return f"{self.tile} {self.ab}→{self.acc} {how}"
 
     @property
     def area_each(self) -> float | None:
         """The area for each multiply-add of the tile."""
         return None if self.area is None else self.area / (self.m * self.n * self.k)
+
+    @property
+    def energy(self) -> float | None:
+        """The energy of a multiply-add in pJ, in 45 nm, by the same proxy."""
+        return None if self.area_each is None else PICOJOULES * self.area_each
+
+    @property
+    def sums_energy(self) -> float | None:
+        """The energy of all multiply-adds for an element of a long sum, in pJ."""
+        return self._energy(self.sums_mma)
+
+    @property
+    def scans_energy(self) -> float | None:
+        """The energy of all multiply-adds for an element of a long scan, in pJ."""
+        return self._energy(self.scans_mma)
+
+    def _energy(self, mma: float | None) -> float | None:
+        return None if self.area is None or mma is None else PICOJOULES * self.area * mma
 
     def value(self, metric: str) -> float | None:
         """Return a metric of `METRICS`; UnknownName for any other."""
@@ -90,27 +110,40 @@ class Row(Point):
 
 def _columns() -> tuple[str, ...]:
     names = [one.name for one in fields(Row) if one.name != "unit"]
-    names.insert(names.index("area") + 1, "area_each")
+    for before, name in (
+        ("area", "area_each"),
+        ("area_each", "energy"),
+        ("sums_waste", "sums_energy"),
+        ("scans_waste", "scans_energy"),
+    ):
+        names.insert(names.index(before) + 1, name)
     return ("unit", "tile", *names)
 
 
 # The names of a flat row, in order.
 COLUMNS: Final = _columns()
+# Columns that CSV and JSON have besides: a unit's number in the exploration, by which drawings call
+# it, and the pairs of metrics in which no other unit beats it.
+EXTRA: Final = ("number", "best_in")
 # The columns that compare units, less being better, and their meanings.
 METRICS: Final[Mapping[str, str]] = {
     "error": "error of a sum",
     "area": "area proxy, full adders",
     "area_each": "area of a multiply-add, full adders",
+    "energy": "energy of a multiply-add, pJ in 45 nm",
     "sums_mma": "mma an element of a long sum",
     "scans_mma": "mma an element of a long scan",
     "sums_waste": "wasted share of a long sum",
     "scans_waste": "wasted share of a long scan",
+    "sums_energy": "energy an element of a long sum, pJ in 45 nm",
+    "scans_energy": "energy an element of a long scan, pJ in 45 nm",
     "sums_seconds": "seconds of a long sum",
     "scans_seconds": "seconds of a long scan",
 }
 # The pairs of metrics whose best units are marked and drawn.
 _PAIRS: Final = (
     ("error", "area_each"),
+    ("error", "sums_energy"),
     ("sums_mma", "area"),
     ("scans_mma", "area"),
     ("sums_waste", "scans_waste"),
@@ -124,7 +157,7 @@ def row_of_json(given: Mapping[str, Any]) -> Row:
     for name in COLUMNS:
         if name not in given:
             raise InputError(f"its values: {name!r} is needed")
-    return of_plain(Row, given, "its values")
+    return of_plain(Row, {name: given[name] for name in given if name not in EXTRA}, "its values")
 
 
 def pareto(rows: Sequence[Row], one: str, other: str) -> tuple[Row, ...]:
