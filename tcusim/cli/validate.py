@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from tcusim import errors
 from tcusim.algorithms import algorithms
@@ -14,9 +15,10 @@ from tcusim.cli.options import JOBS, OneOf, OutputFile, Tile, arithmetic, in_wor
 from tcusim.cli.output import command_line, duration, examples, print_json, progress, show
 from tcusim.judge.run import processors
 from tcusim.judge.verdict.found import SECTIONS
+from tcusim.judge.verdict.gallery import validate_gallery
 from tcusim.judge.verdict.subjects import Named, judged_types, names_tile, subject_of
 from tcusim.judge.verdict.tasks import seconds_of
-from tcusim.judge.verdict.validate import validate
+from tcusim.judge.verdict.validate import Verdict, validate
 from tcusim.machine import Unit, arches, unit_of, units
 from tcusim.machine.shapes import MmaShape
 
@@ -36,6 +38,7 @@ _PATIENCE_SECONDS: Final = 60
         "tcusim validate 16x16x16 --fraction-bits 12",
         "tcusim validate 5x7x3 scan_t scan_tn --full",
         "tcusim validate 16x16x16 --ab s8 --acc s32 --arch hopper --json -",
+        "tcusim validate --gallery --html gallery.html",
     ),
 )
 @click.argument("words", nargs=-1, metavar="[UNIT|MxNxK|ALGORITHM]...")
@@ -74,6 +77,11 @@ _PATIENCE_SECONDS: Final = 60
     help="Whose figures stand for those that a unit lacks. Default: the reference's, of tiles and "
     "files.",
 )
+@click.option(
+    *("--gallery", "all_public"),
+    is_flag=True,
+    help="Judge the public units that come with tcusim, in one table: their first types and tile.",
+)
 @JOBS
 @click.option(
     *("--json", "output"),
@@ -95,6 +103,8 @@ def validate_command(ctx: click.Context, /, words: tuple[str, ...], **options: A
     output, html = options.pop("output"), options.pop("html")
     if html == "-":
         raise click.UsageError("--html writes a file, not to the terminal; give it a name")
+    if options.pop("all_public"):
+        _tell(ctx, _gallery(ctx, options.pop("jobs")), output, html)
     options |= _subjects(words, options.pop("only"), options["arch"], ctx.params["archs"])
     named, full = options.pop("named"), not options.pop("quick")
     options["ab"], options["acc"] = judged_types(named[0], options["ab"], options["acc"])
@@ -114,6 +124,11 @@ def validate_command(ctx: click.Context, /, words: tuple[str, ...], **options: A
         verdict = validate(
             *named, full=full, sections=sections, jobs=jobs, progress=draw, **options
         )
+    _tell(ctx, verdict, output, html)
+
+
+def _tell(ctx: click.Context, verdict: Verdict, output: str | None, html: str | None) -> NoReturn:
+    """Write and print a verdict, and end the command."""
     if html is not None:
         files.write_page(html, verdict.to_html(command_line(ctx)))
     if output not in (None, "-"):
@@ -123,6 +138,23 @@ def validate_command(ctx: click.Context, /, words: tuple[str, ...], **options: A
     else:
         show(*verdict.tables())
     ctx.exit(0 if verdict.ok else 1)
+
+
+def _gallery(ctx: click.Context, jobs: int | None) -> Verdict:
+    """Return the verdict on the gallery; other options of the command are rejected."""
+    allowed = ("all_public", "jobs", "output", "html")
+    given = [
+        name
+        for name in ctx.params
+        if name not in allowed and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(
+            f"--gallery judges its units as they are: leave out {', '.join(given)}, or name units "
+            f"in place of --gallery"
+        )
+    with progress("validating the gallery", of="", estimate="less than a minute") as draw:
+        return validate_gallery(jobs=jobs or processors(), progress=draw)
 
 
 def _subjects(

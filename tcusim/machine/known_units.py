@@ -139,4 +139,4 @@ def _without_figures(arch: Arch, name: str) -> Unit:
     if not limits and arch.shared_kb is not None:
         shared = Figure(1024 * arch.shared_kb, arch.source, "documented")
         limits = {"shared_bytes_per_block": shared}
-    return Unit(name, arch.title, arch, tiles, (), "", **limits)
+    return Unit(name, arch.title, arch, tiles, (), "", "", **limits)

@@ -31,6 +31,7 @@ __all__ = [
     "UNITS",
     "arch_of",
     "arches",
+    "gallery",
     "library_rules",
     "own_arithmetic",
     "own_unit",
@@ -328,6 +329,11 @@ def own_units() -> dict[str, Path]:
     folders = (Path(__file__).parent / folder for folder in ("figures", "gallery"))
     files = (path for folder in folders for path in sorted(folder.glob("*.toml")))
     return {spelled(path.stem): path for path in files}
+
+
+def gallery() -> tuple[str, ...]:
+    """Return the names of the public units that come with tcusim, with arithmetic of their own."""
+    return tuple(path.stem for path in own_units().values() if path.parent.name == "gallery")
 
 
 # Reads the file of a unit that comes with tcusim: `known_units` sets it.

@@ -115,6 +115,7 @@ KEYS: Final[Mapping[str, Mapping[str, Key]]] = {
         "name": Key("the file's name, without .toml", "what --unit and --arch call it"),
         "title": Key("the name", "one line for people"),
         "note": Key("", "what else a reader must know"),
+        "unsaid": Key("", "parts of the real unit that no key of the file says"),
         "source": Key("the file's name", "who says all that names no source of its own"),
         "confidence": Key("assumed", "how all of that is known"),
         "arch": Key(
@@ -327,9 +328,9 @@ class _Reader:
             for number, values in enumerate(self.top.tables("instructions"), 1)
         )
         with _within(self.file):
-            note = self.top.text("note", "")
             figures = limits_of(arch, self.name) | figures
-            unit = Unit(self.name, self.title, arch, tiles, instructions, note, **figures)
+            note, unsaid = (self.top.text(key, "") for key in ("note", "unsaid"))
+            unit = Unit(self.name, self.title, arch, tiles, instructions, note, unsaid, **figures)
             return unit if "like" not in self.top.values else like(unit, self._other())
 
     def _other(self) -> Unit:
@@ -530,7 +531,7 @@ def unit_toml(unit: Unit) -> str:
     lines = [
         "# A unit for tcusim: `tcusim list FILE` shows it, and --unit FILE computes with it.",
         "# All keys are on the page Units of the documentation.",
-        *_texts(unit, "name", "title", "note"),
+        *_texts(unit, "name", "title", "note", "unsaid"),
     ]
     own = own_arithmetic(unit)
     if not own:

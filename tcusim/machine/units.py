@@ -179,6 +179,8 @@ class Unit(Tabular):
         How long they take, as far as that is known.
     note : str
         A further remark, such as the board meant.
+    unsaid : str
+        Parts of the real unit that no parameter here says.
     clock, cores, units_per_core, fma_per_core, warps_per_core, blocks_per_core, threads_per_core, \
 registers_per_core, shared_bytes_per_core, shared_bytes_per_block, shared_bandwidth, \
 shared_latency, l2_bytes, l2_bandwidth, l2_latency, memory_bytes, memory_bandwidth, \
@@ -201,6 +203,7 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
     shapes: tuple[MmaShape, ...]
     instructions: tuple[Instruction, ...] = ()
     note: str = ""
+    unsaid: str = ""
     _: KW_ONLY
     clock: Figure | None = _figure(
         "Hz", "cycles a second of the cores under sustained work", least=1e5, most=1e12

@@ -99,28 +99,43 @@ _STYLE: Final = (
 )
 
 
-def page_of(units: Sequence[UnitVerdict], reference: Reference | None, command: str) -> str:
-    """Return a whole page: the outcome, its origin, then the verdict with its parameters."""
+def page_of(
+    units: Sequence[UnitVerdict],
+    reference: Reference | None,
+    command: str,
+    beside: Table | None = None,
+) -> str:
+    """Return a whole page: the outcome, its origin, then the verdict with its parameters.
+
+    beside: the table that compares the units, by default that of `comparison_of`.
+    """
     made = provenance(command or "none: tcusim.validate was called in Python")
     head = [_outcome(unit) for unit in units]
     head.append(Table(rows=list(made.items())).html())
-    body = fragment_of(units, reference, *head, full=True)
+    body = fragment_of(units, reference, *head, full=True, beside=beside)
     return page(f"Verdict on {', '.join(unit.name for unit in units)}", body)
 
 
 def fragment_of(
-    units: Sequence[UnitVerdict], reference: Reference | None, *head: str, full: bool = False
+    units: Sequence[UnitVerdict],
+    reference: Reference | None,
+    *head: str,
+    full: bool = False,
+    beside: Table | None = None,
 ) -> str:
     """Return the HTML of a notebook's output.
 
     head: parts that precede it. full: whether it has the parameters and the legend of a page.
+    beside: as of `page_of`; it precedes the units.
     """
     parts = [f"<style>{_STYLE}{line_charts.style()}</style>", '<div class="tcusim-verdict">', *head]
+    if beside is not None:
+        parts.append(beside.html(2))
     parts += [five_of(unit, reference).html(2) for unit in units]
     if full:
         known = ((unit.unit, unit.rules) for unit in units)
         parts += [parameters_of(unit, rules).html(2) for unit, rules in known if unit is not None]
-    if len(units) > 1 or (full and reference is not None):
+    if beside is None and (len(units) > 1 or (full and reference is not None)):
         parts.append(comparison_of(units, reference).html(2))
     plots = list(_plots(units))
     if plots:

@@ -14,11 +14,14 @@ from tcusim.judge.correctness.shape_report import ShapeReport
 from tcusim.judge.cost.predicted import time_text
 from tcusim.judge.verdict.found import Reference, UnitVerdict, bests_of
 from tcusim.judge.verdict.tasks import TASKS, Candidate, Task
-from tcusim.machine import FIGURES, Fused, Late, Rule, Unit
+from tcusim.machine import FIGURES, Exact, Integer, Late, Rule, Sequential, Unit
 from tcusim.machine.unit_file import rule_keys
 from tcusim.table import Table
 
-__all__ = ["cases_right", "comparison_of", "parameters_of", "sections_of"]
+__all__ = ["cases_right", "comparison_of", "parameters_of", "rule_in_words", "sections_of"]
+
+# The orders of a sequential rule, in words.
+_ORDERS: Final = {"chain": "chain", "apart": "chain from zero", "tree": "tree"}
 
 # The mark of the best of a row, and of a tie.
 BEST: Final = " *"
@@ -276,8 +279,16 @@ def _arithmetic(unit: UnitVerdict) -> str:
 def rule_in_words(rule: Rule) -> str:
     """Return a rule in a few words."""
     how = rule.how
-    if not isinstance(how, Fused):
-        return type(how).__name__.lower()
+    match how:
+        case Integer():
+            narrow = f", {how.sum_bits} bits in a step of {how.length}" if how.sum_bits < 32 else ""
+            return f"integers{narrow}" + (f", {how.overflow}" if how.overflow != "wrap" else "")
+        case Sequential():
+            length = f" of {how.length}" if how.length else ""
+            parts = f", {how.sums} sums" if how.sums > 1 else ""
+            return f"{_ORDERS[how.order]}{length}{parts}, {how.rounding}"
+        case Exact():
+            return "exact, one rounding"
     late = ", c late" if isinstance(how.c_joins, Late) else ""
     return f"{how.length} terms, {how.fraction_bits} bits, {how.output}{late}"
 
