@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from tcusim.errors import AgreementError, InputError, require_int
 from tcusim.machine import arch_of, format_of
+from tcusim.machine.bits import hex_bits, to_bits
 from tcusim.machine.formats import to_memory
 from tcusim.program.grammar import Space
 from tcusim.program.walk import Mask
 from tcusim.stepper.frames import IN_FLIGHT, Frame, Tile
 from tcusim.stepper.page import CELLS, MOST_CELLS, Side, frame_of, page_of
+from tcusim.stepper.panes import value_text
 from tcusim.stepper.store import About
 
 __all__ = ["Comparable", "Comparison", "Difference", "differences_of", "differing"]
@@ -122,7 +124,18 @@ class Comparison:
             (*_key(one.frame), f"{one.what}.", one.tile.part, one.row, one.col)
             for one in self.differences
         ]
-        return page_of(sides, cells, rows, verdict)
+        return page_of(sides, cells, rows, self._exact(), verdict)
+
+    def _exact(self) -> dict[str, dict[str, str]]:
+        """Return all digits of the numbers that differ, by type and bits."""
+        found: dict[str, dict[str, str]] = {}
+        for one, *_ in self._by_step.values():
+            for tiles in _pairs(one.frame, self._others[_key(one.frame)]):
+                where, fmt = differing(*tiles), format_of(tiles[0].dtype)
+                for value in np.concatenate([tile.values[where] for tile in tiles]):
+                    text = value_text(value, fmt.is_float)
+                    found.setdefault(fmt.name, {})[hex_bits(to_bits(value, fmt), fmt)] = text
+        return found
 
     def _repr_html_(self) -> str:
         return frame_of(self.to_html())

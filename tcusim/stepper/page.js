@@ -4,6 +4,7 @@
 // data.sides: for each trace an object; the listing, memory and barriers are those of the first
 // data.differences: [warp, number of the step, sentence, part, row, column] for each tile that
 // differs, in their order; row and column of its first element
+// data.exact: by type and bits, all digits of the numbers that differ
 // data.verdict: whether there are any; "" of one trace
 //
 // Of a side:
@@ -45,7 +46,7 @@ function sideOf(data) {
   const tileOf = (number) => {
     const [label, part, type, name, size, note, change, rows, cols, grid, looks, buffer, ranges,
       strip] = data.tiles[number];
-    return { label, part, name, size, note, change, rows, cols, buffer, ranges, strip,
+    return { label, part, type, name, size, note, change, rows, cols, buffer, ranges, strip,
       cells: data.grids[grid].map((place) => data.numbers[type][place]),
       looks: [...looks].map((look) => data.looks[look]) };
   };
@@ -56,7 +57,7 @@ function sideOf(data) {
   return { ...data, steps, at: new Map(steps.map((step) => [keyOf(step), step])), tables: {} };
 }
 
-function start({ sides: given, differences, verdict }) {
+function start({ sides: given, differences, exact, verdict }) {
   const sides = given.map(sideOf);
   const data = sides[0];
   const steps = data.steps;
@@ -72,7 +73,9 @@ function start({ sides: given, differences, verdict }) {
   const blockOf = (warp) => Math.floor(warp / data.warps);
   const someBlocks = warps.some((warp) => blockOf(warp) > 0);
   const nameOf = (warp) => (someBlocks ? `${warp % data.warps} of block ${blockOf(warp)}` : `${warp}`);
-  // The text of each step, without its path, and without the line of the paper behind it.
+  // A line of the listing: its text with its path, and the paper's line, such as Alg. 6 line 7.
+  const parted = (line) => line.split(/ {2,}(?=Alg\. )/);
+  // The text of each step, without its path, and without the remarks behind it.
   const lines = new Map(data.listing.map(([path, line]) =>
     [path, line.slice(path.length).trim().split(/ {2,}/)[0]]));
   let mine = [];          // the steps of the chosen warp
@@ -107,7 +110,7 @@ function start({ sides: given, differences, verdict }) {
     const output = differing.get(keyOf(found)).find(({ part }) => part === "d");
     if (output) chosen = [output.row, output.column];
     visit(found);
-    $("tiles").querySelector(".differs")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    scrollTo(0, 0);
   }
 
   function visit(step) {
@@ -173,7 +176,8 @@ function start({ sides: given, differences, verdict }) {
       const box = $("listing-scroll");
       const top = button.offsetTop - box.offsetTop;
       if (top < box.scrollTop || top + button.offsetHeight > box.scrollTop + box.clientHeight) {
-        box.scrollTop = top - box.clientHeight / 2;
+        const above = Math.floor(box.clientHeight / button.offsetHeight / 2);
+        box.scrollTop = top - above * button.offsetHeight;
       }
     }
   }
@@ -189,15 +193,23 @@ function start({ sides: given, differences, verdict }) {
         make("h3", {}, side.title), make("div", { class: "tiles" }, ...shown))];
     });
     $("tiles").replaceChildren(...columns.flat());
+    // Both sides show the first cell that differs.
+    for (const box of $("tiles").querySelectorAll(".scroll")) {
+      const cell = box.querySelector(".differs");
+      if (cell) box.scrollLeft = cell.offsetLeft - (box.clientWidth - cell.offsetWidth) / 2;
+    }
   }
 
   function figures(side, step) {
     const other = sides.find((one) => one !== side)?.at.get(keyOf(step));
-    return ["reads", "writes"].flatMap((verb) => step[verb].map((tile) => {
+    const shown = ["reads", "writes"].flatMap((verb) => step[verb].map((tile) => {
       const twin = other?.[verb].find(({ part, label }) => part === tile.part
         && label === tile.label);
       return figure(side, tile, verb, step, twin);
     }));
+    // Those that differ are first.
+    const differs = (one) => one.querySelector(".differs") !== null;
+    return [...shown.filter(differs), ...shown.filter((one) => !differs(one))];
   }
 
   // twin: the same tile of the other trace, if it has it.
@@ -238,11 +250,13 @@ function start({ sides: given, differences, verdict }) {
     const names = [look];
     let told = `${text}, bits ${bits}`;
     const theirs = twin?.cells[place];
+    let decimal = text;
     if (theirs && theirs[0] !== bits && look !== "outside") {
       names.push("differs");
       told += `; the other has ${theirs[1]}, bits ${theirs[0]}`;
+      if (theirs[1] === text) decimal = exact[tile.type][bits];
     }
-    const shown = look === "outside" ? "·" : $("hex").checked ? bits : text;
+    const shown = look === "outside" ? "·" : $("hex").checked ? bits : decimal;
     return make("td", { class: names.join(" "), title: told }, shown);
   }
 
@@ -414,8 +428,9 @@ function start({ sides: given, differences, verdict }) {
   const differs = new Set(steps.filter((step) => differing.has(keyOf(step))).map(({ path }) => path));
   $("listing").append(...data.listing.map(([path, line]) => {
     const mark = beside ? [make("span", { class: "differs" }, differs.has(path) ? "≠ " : "  ")] : [];
+    const [text, cited] = parted(line);
     const button = make("button", { "data-path": path, disabled: !runs.has(path),
-      title: line.slice(path.length).trim() }, ...mark, line);
+      title: `${text.slice(path.length).trim()}${cited ? ` (${cited})` : ""}` }, ...mark, text);
     button.addEventListener("click", () => lead(path));
     return make("li", {}, button);
   }));
@@ -453,8 +468,9 @@ function start({ sides: given, differences, verdict }) {
     keys[event.key]();
   });
   choose(warps[0]);
-  // An address that ends in #step=6 opens the page there.
-  const asked = /^#step=(\d+)$/.exec(location.hash);
+  // An address that ends in #step=6 opens the page there; in #step=6,3,2 at this output of it.
+  const asked = /^#step=(\d+)(?:,(\d+),(\d+))?$/.exec(location.hash);
+  if (asked?.[2]) chosen = [Number(asked[2]), Number(asked[3])];
   if (asked) go(Math.min(Number(asked[1]), mine.length) - 1);
   performance.mark("shown");
 }

@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -51,16 +52,21 @@ class Side(NamedTuple):
 
 
 def page_of(
-    sides: Sequence[Side], cells: int, differences: Sequence[object] = (), verdict: str = ""
+    sides: Sequence[Side],
+    cells: int,
+    differences: Sequence[object] = (),
+    exact: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    verdict: str = "",
 ) -> str:
     """Return the page of a trace, or of two beside each other.
 
-    cells: maximum number of outputs of each to explain. differences: as `page.js` takes them.
-    verdict: a sentence on their difference.
+    cells: maximum number of outputs of each to explain. differences, exact: as `page.js` takes
+    them. verdict: a sentence on their difference.
     """
     content = {
         "sides": [data_of(*side, cells) for side in sides],
         "differences": differences,
+        "exact": dict(exact),
         "verdict": verdict,
     }
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))

@@ -36,6 +36,7 @@ __all__ = [
     "panes_of",
     "place_text",
     "product_cell",
+    "value_text",
 ]
 
 # The look of an element, by priority: an element has one. The page takes its index.
@@ -250,14 +251,14 @@ def cell_of(tile: Tile, row: int, column: int) -> Cell | None:
     return Cell(
         part=tile.part,
         name=name,
-        value=_number(tile.values[at], fmt.is_float),
+        value=value_text(tile.values[at], fmt.is_float),
         bits=hex_bits(to_bits(tile.values[at], fmt), fmt),
-        before="" if tile.before is None else _number(tile.before[at], fmt.is_float),
+        before="" if tile.before is None else value_text(tile.before[at], fmt.is_float),
         notes=tuple(note for note, holds in notes.items() if holds),
     )
 
 
-def _number(value: Values, is_float: bool) -> str:
+def value_text(value: Values, is_float: bool) -> str:
     """Return a number with the digits that distinguish it from every other of its type."""
     return "NaN" if is_float and np.isnan(value) else str(value.item())
 

@@ -321,6 +321,23 @@ def test_small_tiles_fit_a_phone(browser: Browser, tmp_path: Path) -> None:
         browser.press("h")
 
 
+def test_small_tiles_and_their_result_are_in_the_first_view_of_a_phone(
+    browser: Browser, tmp_path: Path
+) -> None:
+    program = tcusim.build("scan_t", tile="4x4x4")
+    path = tmp_path / "page.html"
+    path.write_text(trace(program, default_inputs(program)).to_html(), "utf-8")
+    # In a frame of the site, beside its margins.
+    browser.open(f"{path.as_uri()}#step=15,3,2", width=358, height=820)
+    browser.wait_for("document.querySelector('#app:not([hidden])') !== null")
+    ends = "[...document.querySelectorAll('#tiles figure, #account-head')].map((e) =>"
+    ends += " e.getBoundingClientRect().bottom)"
+    assert len(found := browser.value(ends)) == 5
+    assert max(found) < 820
+    told = browser.value("document.querySelector('#account-head').textContent")
+    assert told.startswith("Row 3, column 2: ")
+
+
 def test_everything_that_takes_keys_has_a_name(browser: Browser, page: str, tmp_path: Path) -> None:
     opened(browser, page, tmp_path)
     browser.click("[data-path='5.2']")
@@ -359,6 +376,17 @@ def test_two_traces_stand_side_by_side(browser: Browser, both: Comparison, tmp_p
     assert head == f"Row {first.row}, column {first.col}"
     count = browser.value("document.querySelectorAll('#tiles .side:first-child .differs').length")
     assert count == first.count
+    # Both have the digits that differ, and show this cell.
+    cells = browser.value(
+        "[...document.querySelectorAll('#tiles .side')].map((e) => {"
+        "const cell = e.querySelector('.differs');"
+        "const [one, box] = [cell, cell.closest('.scroll')].map((e) => e.getBoundingClientRect());"
+        "return [cell.textContent, one.left >= box.left && one.right <= box.right]; })"
+    )
+    shorter = {f"{value:.5g}" for value in first.values}
+    shown = shorter if len(shorter) == 2 else {str(value) for value in first.values}
+    assert {text for text, _ in cells} == shown
+    assert all(is_in_view for _, is_in_view in cells)
     assert count == browser.value("document.querySelectorAll('.side:last-child .differs').length")
     steps = sorted({(one.frame.warp, one.frame.number) for one in both.differences})
     browser.click("#differ-next")
