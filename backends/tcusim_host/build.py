@@ -25,12 +25,17 @@ from tcusim.errors import BackendUnavailable, TcusimError
 from tcusim.machine import native
 from tcusim.machine.disk_cache import find_code, keep_code, locked, part_of_cache, workshop
 from tcusim.machine.native import compiler_command, compiler_version
+from tcusim.machine.rule_row import HEADER
 from tcusim_cuda import kernel as cuda_kernel
 from tcusim_cuda.kernel import SHARED_POOL, Kernel
 
 _HERE: Final = Path(__file__).parent
-# The folder of tcusim.cuh, which the kernels include.
-_INCLUDES: Final = (_HERE / "include", Path(cuda_kernel.__file__).parent / "include")
+# The folders of tcusim.cuh, which the kernels include, and of tcusim_rule.h.
+_INCLUDES: Final = (
+    _HERE / "include",
+    Path(cuda_kernel.__file__).parent / "include",
+    HEADER.parent,
+)
 _RUNTIME: Final = ("runtime.cpp", "numerics.cpp")
 
 # No contraction: a*b + c must round twice unless the text says otherwise. No unique symbols, and

@@ -7,23 +7,16 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.errors import Given, InputError, TcusimError, Unsupported
-from tcusim.machine import (
-    Exact,
-    Fused,
-    Integer,
-    Rule,
-    Sequential,
-    Values,
-    format_of,
-)
+from tcusim.machine import Rule, Values, format_of
 from tcusim.machine.formats import to_memory, unwritten_values
 from tcusim.machine.multiprocessors import BLOCK_THREADS, LANES
+from tcusim.machine.rule_row import RuleRow, rule_row
 from tcusim.program.bind import bind_scalars, rule_of
 from tcusim.program.grammar import Buffer, Locate, Program, Space, walk
 from tcusim.program.walk import order_of_blocks
@@ -44,7 +37,6 @@ _WAITS: Final = (
     "waits at mma_sync",
 )
 _DEADLOCK, _POINTER, _LDM, _TYPES_DIFFER, _UNPUBLISHED, _VECTOR, _TWO_WRITERS = range(1, 8)
-_FUSED, _SEQUENTIAL, _INTEGER = 0, 1, 2
 _NOBODY: Final = -1
 
 # cudaMalloc aligns to 256 bytes. All ones is NaN in every float type, so that what is read beyond
@@ -59,26 +51,9 @@ class KernelError(TcusimError, RuntimeError):
 
 
 class NumericsRow(ctypes.Structure):
-    """One row of tcusim.machine, as struct Numerics of host_runtime.h."""
+    """The arithmetic of a program's products, as struct Numerics of host_runtime.h."""
 
-    _fields_ = [
-        (name, ctypes.c_int32)
-        for name in (
-            "kind",
-            "ab",
-            "acc",
-            "length",
-            "fraction_bits",
-            "round_output",
-            "output_fraction_bits",
-            "round_alignment",
-            "c_joins_after",
-            "flush_inputs",
-            "flush_outputs",
-            "has_exponent_floor",
-            "exponent_floor",
-        )
-    ]
+    _fields_ = [("ab", ctypes.c_int32), ("acc", ctypes.c_int32), ("rule", RuleRow)]
 
 
 class _Unwritten(ctypes.Structure):
@@ -214,38 +189,11 @@ def run_kernel(
 
 
 def numerics_row(rule: Rule) -> NumericsRow:
-    """Return a rule for the runtime, or raise Unsupported if it cannot follow it."""
-    where = f"the host backend, {rule.ab} -> {rule.acc}"
+    """Return a rule for the runtime, or raise Unsupported if kernels lack its types."""
     if rule.ab not in _TYPES or rule.acc not in _TYPES:
+        where = f"the host backend, {rule.ab} -> {rule.acc}"
         raise Unsupported(f"{where}: WMMA has no such types; use ", Given("backend", "numpy"))
-    if rule.nan or not (isinstance(rule.how, Exact) or rule.how.is_basic):
-        raise Unsupported(f"{where}: it has no such steps; use ", Given("backend", "numpy"))
-    types = {"ab": _TYPES.index(rule.ab), "acc": _TYPES.index(rule.acc)}
-    match rule.how:
-        case Fused() as how:
-            bits, floor = how.output_fraction_bits, how.exponent_floor
-            return NumericsRow(
-                kind=_FUSED,
-                length=how.length,
-                fraction_bits=how.fraction_bits,
-                round_output=how.output == "rne",
-                output_fraction_bits=format_of(rule.acc).fraction_bits if bits is None else bits,
-                round_alignment=how.alignment == "rne",
-                c_joins_after=how.c_joins == "after",
-                flush_inputs=how.flush_inputs,
-                flush_outputs=how.flush_outputs,
-                has_exponent_floor=floor is not None,
-                exponent_floor=floor or 0,
-                **types,
-            )
-        case Sequential():
-            return NumericsRow(kind=_SEQUENTIAL, **types)
-        case Integer():
-            return NumericsRow(kind=_INTEGER, **types)
-        case Exact():
-            raise Unsupported(f"{where}: it has no exact sums; use ", Given("backend", "numpy"))
-        case _:
-            assert_never(rule.how)
+    return NumericsRow(_TYPES.index(rule.ab), _TYPES.index(rule.acc), rule_row(rule))
 
 
 # --- Memory -----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@
 
 #include "host_entry.h"
 #include "host_language.h"
+#include "host_numerics.h"
 
 #if !defined(__x86_64__)
 #define TCUSIM_UCONTEXT 1

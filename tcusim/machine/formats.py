@@ -28,6 +28,7 @@ __all__ = [
     "Values",
     "array_name_of",
     "canonical_nan",
+    "flushed",
     "format_of",
     "format_of_dtype",
     "from_memory",
@@ -347,6 +348,11 @@ def canonical_nan(values: Values, fmt: str | Format) -> Values:
         bits = values.view(np.dtype(f"u{values.itemsize}"))
         bits[nan] = target.nan_bits
     return values
+
+
+def flushed(x: Float64, fmt: Format) -> Float64:
+    """Return zeros of the same sign in place of the subnormal values of a type."""
+    return np.where(np.abs(x) < 2.0**fmt.emin, np.copysign(0.0, x), x)
 
 
 def leading_power(x: Float64) -> Float64:

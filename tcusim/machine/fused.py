@@ -19,6 +19,7 @@ from tcusim.machine.formats import (
     Format,
     Values,
     canonical_nan,
+    flushed,
     leading_power,
     round_to_grid,
 )
@@ -47,7 +48,7 @@ def fused_values(
     left, right, acc = types
     given_a, given_b = a, b
     if how.flush_inputs:
-        a, b = _flush(a, left), _flush(b, right)
+        a, b = flushed(a, left), flushed(b, right)
     # A subnormal of an 8-bit type is normal in fp16.
     if how.register_halves:
         left = right = FORMATS["f16"]
@@ -66,11 +67,6 @@ def fused_values(
                 watch.end(d)
         c = unit.add_after(d, c) if how.c_joins == "after" else d
     return canonical_nan(c.astype(acc.dtype), acc)
-
-
-def _flush(values: Float64, fmt: Format) -> Float64:
-    """Return zeros in place of subnormals."""
-    return np.where(np.abs(values) < 2.0**fmt.emin, 0.0, values)
 
 
 def _instructions(k: int, how: Fused) -> Iterator[list[slice | list[int]]]:
@@ -114,7 +110,7 @@ class _Unit(NamedTuple):
     def step(self, a: Float64, b: Float64, c: Float64) -> Float64:
         """Do one fused step: (W, m, L) @ (W, L, n) + (W, m, n) -> (W, m, n), rounded to acc."""
         if self.how.flush_inputs:
-            c = _flush(c, self.acc)
+            c = flushed(c, self.acc)
         if self.aligned:
             return round_sum(multiply(a, b) + c, self.acc, self.how)
         # Tiles go last, so that NumPy's inner loops run along them.
@@ -259,11 +255,12 @@ class _Unit(NamedTuple):
         return powers if c is None else [exponent_power(c, self.acc), *powers]
 
     def add_after(self, d: Float64, c: Float64) -> Float64:
-        """Add c to a rounded sum in the accumulator's type, to nearest even."""
+        """Add c to a rounded sum in the accumulator's type."""
         if self.watch is not None:
             self.watch.begin((), None, None, d, c)
         if self.how.flush_inputs:
-            c = _flush(c, self.acc)
+            # It counts as +0.
+            c = flushed(c, self.acc) + 0.0
         if self.how.addition == "rne":
             in_acc: Values = d.astype(self.acc.dtype) + c.astype(self.acc.dtype)
             total: Float64 = in_acc.astype(np.float64)
@@ -274,7 +271,7 @@ class _Unit(NamedTuple):
             np.copyto(total, np.copysign(np.inf, total), where=beyond)
             np.copyto(total, exact, where=~np.isfinite(exact) | (exact == 0.0))
         if self.how.flush_outputs:
-            total = _flush(total, self.acc)
+            total = flushed(total, self.acc) + 0.0
         if self.watch is not None:
             self.watch.end(total)
         return total
@@ -285,7 +282,7 @@ def round_sum(total: Float64, acc: Format, how: Fused) -> Float64:
     fraction_bits = how.output_fraction_bits or acc.fraction_bits
     d = round_to_grid(total, fraction_bits, acc.emin, how.output)
     if how.flush_outputs:
-        d = _flush(d, acc)
+        d = flushed(d, acc)
     beyond = np.abs(d) > acc.largest
     if beyond.any():
         d[beyond] = np.copysign(np.inf, d[beyond])

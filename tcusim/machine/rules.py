@@ -373,6 +373,8 @@ class Rule:
         if self.family != "":
             require_choice(f"{where}: family", self.family, FAMILIES, ", or '' for all")
         require_choice(f"{where}: nan", self.nan, ("", "ones", "quiet"))
+        if self.nan and isinstance(self.how, Integer):
+            raise InputError(f"{where}: nan is for floats, and integers have none")
         why = self._refusal() or self._refused_scale()
         if why:
             raise InputError(f"{where}: {why}")
@@ -394,6 +396,23 @@ class Rule:
         groups = how.presum if how.exponents == "scales" else 1
         if how.presum != groups or self.block % how.presum or how.length % how.presum:
             return "presum, with exponents of scales, divides the length and the block"
+        return self._beyond_scales(how)
+
+    def _beyond_scales(self, how: Fused) -> str:
+        """Say why float64 does not hold every sum of scaled products; nothing if it does."""
+        types = format_of(self.ab), format_of(self.right)
+        if max(one.fraction_bits for one in types) > 10:
+            return "block scales are for types of up to 10 fraction bits"
+        # Bits of a product above its exponent, and of a sum of `presum` products with its scales.
+        above = sum(one.emax + 1 for one in types) if how.exponents == "scales" else 2
+        span = sum(one.emax + 1 - one.emin + one.fraction_bits for one in types)
+        span += (how.presum - 1).bit_length()
+        if self.scale_type == "ue4m3":
+            above, span = above + 2, span + 8
+        if (how.length + 1) * 2.0 ** (how.fraction_bits + above) > 2.0**53:
+            return f"so many terms with {how.fraction_bits} fraction bits need sums beyond 2**53"
+        if how.presum > 1 and span > 53:
+            return "the sums of presum products need more than 53 bits; use a narrower type"
         return ""
 
     def _refusal(self) -> str:

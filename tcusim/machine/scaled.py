@@ -24,6 +24,7 @@ from tcusim.machine.formats import (
 )
 from tcusim.machine.fused import exponent_power, round_sum
 from tcusim.machine.rules import SCALES, Fused, Rule
+from tcusim.machine.values import with_nan
 
 __all__ = ["as_scales", "scaled_mma"]
 
@@ -116,7 +117,7 @@ def _values(operands: list[Float64], rule: Rule) -> Values:
     for start in range(0, a.shape[2], how.length):
         terms = range(a.shape[2])[start : start + how.length]
         d = _step((a, b, d, left, right), terms, rule)
-    return canonical_nan(d.astype(acc.dtype), acc)
+    return with_nan(canonical_nan(d.astype(acc.dtype), acc), rule)
 
 
 def _step(operands: tuple[Float64, ...], products: range, rule: Rule) -> Float64:

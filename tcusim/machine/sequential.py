@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tcusim.machine.formats import Float64, Format, Values, round_values
+from tcusim.machine.formats import Float64, Format, Values, flushed, round_values
 from tcusim.machine.rules import Sequential
 from tcusim.machine.watch import Watch
 
@@ -35,20 +35,20 @@ def sequential_values(
     a: Float64,
     b: Float64,
     c: Float64,
-    types: tuple[Format, Format],
+    types: tuple[Format, Format, Format],
     how: Sequential,
     watch: Watch | None = None,
 ) -> Float64:
     """Accumulate products as a rule orders and rounds them, k ascending.
 
     a: (W, m, k) ab, b: (W, k, n) ab, c: (W, m, n) acc, all as float64 -> (W, m, n) acc; each W may
-    be 1 instead. types: of a and b, and of c.
+    be 1 instead. types: of a, b and c.
     """
-    ab, acc = types
+    left, _, acc = types
     if how.is_basic:
-        return _one_chain(a, b, c, ab, acc, watch)
+        return _one_chain(a, b, c, left, acc, watch)
     if how.flush_inputs:
-        a, b, c = _flushed(a, ab), _flushed(b, ab), _flushed(c, acc)
+        a, b, c = (flushed(*one) for one in zip((a, b, c), types, strict=True))
     sums = _Sums(a, b, acc, how, watch)
     for start in range(0, a.shape[2], how.length or a.shape[2]):
         group = range(a.shape[2])[start : start + (how.length or a.shape[2])]
@@ -115,15 +115,10 @@ class _Sums(NamedTuple):
         rounded = round_values(round_to_odd(total, error), self.acc, self.how.rounding)
         d = rounded.astype(np.float64)
         if self.how.flush_outputs:
-            d = _flushed(d, self.acc)
+            d = flushed(d, self.acc)
         if self.watch is not None:
             self.watch.end(d)
         return d
-
-
-def _flushed(x: Float64, fmt: Format) -> Float64:
-    """Return zeros of the same sign in place of subnormals."""
-    return np.where(np.abs(x) < 2.0**fmt.emin, np.copysign(0.0, x), x)
 
 
 def _one_chain(
@@ -147,7 +142,7 @@ def _one_chain(
             c = _add_and_round(a_term * b_term, c, acc)
         if watch is not None:
             watch.end(c)
-    return c if acc.name == "f64" else np.where(np.isnan(c), np.nan, c)
+    return c if is_double else np.where(np.isnan(c), np.nan, c)
 
 
 def _are_zeros_and_ones(x: Float64) -> bool:

@@ -19,7 +19,7 @@ from tcusim.machine.sequential import sequential_values
 from tcusim.machine.watch import Watch
 from tcusim.machine.whole import largest_sum, whole_values
 
-__all__ = ["Multiplier", "mma_values", "multiplier_of"]
+__all__ = ["Multiplier", "mma_values", "multiplier_of", "with_nan"]
 
 # Outputs handled at a time, so that the float64 temporaries stay in a core's cache.
 _BATCH_OUTPUTS: Final = 2**14
@@ -147,22 +147,22 @@ def _fill(
         left, right, addend = ((x if len(x) == 1 else x[part]).astype(np.float64) for x in operands)
         d[part] = _batch(rule, left, right, addend, watch)
         if rule.nan:
-            _set_nan(d, part, rule)
+            d[part] = with_nan(d[part], rule)
 
 
-def _set_nan(d: Values, tiles: NDArray[np.intp], rule: Rule) -> None:
-    """Write the NaN of a unit in place of those in these tiles."""
-    found = d[tiles]
+def with_nan(values: Values, rule: Rule) -> Values:
+    """Write the NaN that a unit has by its rule in place of those of its arithmetic."""
     if rule.nan == "ones":
-        canonical_nan(found, rule.acc)
-    else:
-        found[np.isnan(found)] = np.nan
-    d[tiles] = found
+        canonical_nan(values, rule.acc)
+    elif rule.nan:
+        values[np.isnan(values)] = np.nan
+    return values
 
 
 def _batch(rule: Rule, a: Float64, b: Float64, c: Float64, watch: Watch | None = None) -> Values:
     """Multiply-accumulate some tiles: (W, m, k) @ (W, k, n) + (W, m, n); each W may be 1."""
-    ab, acc = format_of(rule.ab), format_of(rule.acc)
+    types = format_of(rule.ab), format_of(rule.right), format_of(rule.acc)
+    ab, _, acc = types
     largest = math.inf
     if watch is None and not isinstance(rule.how, Integer):
         largest = largest_sum(a, b, c)
@@ -171,10 +171,9 @@ def _batch(rule: Rule, a: Float64, b: Float64, c: Float64, watch: Watch | None =
             return whole
     match rule.how:
         case Fused():
-            types = ab, format_of(rule.right), acc
             return fused_values(a, b, c, types, rule.how, watch, largest)
         case Sequential():
-            return sequential_values(a, b, c, (ab, acc), rule.how, watch)
+            return sequential_values(a, b, c, types, rule.how, watch)
         case Exact():
             return exact_values(a, b, c, ab, acc, watch)
         case Integer():

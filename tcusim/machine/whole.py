@@ -61,8 +61,7 @@ def are_aligned_whole(how: Fused, acc: Format, terms: int, largest: float) -> bo
     terms: k. largest: the result of `largest_sum`.
     """
     reach = _ROUNDED_UP * largest
-    floor = 1.0 if how.exponent_floor is None else 2.0**how.exponent_floor
-    kept = max(reach, floor) <= 2.0 ** _aligned_bits(how)
+    kept = max(reach, 2.0 ** _floor(how)) <= 2.0 ** _aligned_bits(how)
     return kept and reach <= acc.largest and terms <= _MOST_TERMS
 
 
@@ -70,15 +69,26 @@ def _most(acc: Format, how: Fused | Sequential | Exact) -> float:
     """Return the integer up to which all integers enter a sum without loss."""
     if not isinstance(how, Fused):
         return 2.0**acc.fraction_bits
-    if how.exponent_floor is not None and how.exponent_floor > how.fraction_bits:
+    if _floor(how) > _aligned_bits(how):
         return 0.0
     return 2.0 ** min(_aligned_bits(how), how.output_fraction_bits or acc.fraction_bits)
+
+
+def _floor(how: Fused) -> int:
+    """Return the least exponent of any alignment of a step, 0 if integers need none."""
+    floors = [0, how.exponent_floor or 0]
+    if isinstance(how.c_joins, Late):
+        floors.append(how.c_joins.floor or 0)
+    return max(floors)
 
 
 def _aligned_bits(how: Fused) -> int:
     """Return the bits that every alignment of a step keeps below the largest exponent."""
     late = how.c_joins
-    joins: tuple[int, ...] = (late.sum_bits, late.c_bits) if isinstance(late, Late) else ()
+    joins: tuple[int, ...] = ()
+    if isinstance(late, Late):
+        # Further below, c counts as zero.
+        joins = late.sum_bits, late.c_bits, late.reach or late.c_bits
     # The exponent of a product may be one more than its own.
     kept = min((how.fraction_bits, *joins))
     return kept - 1 if how.exponents == "upper" else kept

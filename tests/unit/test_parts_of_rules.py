@@ -28,7 +28,6 @@ from tcusim.machine import (
     round_values,
 )
 from tcusim.machine.registry import scaled_rule
-from tcusim_host.run import numerics_row
 
 ROUNDINGS = ("rne", "rna", "rz", "rd", "odd")
 WRONG: Any = "up"
@@ -424,9 +423,3 @@ def test_wrong_parts(make: Any, message: str) -> None:
 def test_a_double_accumulator_has_one_chain() -> None:
     with pytest.raises(InputError, match="Sequential in f64 is one chain"):
         Rule("f64", "f64", Sequential(sums=2), "", "")
-
-
-def test_the_host_backend_declines_what_it_does_not_have() -> None:
-    for how in (Fused(2, 24, output="odd"), Sequential(sums=2)):
-        with pytest.raises(Unsupported, match="it has no such steps"):
-            numerics_row(Rule("f16", "f32", how, "", ""))

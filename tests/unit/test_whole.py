@@ -42,7 +42,7 @@ def by_its_steps(a: Values, b: Values, c: Values, row: Any) -> Values:
             return exact_values(a, b, c, ab, acc)
         case _:
             d = np.empty(np.broadcast_shapes((len(a), 1, 1), c.shape), acc.dtype)
-            d[:] = sequential_values(a, b, c, (ab, acc), row.how)
+            d[:] = sequential_values(a, b, c, (ab, ab, acc), row.how)
             return d
 
 
@@ -93,7 +93,7 @@ def test_what_is_not_small_and_whole_is_left(odd: float, operand: int, place: in
 
 def test_negative_zeros_may_stay_in_a_chain() -> None:
     a, b, c = np.full((1, 1, 2), -0.0), np.ones((1, 2, 1)), np.full((1, 1, 1), -0.0)
-    assert np.signbit(sequential_values(a, b, c, (F32, F32), Sequential()))
+    assert np.signbit(sequential_values(a, b, c, (F32, F32, F32), Sequential()))
     assert whole_values(a, b, c, F32, Sequential()) is None
     exact = whole_values(a, b, c, F32, Exact())
     assert exact is not None

@@ -34,24 +34,6 @@ struct Mma {
     Type ab, acc;
 };
 
-// The arithmetic of mma_sync: one row of tcusim.machine, field by field.
-struct Numerics {
-    enum Kind : int32_t { fused, sequential, integer };
-    int32_t kind;
-    int32_t ab;
-    int32_t acc;
-    int32_t length;
-    int32_t fraction_bits;
-    int32_t round_output;  // 1: to nearest even, 0: toward zero
-    int32_t output_fraction_bits;
-    int32_t round_alignment;
-    int32_t c_joins_after;
-    int32_t flush_inputs;
-    int32_t flush_outputs;
-    int32_t has_exponent_floor;
-    int32_t exponent_floor;
-};
-
 // Where element number p = row * columns + column of a tile lives: in x[slot] of one lane. This is
 // no GPU's layout: a kernel may not know the layout. It is never lane p % 32, the lane that takes
 // element p in a loop over a tile, so that a missing barrier between the two shows.
@@ -96,10 +78,5 @@ void wait_for_copies(int unfinished);
 
 // Waits for the warp; the lane that comes last multiplies for all.
 void mma(const Mma& shape, void* d, const void* a, const void* b, const void* c, int line);
-
-// d = a.b + c of whole tiles, row-major, in memory types; see numerics.cpp.
-void multiply(
-    const Mma& shape, const Numerics& how, void* d, const void* a, const void* b, const void* c
-);
 
 }  // namespace tcusim

@@ -1,0 +1,201 @@
+"""A rule as data for C: the struct that `tcusim_rule.h` computes with."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from tcusim.machine.formats import FORMATS, Format, format_of
+from tcusim.machine.rules import SCALES, Exact, Fused, Integer, Late, Rule, Sequential
+
+__all__ = ["HEADER", "RuleRow", "rule_row"]
+
+# The rule in C: an include file for C99, C++ and CUDA, which needs no other.
+HEADER: Final = Path(__file__).parent / "include" / "tcusim_rule.h"
+
+# The enumerations of the header, in its order.
+_KINDS: Final = (Fused, Sequential, Exact, Integer)
+_ROUNDINGS: Final = ("rne", "rna", "rz", "rd", "odd", "sticky")
+_C_JOINS: Final = ("sum", "after")
+_LATE: Final = len(_C_JOINS)
+_EXPONENTS: Final = ("operands", "upper", "products", "scales")
+_ORDERS: Final = ("chain", "apart", "tree")
+_OVERFLOWS: Final = ("wrap", "saturate", "symmetric")
+# Of an exponent: there is none.
+_NONE: Final = -1_000_000
+# Of an encoding: the type lacks it.
+_ABSENT: Final = 2**64 - 1
+
+
+class _CStruct(ctypes.Structure):
+    """A struct that has a text in C."""
+
+    def text(self) -> str:
+        """Return the struct as an initialiser of C, ``{...}``."""
+        return f"{{{', '.join(self._texts())}}}"
+
+    def _texts(self) -> list[str]:
+        values = [getattr(self, field[0]) for field in self._fields_]
+        return [
+            one.text() if isinstance(one, _CStruct) else f"{one}u" if one >= 2**31 else str(one)
+            for one in values
+        ]
+
+
+class FormatRow(_CStruct):
+    """An element type, as struct tcusim_format."""
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_int32)
+            for name in (
+                *("kind", "bytes", "bits", "fraction_bits", "bias", "emin", "aligned_emin"),
+                "unread",
+            )
+        ),
+        *((name, ctypes.c_uint64) for name in ("largest", "infinity", "nan")),
+    )
+
+
+class RuleRow(_CStruct):
+    """The parameters of a rule, as struct tcusim_rule.
+
+    ``bytes(row)`` is the struct in memory, and ``row.text()`` an initialiser of C.
+    """
+
+    _fields_ = (
+        *((name, FormatRow) for name in ("a", "b", "c")),
+        *(
+            (name, ctypes.c_int32)
+            for name in (
+                *("kind", "keeps_nan", "length", "sums", "output"),
+                *("flush_inputs", "flush_outputs", "fraction_bits", "output_fraction_bits"),
+                *("alignment", "c_joins", "late_sum_bits", "late_c_bits", "late_alignment"),
+                *("late_floor", "late_reach", "exponent_floor", "register_halves", "exponents"),
+                *("addition", "product_overflows", "signed_zeros", "presum", "scale_type"),
+                *("block", "order", "sum_bits", "overflow"),
+            )
+        ),
+    )
+
+
+def rule_row(rule: Rule, *, as_values: bool = False) -> RuleRow:
+    """Return a rule for `tcusim_rule.h`.
+
+    Parameters
+    ----------
+    rule : Rule
+        The rule; any.
+    as_values : bool
+        Whether elements are those of the simulator's arrays, of a type's `Format.dtype`: narrow
+        floats in float32. Otherwise they are those of memory, of `Format.itemsize` bytes.
+    """
+    left, right, acc = (format_of(name) for name in (rule.ab, rule.right, rule.acc))
+    how = rule.how
+    parts: dict[str, int] = {"kind": _KINDS.index(type(how)), "sums": 1, "presum": 1}
+    in_registers = False
+    match how:
+        case Fused():
+            parts |= _fused(how, acc)
+            in_registers = how.register_halves
+        case Sequential():
+            parts |= {
+                "length": how.length or 0,
+                "sums": how.sums,
+                "output": _ROUNDINGS.index(how.rounding),
+                "order": _ORDERS.index(how.order),
+                "flush_inputs": how.flush_inputs,
+                "flush_outputs": how.flush_outputs,
+                "keeps_nan": rule.ab == rule.acc == "f64" and not rule.nan,
+            }
+        case Integer():
+            parts |= {
+                "length": how.length or 0,
+                "sum_bits": how.sum_bits,
+                "overflow": _OVERFLOWS.index(how.overflow),
+            }
+        case Exact():
+            pass
+    if rule.block:
+        parts |= {"block": rule.block, "scale_type": 1 + SCALES.index(rule.scale_type)}
+    formats = {
+        "a": _format_row(left, as_values=as_values),
+        "b": _format_row(right, as_values=as_values),
+        "c": _format_row(acc, as_values=as_values),
+    }
+    if in_registers:
+        # A subnormal number of 8 bits is normal in fp16.
+        formats["a"].aligned_emin = formats["b"].aligned_emin = FORMATS["f16"].emin
+    if acc.is_float:
+        formats["c"].nan = _written_nan(rule, acc)
+    return RuleRow(**formats, **parts)
+
+
+def _fused(how: Fused, acc: Format) -> Mapping[str, int]:
+    late = how.c_joins if isinstance(how.c_joins, Late) else None
+    bits, floor = how.output_fraction_bits, how.exponent_floor
+    parts = {
+        "length": how.length,
+        "sums": how.sums,
+        "output": _ROUNDINGS.index(how.output),
+        "flush_inputs": how.flush_inputs,
+        "flush_outputs": how.flush_outputs,
+        "fraction_bits": how.fraction_bits,
+        "output_fraction_bits": acc.fraction_bits if bits is None else bits,
+        "alignment": _ROUNDINGS.index(how.alignment),
+        "c_joins": _C_JOINS.index(how.c_joins) if isinstance(how.c_joins, str) else _LATE,
+        "exponent_floor": _NONE if floor is None else floor,
+        "register_halves": how.register_halves,
+        "exponents": _EXPONENTS.index(how.exponents),
+        "addition": _ROUNDINGS.index(how.addition),
+        "product_overflows": how.overflow == "product",
+        "signed_zeros": how.zeros == "signed",
+        "presum": how.presum,
+    }
+    if late is not None:
+        parts |= {
+            "late_sum_bits": late.sum_bits,
+            "late_c_bits": late.c_bits,
+            "late_alignment": _ROUNDINGS.index(late.alignment),
+            "late_floor": _NONE if late.floor is None else late.floor,
+            "late_reach": late.reach or 0,
+        }
+    return parts
+
+
+def _written_nan(rule: Rule, acc: Format) -> int:
+    """Return the NaN that a unit writes, as the bits of its accumulator."""
+    keeps = rule.acc == rule.ab == "f64" and isinstance(rule.how, Sequential)
+    ones = rule.nan == "ones" or (not rule.nan and (isinstance(rule.how, Fused) or keeps))
+    if ones and acc.nan_bits:
+        return acc.nan_bits
+    # The quiet NaN: the exponent field, and the first bit below it.
+    return (2 << (acc.bits - 1 - acc.fraction_bits)) - 1 << (acc.fraction_bits - 1)
+
+
+def _format_row(fmt: Format, *, as_values: bool) -> FormatRow:
+    if not fmt.is_float:
+        kind = 1 if fmt.smallest < 0 else 2
+        return FormatRow(kind=kind, bytes=fmt.itemsize, bits=fmt.bits)
+    # tf32 is a float32 of which some bits are not read.
+    wide = FORMATS[fmt.dtype.name.replace("float", "f")] if as_values else fmt
+    wide = FORMATS["f32"] if wide.name == "tf32" else wide
+    fraction_bits, exponent_bits = wide.fraction_bits, wide.bits - 1 - wide.fraction_bits
+    field = wide.emax - wide.emin + 1
+    # The largest number has every fraction bit, but for e4m3, where that is the NaN.
+    fraction = int((wide.largest / 2.0**wide.emax - 1.0) * 2**fraction_bits)
+    largest = (field << fraction_bits) + fraction
+    return FormatRow(
+        bytes=wide.itemsize,
+        bits=wide.bits,
+        fraction_bits=fraction_bits,
+        bias=1 - wide.emin,
+        emin=fmt.emin,
+        aligned_emin=fmt.emin,
+        unread=fraction_bits - fmt.fraction_bits,
+        largest=largest,
+        infinity=((1 << exponent_bits) - 1) << fraction_bits if wide.has_inf else _ABSENT,
+        nan=_ABSENT if wide.has_negative_zero else 1 << (wide.bits - 1),
+    )

@@ -1,0 +1,221 @@
+"""Rules drawn from all that rules.py can express, and operands for them."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from numbers_of_types import random_values
+from tcusim.errors import InputError
+from tcusim.machine import FORMATS, Exact, Format, Fused, Integer, Late, Rule, Sequential, Values
+from tcusim.machine.bits import from_bits
+from tcusim.machine.formats import ROUNDED, to_memory
+from tcusim.machine.rules import SCALES, Numerics
+
+Rng = np.random.Generator
+ROUNDINGS: Final = tuple(ROUNDED)
+FLAGS: Final = (False, True)
+FLOORS: Final = (None, None, -149, -133, -40, -20, -3, 5, 40)
+
+# Values of every parameter of every kind of rule: a new one belongs here.
+PARTS: Final[dict[type, dict[str, tuple[Any, ...]]]] = {
+    Fused: {
+        "length": (1, 2, 3, 4, 5, 8, 16, 32),
+        "fraction_bits": (2, 7, 11, 13, 20, 23, 24, 25, 26, 31, 36, 42),
+        "output": ROUNDINGS,
+        "output_fraction_bits": (None, None, None, 1, 5, 9, 13),
+        "alignment": (*ROUNDINGS, "sticky", "sticky"),
+        "c_joins": ("sum", "sum", "after", "late"),
+        "flush_inputs": FLAGS,
+        "flush_outputs": FLAGS,
+        "exponent_floor": FLOORS,
+        "register_halves": (False, False, False, True),
+        "exponents": ("operands", "upper", "products", "scales"),
+        "sums": (1, 1, 1, 2, 3),
+        "addition": ROUNDINGS,
+        "overflow": ("sum", "sum", "product"),
+        "zeros": ("positive", "signed"),
+        "presum": (1, 1, 1, 2, 4, 16),
+    },
+    Late: {
+        "sum_bits": (3, 11, 24, 31, 40),
+        "c_bits": (3, 11, 24, 31, 40),
+        "alignment": ROUNDINGS,
+        "floor": FLOORS,
+        "reach": (None, None, 1, 10, 25),
+    },
+    Sequential: {
+        "length": (None, 1, 2, 3, 4, 7, 16),
+        "order": ("chain", "apart", "tree"),
+        "sums": (1, 1, 2, 3),
+        "rounding": ROUNDINGS,
+        "flush_inputs": FLAGS,
+        "flush_outputs": FLAGS,
+    },
+    Exact: {},
+    Integer: {
+        "length": (None, 1, 2, 4, 16),
+        "sum_bits": (2, 8, 16, 20, 32, 32),
+        "overflow": ("wrap", "saturate", "symmetric"),
+    },
+}
+
+
+@dataclass(frozen=True)
+class DrawnMma:
+    """Operands of some tiles, as the simulator has them, and the scales of their blocks as bits."""
+
+    rule: Rule
+    a: Values
+    b: Values
+    c: Values
+    scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None
+
+
+def pick(rng: Rng, choices: tuple[Any, ...]) -> Any:
+    return choices[int(rng.integers(len(choices)))]
+
+
+def drawn_part(rng: Rng, kind: type, few: float) -> Any:
+    """Draw one part of a rule; each parameter has its default with a likelihood of `few`."""
+    found = {}
+    for one in fields(kind):
+        value = pick(rng, PARTS[kind][one.name])
+        if one.default is not MISSING and rng.random() < few:
+            value = one.default
+        found[one.name] = drawn_part(rng, Late, few) if value == "late" else value
+    return kind(**found)
+
+
+def drawn_rule(rng: Rng, kind: type[Numerics]) -> Rule:
+    """Draw a rule of a kind."""
+    types = tuple(FORMATS)
+    few = pick(rng, (0.0, 0.4, 0.8, 0.8))
+    while True:
+        ab, acc = pick(rng, types), pick(rng, ("f16", "f32", "f32", "f64", "s32", "bf16"))
+        right = pick(rng, (*[""] * 12, "e4m3", "e5m2", "e2m1", "e3m2", "e4m3fnuz"))
+        scale = ""
+        if rng.random() < 0.2:
+            scale = f"block{pick(rng, (1, 2, 4, 8, 16, 32))}.{pick(rng, SCALES)}"
+        try:
+            how = drawn_part(rng, kind, few)
+            nan = pick(rng, ("", "", "ones", "quiet"))
+            return Rule(ab, acc, how, "a test", "none", b=right, nan=nan, scale=scale)
+        except InputError:
+            continue
+
+
+def drawn_mma(rng: Rng, rule: Rule, tiles: int = 4, most_k: int = 40) -> DrawnMma:
+    """Draw operands for a rule."""
+    m, n, k = (int(rng.integers(1, most)) for most in (9, 9, most_k))
+    scales = None
+    if rule.block:
+        blocks = int(rng.integers(1, max(2, 48 // rule.block)))
+        k = blocks * rule.block
+        spread = pick(rng, (1, 6, 256))
+        sides = [(tiles, m, blocks), (tiles, blocks, n)]
+        middle = 127 if rule.scale_type == "ue8m0" else 56
+        scales = tuple(
+            np.clip(middle + rng.integers(-spread, spread, one), 0, 255).astype(np.uint8)
+            for one in sides
+        )
+    kind = pick(
+        rng, ("raw", "spread", "spread", "spread", "close", "close", "few", "mixed", "whole")
+    )
+    a, b, c = (
+        drawn_values(rng, shape, FORMATS[fmt], kind)
+        for shape, fmt in (
+            ((tiles, m, k), rule.ab),
+            ((tiles, k, n), rule.right),
+            ((tiles, m, n), rule.acc),
+        )
+    )
+    if rng.random() < 0.3:
+        # Terms that cancel.
+        half = k // 2
+        a[:, :, half : 2 * half], b[:, half : 2 * half] = a[:, :, :half], b[:, :half]
+        if rule.how.__class__ is not Integer and FORMATS[rule.ab].has_negative_zero:
+            np.negative(a[:, :, :half], out=a[:, :, half : 2 * half])
+    if rng.random() < 0.3:
+        c[...] = 0
+    return DrawnMma(rule, a, b, c, scales)  # type: ignore[arg-type]
+
+
+def drawn_values(rng: Rng, shape: tuple[int, ...], fmt: Format, kind: str) -> Values:
+    """Draw values: of any bits, of near exponents, or special ones."""
+    bits = rng.integers(0, 2**fmt.bits, shape, np.uint64)
+    raw = values_of_bits(bits, fmt)
+    if not fmt.is_float:
+        return raw
+    with np.errstate(invalid="ignore"):
+        finite = np.where(np.isfinite(raw), raw, 1).astype(fmt.dtype)
+    spread = pick(rng, (20, 60)) if kind == "spread" else pick(rng, (1, 3, 8))
+    near = random_values(rng, shape, fmt.name, spread)
+    most = 2**fmt.fraction_bits
+    tiny = fmt.smallest * rng.integers(-most, most + 1, shape)
+    size = fmt.largest
+    few = np.array([0.0, -0.0, 1.0, -1.0, size, -size, 0.5, np.inf, -np.inf, np.nan])
+    weights = np.array([6, 2, 4, 4, 2, 2, 3, 0.2, 0.2, 0.1])
+    if not fmt.has_nan:
+        weights[7:] = 0
+    elif not fmt.has_inf:
+        weights[7:9] = 0
+    if not fmt.has_negative_zero:
+        weights[1] = 0
+    special = rng.choice(few, shape, p=weights / weights.sum())
+    match kind:
+        case "raw":
+            return raw if rng.random() < 0.5 else finite
+        case "few":
+            return special.astype(fmt.dtype)
+        case "mixed":
+            which = rng.random(shape)
+            mixed = np.where(which < 0.6, near, np.where(which < 0.8, tiny, finite))
+            return np.where(which > 0.97, special, mixed).astype(fmt.dtype)
+        case "whole":
+            most = min(fmt.largest, 2.0**fmt.fraction_bits, 64)
+            return rng.integers(-int(most), int(most) + 1, shape).astype(fmt.dtype)
+    return near.astype(fmt.dtype)
+
+
+@cache
+def _table(name: str) -> Values:
+    fmt = FORMATS[name]
+    return np.array([from_bits(bits, fmt) for bits in range(2**fmt.bits)], fmt.dtype)
+
+
+def values_of_bits(bits: NDArray[np.uint64], fmt: Format) -> Values:
+    """Return the values that these bits encode."""
+    if fmt.bits <= 8 and fmt.is_float:
+        return _table(fmt.name)[bits]
+    if fmt.name == "bf16":
+        return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if fmt.name == "tf32":
+        return (bits.astype(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    return bits.astype(f"u{fmt.itemsize}").view(fmt.dtype)
+
+
+def memory_of(values: Values, fmt: Format) -> Values:
+    """Return values as elements in memory; NaN of 8 bits as the type's first."""
+    if fmt.bits > 8 or not fmt.is_float:
+        return to_memory(values, fmt)
+    table = _table(fmt.name).view(np.uint32)
+    order = np.argsort(table, kind="stable")
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    return order[np.searchsorted(table[order], bits)].astype(np.uint8)
+
+
+def numbers_of_scales(bits: NDArray[np.uint8], kind: str) -> NDArray[np.float64]:
+    """Return scales as numbers."""
+    if kind == "ue4m3":
+        return np.abs(_table("e4m3")[bits].astype(np.float64))
+    return np.where(bits == 255, np.nan, np.exp2(bits.astype(np.float64) - 127.0))
+
+
+def address(x: NDArray[Any] | None) -> ctypes.c_void_p | None:
+    return None if x is None else ctypes.c_void_p(x.ctypes.data)
