@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from tcusim import errors
 from tcusim.errors import InputError
+from tcusim.machine.formats import FORMATS
 from tcusim.machine.likeness import like
 from tcusim.machine.registry import UNITS, arch_of, own_arithmetic, own_units, spelled
 from tcusim.machine.rules import (
@@ -47,6 +48,8 @@ _NEEDED: Final = "needed"
 _UNKNOWN: Final = "not known"
 # How like a key one must be that is misspelled, rather than something that no file can say.
 _MISSPELLED: Final = 0.75
+# How like one of its table a key must be that another table has.
+_ALMOST: Final = 0.85
 _OF_FILE: Final = "the file's"
 
 _RULE_KEYS: Final = {
@@ -173,6 +176,17 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
 _OF_KINDS: Final = frozenset(key for keys in _PARAMETERS.values() for key in keys.values())
 # What readers may look for under names that are no keys: how a file says it, or that none can.
 _OTHERWISE: Final[Mapping[str, str]] = {
+    "a b c d": "Write ab, the type of both operands, and acc, the type of c and of the result.",
+    "m n k size sizes shape": 'Write tiles = "16x16x16": m, n and k.',
+    "exponent_bits mantissa_bits significand_bits bias format": "No file can say it: ab and acc "
+    "are of the element types on the page Numerics.",
+    "rounding round rounding_mode": "Write output_rounding for a sum, alignment for a term.",
+    "guard_bits": "Write fraction_bits, guard bits included.",
+    "subnormals denormals subnormal denormal ftz daz": "Write flush_inputs and flush_outputs.",
+    "stochastic": "No file can say it: a rule has one result.",
+    "frequency freq clock_rate": "Write clock, in Hz, below a line [figures].",
+    "throughput rate cycles": "Write latency and interval below a line [[instructions]].",
+    "bandwidth": "Write memory_bandwidth, in bytes a second, below a line [figures].",
     "accumulator_bits width": "Floats accumulate in the type acc; sums of integers have sum_bits.",
     "sticky": 'Write alignment = "sticky".',
     "floor": 'Write alignment = "rd" to round down, or exponent_floor for a least exponent.',
@@ -239,6 +253,36 @@ def read_unit(path: str | Path) -> Unit:
     return _Reader(path.name, path.stem.lower(), values).unit()
 
 
+def _refusal_of(key: str, known: Sequence[str]) -> str:
+    """Return why a table has no such key: misplaced, known under another name, or misspelled.
+
+    known: the keys that it has.
+    """
+    misspelled = f"unknown key {key!r}. Did you mean {{!r}}?"
+    begun = min((one for one in known if one.startswith(key)), key=len, default="")
+    # One letter is like many keys.
+    almost = begun if len(begun) == len(key) + 1 else errors.nearest(key, known, _ALMOST)
+    if len(key) > 1 and almost:
+        return misspelled.format(almost)
+    if key in KEYS[""]:
+        return f"{key} is a key of the file: put it above the first line in brackets"
+    for table, line in (("figures", "[figures]"), ("instructions", "[[instructions]]")):
+        if key in KEYS[table]:
+            return f"{key} is a key of the {table}: put it below a line {line}"
+    if key in _RULE_KEYS:
+        return (
+            f"{key} is a key of a rule: put it above the first line in brackets, or below a line "
+            "[[rules]]"
+        )
+    for names, how in _OTHERWISE.items():
+        if key.lower() in names.split():
+            return f"unknown key {key!r}. {how}"
+    near = errors.nearest(key, known, _MISSPELLED) or begun
+    if len(key) > 1 and near:
+        return misspelled.format(near)
+    return f"unknown key {key!r}, which is like none of the valid ones: {', '.join(known)}"
+
+
 class _Table:
     """One table of a file: refuses keys that it cannot have, and says where it is in messages."""
 
@@ -249,18 +293,8 @@ class _Table:
         self.values: dict[str, Any] = values
         known = list(valid)
         for key in values:
-            if key in KEYS["figures"] and "figures" in known:
-                raise self.error(f"{key} is a figure of the machine: put it below a line [figures]")
             if key not in known:
-                begun = (one for one in known if one.startswith(key))
-                near = next(begun, "") or errors.nearest(key, known, _MISSPELLED)
-                hint = f" Did you mean {near!r}?" if near else ""
-                if "kind" in known:
-                    hint = next(
-                        (f" {how}" for names, how in _OTHERWISE.items() if key in names.split()),
-                        hint,
-                    )
-                raise self.error(f"unknown key {key!r}.{hint} Valid: {', '.join(known)}.")
+                raise self.error(_refusal_of(key, known))
 
     def error(self, message: str) -> InputError:
         """Return an error that names this table."""
@@ -412,7 +446,12 @@ class _Reader:
         nan: Any = table.text("nan", "") if "nan" in table.values else ""
         scale = table.text("scale") if "scale" in table.values else ""
         accs = table.texts("acc", ("s32" if isinstance(how, Integer) else "f32",))
-        for ab, acc in itertools.product(table.texts("ab", ("f16",)), accs):
+        operands = table.texts("ab", ("f16",))
+        for name in (*operands, *accs):
+            if name not in FORMATS:
+                unknown = errors.unknown_name("type", name, FORMATS)
+                raise table.error(f"{unknown} A file cannot define a type.")
+        for ab, acc in itertools.product(operands, accs):
             with _within(table.where):
                 yield Rule(ab, acc, how, source, evidence, family, nan=nan, scale=scale)
 
