@@ -375,10 +375,15 @@ def scan_single_pass(
         int | None, "Batches with tiles in fragments; others are in shared memory. Default: all."
     ] = None,
     columns: Annotated[int | None, _COLUMNS] = None,
+    twice: Annotated[
+        bool,
+        "Whether rows that are added without products are read and scanned twice, a batch at a "
+        "time, and do not wait in shared memory.",
+    ] = False,
     carry: Carry = False,
     order: Order = FORWARD,
 ) -> Work:
-    """Scan the whole array, or segments of several blocks each, in one launch that reads it once.
+    """Scan the whole array, or segments of several blocks each, in one launch.
 
     Groups of a segment follow each other, and segments do not wait for each other.
 
@@ -386,9 +391,11 @@ def scan_single_pass(
     rows' totals. Rounded additions give the exclusive prefix of each row in its panel, of each
     panel in its chunk and of each chunk in its group, and status words the group's prefix. Then
     products with U scan the rows, a batch at a time. Rows of wide elements are scanned before all
-    this, and their last elements are the totals.
+    this, and their last elements are the totals. Where shared memory has no space for them, they
+    are read and scanned again after it: `twice`.
     """
-    panel, batches = _panel_of_warp(b, batches, order)
+    require(not twice or b.options.adds_rows, "twice is for rows that are added without products")
+    panel, batches = _panel_of_warp(b, batches, order, apart=twice)
     panels = batches * panel.count // PANEL_ROWS
     warps, rows = b.options.warps, Vectors(PANEL_ROWS, panels, PANEL_ROWS)
     levels = _Levels.of(b, warps * panels)
@@ -418,6 +425,10 @@ def scan_single_pass(
             for batch in range(batches):
                 totals = b.rect(x, batch * panel.count, panel.count, 1, 1)
                 b.store_column(panel.total(tiles, Index.of(batch)), totals)
+        elif twice:
+            with b.loop("r", batches) as r:
+                panel.each_row(part(data(b), r, 1), panel.step)
+                b.copy(b.rect(x, r * panel.count, panel.count, 1, 1), panel.totals)
         else:
             panel.each_row(source, panel.step)
             b.copy(b.rect(x, 0, panel.count, 1, 1), panel.totals)
@@ -433,6 +444,11 @@ def scan_single_pass(
                 panel.scan_finite(b.cut(source, panel.count, panel.row, i * panel.count))
                 write(i)
 
+        def scan_again() -> None:
+            with b.loop("i", batches) as i:
+                panel.each_row(part(data(b), i, 1), panel.step)
+                write(i)
+
         def scan_all() -> None:
             for batch in range(batches):
                 if tiles is not None:
@@ -440,14 +456,18 @@ def scan_single_pass(
                 write(batch)
 
         # A warp looks once: between the batches of finite data there is no branch.
-        panel.choose(b.rect(sums, 0, batches * panel.count, 1, 1), scan_finite, scan_all)
+        totals_of_rows = b.rect(sums, 0, batches * panel.count, 1, 1)
+        panel.choose(totals_of_rows, scan_finite, scan_again if twice else scan_all)
     return grid.work
 
 
-def _panel_of_warp(b: Builder, batches: int | None, order: Order) -> tuple[ScannedPanel, int]:
+def _panel_of_warp(
+    b: Builder, batches: int | None, order: Order, *, apart: bool
+) -> tuple[ScannedPanel, int]:
     """Return the panel that a warp scans at once, and the number of them: a batch, or all at once.
 
-    Rows of wide elements, and those that are added without products, wait in shared memory.
+    Rows of wide elements, and those that are added without products, wait in shared memory, unless
+    batches are apart.
     """
     batches = batches or _batches(b.m, b.options.warps)
     require(
@@ -456,7 +476,7 @@ def _panel_of_warp(b: Builder, batches: int | None, order: Order) -> tuple[Scann
         "fill panels, or leave them out",
     )
     held = not b.options.adds_rows and format_of(b.options.source).itemsize <= WIDEST_HELD
-    groups, batches = (1, batches) if held else (batches, 1)
+    groups, batches = (1, batches) if held or apart else (batches, 1)
     return ScannedPanel(b, Share(ROW_TILES, groups, 1, 1), order, held=held), batches
 
 

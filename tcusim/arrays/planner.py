@@ -124,9 +124,11 @@ class Draft(PlanBuilder, Generic[P]):
         Those after the one that is taken are not built. An architecture of whose shared memory
         nothing is known has room for all.
         """
-        arch = self.problem.arch
-        limit = None if arch is None else arch_of(arch).shared_kb
-        note = f"blocks are smaller than usual: {arch} has {limit} KB of shared memory for each"
+        limit = self.shared_kb
+        note = (
+            f"blocks are smaller than usual: {self.problem.arch} has {limit} KB of shared memory "
+            f"for each"
+        )
         found: tuple[Choices, Program] | None = None
         for choice in choices:
             if found is not None and note not in self.notes:
@@ -136,6 +138,24 @@ class Draft(PlanBuilder, Generic[P]):
                 break
         assert found is not None
         return found
+
+    @property
+    def shared_kb(self) -> int | None:
+        """The shared memory that a block can have, if it is known."""
+        arch = self.problem.arch
+        return None if arch is None else arch_of(arch).shared_kb
+
+    def require_space(self, plan: LaunchPlan) -> None:
+        """Raise an error if a block of a launch needs more shared memory than there is."""
+        limit = self.shared_kb
+        for launch in plan.launches:
+            program, needed = launch.program, _shared_bytes(launch.program)
+            if limit is not None and needed > 1024 * limit:
+                raise Unsupported(
+                    f"{program.name} with {program.shape.name} tiles needs {needed:,} bytes of "
+                    f"shared memory for a block, and {self.problem.arch} has {1024 * limit:,}; "
+                    f"choose a smaller tile"
+                )
 
     def program(self, name: str, size: int | None, result: str, **options: Any) -> Program:
         """Build a program for any length, with the problem's types and precision."""
@@ -171,12 +191,14 @@ def choose(problem: AnyProblem, title: str, tuning: Tuning | None = None) -> Cho
         draft = Draft(problem, tuning)
         try:
             strategy.launch(draft)
+            plan = draft.finish(title)
+            draft.require_space(plan)
         except (Unsupported, VerifyError) as error:
             refused[strategy.name] = error
             continue
         why = [f"not {name!r}, which refuses this tile: {each}" for name, each in refused.items()]
         rationale = (*why, *draft.reasons, *draft.notes, *_precision(problem))
-        return Choice(strategy.name, draft.finish(title), rationale)
+        return Choice(strategy.name, plan, rationale)
     raise next(iter(refused.values()))
 
 

@@ -205,7 +205,10 @@ def _blocks_of_scans(p: Problem, tuning: Tuning, enough: int) -> Iterator[dict[s
     panels = -(-p.segment_size // grid.panel)
     batches, fewest = whole_panels(data_rows(p.tile))
     if panels <= CHUNK_PANELS and size is not None:
-        yield {"warps": -(-panels // fewest), "batches": batches}
+        options = {"warps": -(-panels // fewest), "batches": batches}
+        yield options
+        if p.types.adds:
+            yield options | {"twice": True}
         return
     sizes = tuning.waiting[_kept_size(p)]
     has_groups = size is None or size > grid.group
@@ -217,6 +220,7 @@ def _blocks_of_scans(p: Problem, tuning: Tuning, enough: int) -> Iterator[dict[s
     while chunks > 1 and _is_spared(size, chunks * grid.chunk, tuning.scan.spare_share):
         chunks, of_chunk = chunks // 2, sizes.panels_of_spared or of_chunk
     chunks = max(chunks, fewest // CHUNK_PANELS)
+    without_rows: list[dict[str, Any]] = []
     while chunks * CHUNK_PANELS >= fewest:
         # Of one chunk, the more panels a warp has, the fewer warps need room beside the data.
         fewer = (1, 2, 4, 8)[(1, 2, 4, 8).index(of_chunk) :]
@@ -230,7 +234,11 @@ def _blocks_of_scans(p: Problem, tuning: Tuning, enough: int) -> Iterator[dict[s
                 needed = rounded_up(-(-p.length // (chunks * grid.chunk)), 1)
                 options["columns"] = min(GROUP_CHUNKS // chunks, needed)
             yield options
+            if p.types.adds and chunks == 1:
+                without_rows.append(options | {"twice": True})
         chunks //= 2
+    # A chunk may be more than there is space for; its rows are then read again, by many warps.
+    yield from without_rows
 
 
 def _most_summed(p: Problem, tuning: Tuning, *, alone: bool) -> int:

@@ -123,6 +123,83 @@ def test_plans_need_no_more_than_their_unit_has(unit: Arch, some: Some) -> None:
         assert declared(emit(program)) == SharedMemory(program).needed
 
 
+DRAWN_TILES = (None, None, "16x16x16", "32x8x16", "8x32x16", "16x8x8", "64x8x16", "16x16x64")
+TYPES = ("float16", "float32", "float64", "int8", "int32")
+
+
+def drawn_plan(rng: np.random.Generator) -> tuple[Arch, tcusim.Plan | tcusim.ProductPlan] | None:
+    """Return a plan of a drawn operation, size, type and tile for a unit, if there is one."""
+    unit: Arch = LIMITED[rng.integers(len(LIMITED))]
+    dtype, tile = rng.choice(TYPES), DRAWN_TILES[rng.integers(len(DRAWN_TILES))]
+    options = {"arch": unit.name} | ({} if tile is None else {"tile": tcusim.shape_of(tile)})
+    sizes = [int(2 ** rng.uniform(0, 13)) for _ in range(3)]
+    length = int(2 ** rng.uniform(0, 26))
+    given: dict[str, Any] = {"dtype": str(dtype), "options": options}
+    try:
+        match rng.integers(6):
+            case 0:
+                return unit, tcusim.plan_product("matvec", rows=sizes[0], inner=sizes[1], **given)
+            case 1:
+                rows, inner, cols = sizes
+                return unit, tcusim.plan_product(
+                    "matmul", rows=rows, inner=inner, cols=cols, **given
+                )
+            case 2:
+                return unit, tcusim.plan("cumsum", length=length, **given)
+            case 3:
+                many = tcusim.Segments(count=max(1, length // sizes[0]))
+                return unit, tcusim.plan("segmented_sum", length=length, segments=many, **given)
+            case _:
+                size = min(length, int(2 ** rng.uniform(0, 22)))
+                return unit, tcusim.plan("segmented_cumsum", length=length, segments=size, **given)
+    except Unsupported:
+        return None
+
+
+def test_drawn_plans_need_no_more_than_their_unit_has(some: Some) -> None:
+    """A chunk of float64 fills the 64 KB of Turing by itself; other tiles have larger ones."""
+    rng = np.random.default_rng(37)
+    made = 0
+    for found in (drawn_plan(rng) for _ in range(2000 if some.full else 60)):
+        if found is not None:
+            (unit, plan), made = found, made + 1
+            assert unit.shared_kb is not None
+            for launch in plan.launches:
+                needed = SharedMemory(launch.program).needed
+                assert needed <= 1024 * unit.shared_kb, f"{launch.program.name} in {plan!r}"
+    assert made > 30
+
+
+@pytest.mark.parametrize("segments", [None, 2**15, 8192, 30_000])
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_rows_that_are_scanned_twice_have_the_bits_of_those_that_wait(
+    segments: int | None, exclusive: bool
+) -> None:
+    """A chunk of float64 fits the shared memory of Volta, and not that of Turing."""
+    x = np.random.default_rng(3).standard_normal(60_000)
+    results, needed = [], []
+    for arch in ("volta", "turing"):
+        report = Report()
+        options = {"arch": arch, "report": report}
+        if segments is None:
+            y = tcusim.cumsum(x, exclusive=exclusive, options=options)
+        else:
+            y = tcusim.segmented_cumsum(x, segments, exclusive=exclusive, options=options)
+        results.append(y.view(np.int64))
+        needed.append(max(SharedMemory(program).needed for program, _ in report.programs))
+    np.testing.assert_array_equal(*results)
+    assert needed[0] > 64 * 1024 >= needed[1]
+
+
+def test_a_tile_with_too_large_blocks_is_refused() -> None:
+    register_arch(unit_of_four("tiny", shared_kb=1))
+    with pytest.raises(
+        Unsupported,
+        match=r"needs [\d,]+ bytes of shared memory for a block, and tiny has 1,024; choose a sm",
+    ):
+        tcusim.plan("cumsum", length=2**20, options={"arch": "tiny"})
+
+
 def test_all_generations_have_a_limit() -> None:
     assert {unit.name: unit.shared_kb for unit in arches() if unit.sm} == {
         "volta": 96, "turing": 64, "ampere": 99, "ada": 99, "hopper": 227, "blackwell": 227,
