@@ -30,6 +30,7 @@ def bench_command() -> None:
         "tcusim bench run sums scans products --quick",
         "tcusim bench run sums --segment 16 --peer torch.compile",
         "tcusim bench run figure-10 figure-12 -o recorded",
+        "tcusim bench run paper --tune -o recorded",
         "tcusim bench run -o recorded --seconds 400 --commit $(git rev-parse --short HEAD)",
     ),
 )
@@ -56,6 +57,7 @@ def bench_command() -> None:
 @click.option("--peer", "peers", multiple=True, help="Library to compare with; repeatable.")
 @_BACKEND
 @click.option("--programs", is_flag=True, help="Try programs beside those of the plan.")
+@click.option("--tune", is_flag=True, help="Tune the paper's programs at each size of a figure.")
 @click.option("--quick", is_flag=True, help="Fewer sizes and elements.")
 @click.option("--seconds", type=float, help="Time for all problems, which have equal shares of it.")
 @click.option("--commit", help="Commit of tcusim's source, for the record.")
@@ -64,9 +66,9 @@ def run_command(parts: tuple[str, ...], output: str | None, as_json: bool, **giv
     """Measure PARTS, all by default: sections, figures of the paper, and measurements by the clock.
 
     Sections: sums, scans, products, types, sizes, small, ragged, graphs, graph-segments, exact,
-    energy. Figures: figure-2, 3, 10, 11, 12, 13, 14 and figure-power. By the clock: latency (of
-    public calls), operators (of tcusim.torch), simulator (on the processor). A run that is stopped
-    goes on with the same folder.
+    energy. Figures: figure-2, 3, 10, 11, 12, 13, 14 and figure-power; paper is all of them. By the
+    clock: latency (of public calls), operators (of tcusim.torch), simulator (on the processor). A
+    run that is stopped goes on with the same folder.
     """
     from tcusim_bench.run import Settings, run
 
@@ -82,6 +84,25 @@ def run_command(parts: tuple[str, ...], output: str | None, as_json: bool, **giv
         click.echo(f"{row.case}: {row.who}, {row.label}: {row.status}", err=True)
     if wrong:
         raise click.exceptions.Exit(1)
+
+
+@bench_command.command("profile", epilog=examples("tcusim bench profile -o recorded/profile.json"))
+@click.option("-o", "--output", type=OutputFile(), required=True, help="JSON file for the counts.")
+@click.option(
+    "--log2-length", type=click.IntRange(20, 30), default=26, show_default=True, metavar="N",
+    help="Elements: 2 to the power N.",
+)  # fmt: skip
+@click.option("--commit", default="", help="Commit of tcusim's source, for the record.")
+def profile_command(output: str, log2_length: int, commit: str) -> None:
+    """Count the instructions of the paper's programs and of CUB by kind, with Nsight Compute.
+
+    It needs `ncu` on the PATH, and the permission to read the GPU's counters.
+    """
+    from tcusim_bench.profile import profile
+
+    found = profile(log2_length, commit, partial(click.echo, err=True))
+    files.write_text(output, found.written())
+    click.echo(found.text())
 
 
 @bench_command.command(

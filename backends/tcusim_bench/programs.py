@@ -32,7 +32,7 @@ from tcusim.program.launches import LaunchPlan, Memory, PlanBuilder
 from tcusim.simulate.backend import NUMPY
 from tcusim_bench.record import Case
 
-__all__ = ["Recipe", "plans", "recipes"]
+__all__ = ["Recipe", "plans", "recipes", "variants"]
 
 # The most elements of a segment that a warp is tried on alone, and the fewest that blocks are.
 _LONGEST_ALONE: Final = 2**16
@@ -40,6 +40,10 @@ _SHORTEST_SHARED: Final = 2**13
 # Algorithms of a kind, and the warps of a block.
 _ALGORITHMS: Final = {"sum": "reduction", "scan": "scan"}
 _WARPS: Final = (1, 4, 8, 16)
+# The values of each number of a paper's program, which its authors tuned by size: warps of a block
+# and segments of a warp; and powers of two between the usual part of an array and others.
+_TUNED: Final = (1, 2, 4, 8, 16)
+_PARTS: Final = (-2, -1, 1, 2)
 # The types of results that are measured, the usual one first, and the accumulators' type.
 _PRODUCTS: Final = {"matvec": ("f16", "f32"), "matmul": ("f16", "f32")}
 _RESULTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
@@ -255,6 +259,25 @@ def recipes(kind: str, segment_size: int | None, *, arch: str | None = None) -> 
         one = Recipe(kind, segment_size, algorithm.name, masked=masked, arch=arch)
         for result, warps in itertools.product(results, _WARPS):
             yield replace(one, result=result, warps=warps)
+
+
+def variants(recipe: Recipe) -> dict[str, list[Recipe]]:
+    """Return recipes that differ from a program in one number, by that number's name.
+
+    A variant that cannot be built raises when it is planned.
+    """
+    found = {"warps": [replace(recipe, warps=number) for number in _TUNED]}
+    options = dict(recipe.options)
+    if "parts" in options:
+        parts = [
+            options["parts"] << step if step > 0 else options["parts"] >> -step for step in _PARTS
+        ]
+        found["parts"] = [
+            replace(recipe, options=tuple((options | {"parts": size}).items())) for size in parts
+        ]
+    else:
+        found["items_per_warp"] = [replace(recipe, items_per_warp=number) for number in _TUNED]
+    return {name: [one for one in some if one != recipe] for name, some in found.items()}
 
 
 def _is_worthwhile(algorithm: Algorithm, segment_size: int | None) -> bool:

@@ -28,9 +28,9 @@ from tcusim.errors import BackendUnavailable, InputError, TcusimError, unknown_n
 from tcusim_bench import host
 from tcusim_bench.contenders import IN_TORCH, PEERS, Contenders
 from tcusim_bench.device import Array, Device, read_limits
-from tcusim_bench.parts import EXACT, PARTS, Named, Part, cases
+from tcusim_bench.parts import EXACT, FIGURES, PARTS, Named, Part, cases
 from tcusim_bench.problems import Contender, Problem
-from tcusim_bench.programs import Recipe, plans, recipes
+from tcusim_bench.programs import Recipe, plans, recipes, variants
 from tcusim_bench.record import (
     OURS,
     PROGRAMS,
@@ -48,9 +48,11 @@ from tcusim_cuda.driver import arch_name
 from tcusim_cuda.emit import emit
 from tcusim_cuda.microbench.stopwatch import Run
 
-__all__ = ["NAMES", "Bench", "Settings", "in_order", "run"]
+__all__ = ["NAMES", "PAPER", "Bench", "Settings", "contender", "in_order", "run"]
 
 NAMES: Final = (*PARTS, *host.PARTS)
+# The name of all figures together.
+PAPER: Final = "paper"
 _QUICK_LOG2: Final = 27
 # Processors that are left to the benchmark itself and to nvcc.
 _SPARED: Final = 3
@@ -66,6 +68,8 @@ _ENERGY_COST: Final = 3.0
 _KEEP_SECONDS: Final = 2.0
 
 Say: TypeAlias = Callable[[str], None]
+# A contender, and its recipe if it is one of tcusim's programs.
+_Way: TypeAlias = tuple[Contender, Recipe | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +79,10 @@ class Settings:
     segments: sizes to take instead of the parts' own; 0 is the whole array. peers: to compare with
     instead of the parts' own. backend: the launcher of tcusim's kernels, "cuda", "cupy" or
     "pycuda"; the data are in CuPy arrays in any case. programs: whether other programs are tried
-    beside those of the default plan. quick: at most 2**27 elements, and few sizes. seconds: for all
-    problems, which have equal shares. commit: of tcusim's source, for the record.
+    beside those of the default plan. tune: whether the fastest program of each of a figure's
+    algorithms is tried with other warps, segments a warp and parts, too. quick: at most 2**27
+    elements, and few sizes. seconds: for all problems, which have equal shares. commit: of tcusim's
+    source, for the record.
     """
 
     log2_length: int = 30
@@ -84,6 +90,7 @@ class Settings:
     peers: tuple[str, ...] = ()
     backend: str = "cupy"
     programs: bool = False
+    tune: bool = False
     quick: bool = False
     seconds: float | None = None
     commit: str = ""
@@ -144,14 +151,16 @@ def run(
 ) -> dict[str, Report]:
     """Measure parts on this machine's GPU, into files NAME.json of a folder if one is given.
 
+    The name "paper" stands for all figures.
     Problems that files there have already are not measured again. `say` is given a line for each
     problem. Raises UnknownName if a name is none of `NAMES`, InputError if the GPU has too little
     memory or a file there is another record, and BackendUnavailable if CuPy or a GPU is missing.
     """
-    wanted = tuple(dict.fromkeys(names)) or NAMES
+    given = (one for name in names for one in (FIGURES if name == PAPER else (name,)))
+    wanted = tuple(dict.fromkeys(given)) or NAMES
     for name in wanted:
         if name not in NAMES:
-            raise unknown_name("part", name, NAMES)
+            raise unknown_name("part", name, (*NAMES, PAPER))
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     planned = [_planned(name, settings, folder) for name in wanted if name in PARTS]
@@ -314,8 +323,8 @@ class Bench:
         The plan and one way of each library are always tried, others while there is time.
         """
         until = time.monotonic() + seconds
-        ways: list[tuple[Contender, Recipe | None]] = [
-            *((_contender(problem, *named), named[1]) for named in programs),
+        ways: list[_Way] = [
+            *((contender(problem, *named), named[1]) for named in programs),
             *((way, None) for way in self.contenders.ways(problem, one.part.peers)),
         ]
         seen: set[str] = set()
@@ -330,9 +339,56 @@ class Bench:
             if number >= sum(always) and time.monotonic() > until:
                 break
             rows.append(self._row(problem, *one_way))
+        skipped = len(ways) - len(rows)
+        if self._settings.tune and one.part.programs:
+            for tuned, row in self._tuned(problem, list(zip(rows, ways, strict=False)), until):
+                ways.insert(len(rows), tuned)
+                rows.append(row)
         if one.part.energy:
             self._add_energy(problem, one, rows, [way for way, _ in ways], until)
-        return tuple(rows), len(ways) - len(rows)
+        return tuple(rows), skipped
+
+    def _tuned(
+        self, problem: Problem, measured: list[tuple[Row, _Way]], until: float
+    ) -> Iterator[tuple[_Way, Row]]:
+        """Yield variants of the fastest program of each algorithm of a figure, with their rows.
+
+        Its numbers are varied one at a time, and then the best value of each is combined.
+        """
+        fastest: dict[str, tuple[float, str, Recipe]] = {}
+        for row, (way, recipe) in measured:
+            if recipe is None or recipe.algorithm is None or row.ms is None:
+                continue
+            if row.ms < fastest.get(recipe.algorithm, (math.inf,))[0]:
+                fastest[recipe.algorithm] = row.ms, way.who, recipe
+        for ms, who, recipe in fastest.values():
+            best = recipe
+            for name, some in variants(recipe).items():
+                least = ms
+                for variant, (tuned, row) in self._tried(problem, who, some, until):
+                    yield tuned, row
+                    if row.ms is not None and row.ms < least:
+                        least, best = row.ms, _with_number(best, name, variant)
+            if best != recipe and all(best not in some for some in variants(recipe).values()):
+                yield from (found for _, found in self._tried(problem, who, [best], until))
+
+    def _tried(
+        self, problem: Problem, who: str, some: list[Recipe], until: float
+    ) -> Iterator[tuple[Recipe, tuple[_Way, Row]]]:
+        """Yield the recipes that can be built and are measured in time, with their rows."""
+        length = problem.case.length
+        fit = []
+        for recipe in some:
+            with contextlib.suppress(TcusimError):
+                recipe.plan(length)
+                fit.append(recipe)
+        for key in ((recipe, length) for recipe in fit):
+            if key not in self._compiled:
+                self._compiled[key] = self._compilers.submit(_compile, *key, self.device.sm)
+        for recipe in fit:
+            if time.monotonic() < until:
+                one_way = contender(problem, who, recipe), recipe
+                yield recipe, (one_way, self._row(problem, *one_way))
 
     def _row(self, problem: Problem, way: Contender, recipe: Recipe | None) -> Row:
         """Run a contender, verify its results, and time it; an error becomes its status."""
@@ -398,6 +454,13 @@ class Bench:
                 rows[place] = replace(row, watts=found.watts, steady_ms=found.ms)
 
 
+def _with_number(recipe: Recipe, name: str, variant: Recipe) -> Recipe:
+    """Return the recipe with the variant's number of this name."""
+    if name == "parts":
+        return replace(recipe, options=variant.options)
+    return replace(recipe, **{name: getattr(variant, name)})
+
+
 def _compile(recipe: Recipe, length: int, sm: int) -> None:
     """Compile the programs of a recipe's plan, so that they are found on disk.
 
@@ -408,7 +471,8 @@ def _compile(recipe: Recipe, length: int, sm: int) -> None:
             compile_kernel(emit(launch.program), sm)
 
 
-def _contender(problem: Problem, who: str, recipe: Recipe) -> Contender:
+def contender(problem: Problem, who: str, recipe: Recipe) -> Contender:
+    """Return one of tcusim's programs as a contender, by its name in the record."""
     length = problem.case.length
 
     def prepare(out: Array) -> Run:

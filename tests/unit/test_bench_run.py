@@ -27,10 +27,12 @@ from tcusim_bench import run as bench_run
 from tcusim_bench.command import bench_command, tune_command
 from tcusim_bench.device import Device
 from tcusim_bench.parts import FIGURES, PARTS, cases
-from tcusim_bench.problems import Problem
+from tcusim_bench.problems import Contender, Problem
+from tcusim_bench.profile import KINDS, between_markers, profile
 from tcusim_bench.programs import Recipe
 from tcusim_bench.record import OURS, Case, Report
 from tcusim_bench.run import NAMES, Settings, in_order, run
+from tcusim_cuda.microbench.stopwatch import Times
 
 LENGTH = 2**20
 SCAN = Case("scans", "scan", 16, LENGTH)
@@ -131,6 +133,102 @@ def test_a_run() -> None:
         assert rows[16, "broken", "f32", "f16"].status == "failed: MemoryError: no memory"
         assert "cub was left out: BackendUnavailable: no nvcc" in report.notes
         assert report.text()
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_the_papers_programs_are_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fastest program of each algorithm is tried with other numbers, and with the best."""
+    usual = bench_run.contender
+
+    def contender(problem: Problem, who: str, recipe: Recipe) -> Contender:
+        made = usual(problem, who, recipe)
+
+        def prepare(out: Any) -> Any:
+            run: Any = made.prepare(out)
+            run.gain = 0.1 * (recipe.warps == 8) + 0.1 * (recipe.items_per_warp == 2)
+            run.gain += 0.1 * (dict(recipe.options).get("parts") == 2**13)
+            return run
+
+        return replace(made, prepare=prepare)
+
+    def times(self: NoGpu, run: Any, repeats: int, *, warm: bool = False) -> Times:
+        ms = 0.5 - getattr(run, "gain", 0.0)
+        return Times(ms, ms, ms)
+
+    monkeypatch.setattr(bench_run, "contender", contender)
+    monkeypatch.setattr(NoGpu, "times", times)
+    report = measured("figure-10", Settings(16, (256,), tune=True))
+    assert report.wrong == ()
+    rows = [row for row in report.rows if row.who == "tcusim reduction_256 16x16x16"]
+    best = min(rows, key=lambda row: row.ms or 1.0)
+    assert best.label == "reduction_256 16x16x16 warps=8 items_per_warp=2 mma"
+    labels = [row.label for row in rows if row.acc == "f32"]
+    assert {f"reduction_256 16x16x16 warps={n} mma" for n in (1, 2, 4, 8, 16)} <= set(labels)
+    assert len(labels) == len(set(labels)) == 10
+    untuned = measured("figure-10", Settings(16, (256,))).rows
+    assert {row.who for row in report.rows} == {row.who for row in untuned}
+    # A whole array is split into other parts.
+    rows = list(measured("figure-13", Settings(16, (2**16,), tune=True)).rows)
+    best = min(rows, key=lambda row: row.ms or 1.0)
+    assert "warps=8" in best.label
+    assert "parts=8192" in best.label
+
+
+def test_paper_stands_for_all_figures(no_gpu: None) -> None:
+    found = run(["paper"], Settings(14, (64,), quick=True))
+    assert set(found) == set(FIGURES)
+    with pytest.raises(UnknownName, match="paper"):
+        run(["papers"], Settings(14))
+
+
+NCU = f'''==PROF== Connected to process 7
+tcusim-profile {{}}
+"ID","Kernel Name","Metric Name","Metric Value"
+"0","fill()","{KINDS["half"]}","1"
+"1","tcusim_marker()","{KINDS["half"]}","0"
+"2","sum_a(int)","{KINDS["half"]}","1,024"
+"2","sum_a(int)","{KINDS["integer"]}","7"
+"3","sum_b(int)","{KINDS["half"]}","16"
+"4","tcusim_marker()","{KINDS["half"]}","0"
+"5","tcusim_marker()","{KINDS["half"]}","0"
+"6","tcusim_marker()","{KINDS["half"]}","0"
+'''
+
+
+def test_instructions_between_markers() -> None:
+    """Those of all kernels of a contender are added; one without kernels has none."""
+    first, second = between_markers(NCU.splitlines())
+    assert first[0] == ("sum_a", "sum_b")
+    assert (first[1]["half"], first[1]["integer"], first[1]["single"]) == (1040, 7, 0)
+    assert second == ((), dict.fromkeys(KINDS, 0.0))
+
+
+def fake_ncu(folder: Path, text: str, status: int) -> None:
+    path = folder / "ncu"
+    path.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\nexit {status}\n")
+    path.chmod(0o755)
+
+
+def test_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Nsight Compute, without its permission, and with a contender that it lost."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BackendUnavailable, match="ncu, of Nsight Compute, is not on the PATH"):
+        profile(20, "", print)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    fake_ncu(tmp_path, "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n", 1)
+    with pytest.raises(BackendUnavailable, match="counted nothing: ==ERROR== ERR_NVGPUCTRPERM"):
+        profile(20, "", print)
+    one = {"kind": "sum", "segment_size": 16, "length": 1024, "who": "CUB", "label": "a"}
+    told = f"tcusim-profile {json.dumps(one)}\n"
+    fake_ncu(tmp_path, told + NCU, 0)
+    with pytest.raises(BackendUnavailable, match="counted 2 contenders of 1"):
+        profile(20, "", print)
+    fake_ncu(tmp_path, NCU.replace("{}\n", "{}\n" + told + told), 0)
+    path = tmp_path / "profile.json"
+    result = runner().invoke(bench_command, ["profile", "-o", str(path), "--log2-length", "20"])
+    assert result.exit_code == 0, result.output
+    assert "1.016" in result.output  # 1,040 half-precision instructions of 1,024 elements
+    assert json.loads(path.read_text())["rows"][0]["counts"]["integer"] == 7
 
 
 @pytest.mark.usefixtures("no_gpu")
