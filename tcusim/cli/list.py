@@ -14,9 +14,9 @@ import click
 
 from tcusim import backends, errors, plugins
 from tcusim import machine as numerics
-from tcusim.algorithms import algorithms, build
+from tcusim.algorithms import algorithms, build, options_of
 from tcusim.backends import find_emitter
-from tcusim.cli.options import JSON
+from tcusim.cli.options import JSON, described
 from tcusim.cli.output import columns, examples, print_json, show
 from tcusim.machine import FIGURES, Figure, shapes, unit_of, units
 from tcusim.machine.registry import own_unit
@@ -96,9 +96,7 @@ def _algorithm_rows() -> list[Row]:
             "kind": row.kind,
             "level": str(row.level),
             "mma steps": row.formula,
-            "options": {
-                f"--{option.name.replace('_', '-')}": option.doc for option in row.options.values()
-            },
+            "options": described(row.options),
             "source": row.source,
             "title": row.title,
             "text": _body(row.function),
@@ -338,3 +336,7 @@ def _in_full(table: str, rows: list[Row]) -> Iterator[Table]:
                     cells.append((column, str(value)))
             above = row
         yield Table(rows=cells, title=f"{table}: {name}")
+    if table == "algorithms":
+        yield Table(
+            rows=list(described(options_of(build)).items()), title="options of all algorithms"
+        )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -34,6 +33,7 @@ __all__ = [
     "arithmetic",
     "array_type_of",
     "build",
+    "described",
     "in_words_of_the_command",
     "tiles_of",
     "types_of",
@@ -152,7 +152,7 @@ MEMBER: Final = click.option("--member", metavar="NAME", help="Array to take fro
 
 # Types of arrays that functions on arrays take.
 ARRAY_TYPES: Final = ("f16", "bf16", "f32", "f64", "s8", "u8", "s32")
-_UNIT_HELP: Final = "Instead of --arch: a unit, by its name or as a TOML file."
+_UNIT_HELP: Final = "Instead of --arch: a unit, or its TOML file."
 _UNIT_WORDS: Final = ("units", "fraction_bits", "fused_length", "output_rounding")
 
 
@@ -185,7 +185,7 @@ def arithmetic(
             "--fraction-bits",
             type=int,
             metavar="F",
-            help="Instead of both: an invented unit of fused steps, with as many fraction bits.",
+            help="Or an invented unit: its fraction bits.",
         ),
         click.option(
             "--fused-length",
@@ -196,7 +196,7 @@ def arithmetic(
         click.option(
             "--output-rounding",
             type=OneOf("rounding", ("rz", "rne")),
-            help="Rounding of its steps: toward zero, or to nearest. Default: rz.",
+            help="Rounding of its steps. Default: rz.",
         ),
     )
 
@@ -292,20 +292,32 @@ def array_type_of(arch: Arch, acc: str | None = None) -> str | None:
 # --- Options of build -------------------------------------------------------------------------
 
 
-def _takers() -> dict[str, tuple[Option, tuple[str, ...]]]:
-    """Return the options of `build` by name, then those of algorithms, with their algorithms.
+def _all_options() -> dict[str, Option]:
+    """Return the options of `build` by name, then those of algorithms.
 
-    `build` itself takes an option of no algorithms. The first algorithm that documents an option
-    speaks for all.
+    The first algorithm that documents an option speaks for all.
     """
-    found: dict[str, tuple[Option, tuple[str, ...]]] = {
-        name: (option, ()) for name, option in options_of(tcusim.build).items()
-    }
+    found = dict(options_of(tcusim.build))
     for row in algorithms():
         for name, option in row.options.items():
-            known, takers = found.get(name, (option, ()))
-            found[name] = (known if known.doc else option, (*takers, row.name))
+            if name not in found or (option.doc and not found[name].doc):
+                found[name] = option
     return found
+
+
+def described(options: Mapping[str, Option]) -> dict[str, str]:
+    """Return the options of a program as a command spells them, each with its description."""
+    return {f"--{_spelling(name)}": _description(option) for name, option in options.items()}
+
+
+def _description(option: Option) -> str:
+    """Return the documentation of an option, its choices and its default."""
+    parts = [option.doc.rstrip(".")] if option.doc else []
+    if any(f'"{choice}"' not in option.doc for choice in option.choices):
+        parts.append(f"One of {', '.join(map(str, option.choices))}")
+    if option.default not in (None, ()) and option.type is not bool:
+        parts.append(f"Default: {option.default}")
+    return " ".join(f"{part}." for part in parts)
 
 
 def _spelling(name: str, taken: Collection[str] = ()) -> str:
@@ -318,12 +330,6 @@ def _spelling(name: str, taken: Collection[str] = ()) -> str:
 
 
 # --- As options -------------------------------------------------------------------------------
-
-
-class _ProgramOption(click.Option):
-    """An option of the program, under its heading in the help."""
-
-    heading = "Options of the program"
 
 
 class ProgramCommand(click.Command):
@@ -339,7 +345,7 @@ class ProgramCommand(click.Command):
         known: list[click.Parameter] | None = ctx.meta.get(__name__)
         if known is None:
             taken = {spelling for parameter in own for spelling in parameter.opts}
-            known = [_click_option(*each, taken) for each in _takers().values()]
+            known = [_click_option(one, taken) for one in _all_options().values()]
             ctx.meta[__name__] = known
         return [*own, *known]
 
@@ -349,18 +355,22 @@ class ProgramCommand(click.Command):
             return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under three headings."""
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if isinstance(parameter, click.Option) and record is not None:
-                groups.setdefault(getattr(parameter, "heading", "Options"), []).append(record)
-        for heading, records in groups.items():
-            with formatter.section(heading):
-                formatter.write_dl(records)
+        """Write the command's own options, and where those of the program are described."""
+        own = super().get_params(ctx)
+        records = [one.get_help_record(ctx) for one in own if isinstance(one, click.Option)]
+        with formatter.section("Options"):
+            formatter.write_dl([record for record in records if record is not None])
+        taken = {spelling for parameter in own for spelling in parameter.opts}
+        general = ", ".join(f"--{_spelling(name, taken)}" for name in options_of(tcusim.build))
+        renamed = [name for name in _all_options() if f"--{_spelling(name)}" in taken]
+        text = f"{general}, and those of one algorithm: `tcusim list NAME` describes them."
+        for name in renamed:
+            text += f" An algorithm's --{_spelling(name)} is --{_spelling(name, taken)} here."
+        with formatter.section("Options of the program"):
+            formatter.write_text(text)
 
 
-def _click_option(option: Option, takers: tuple[str, ...], taken: set[str]) -> click.Option:
+def _click_option(option: Option, taken: set[str]) -> click.Option:
     """Return the option of the command; --algorithm-NAME where the command has a --NAME."""
     spelling = _spelling(option.name, taken)
     flag = f"--{spelling}"
@@ -377,21 +387,7 @@ def _click_option(option: Option, takers: tuple[str, ...], taken: set[str]) -> c
         given |= {"type": _Numbers()}
     elif option.type is int:
         given |= {"type": Integer()}
-    made = _ProgramOption([flag, f"{_PREFIX}{option.name}"], help=_help(option, takers), **given)
-    if takers:
-        made.heading = "Options of some algorithms"
-    return made
-
-
-def _help(option: Option, takers: tuple[str, ...]) -> str:
-    """Return the documentation's first sentence, the default, and who takes the option."""
-    first = re.split(r"(?:\.|;)(?:\s|$)", option.doc, maxsplit=1)[0]
-    parts = [first] if first else []
-    if option.default not in (None, ()) and option.type is not bool:
-        parts.append(f"Default: {option.default}")
-    if takers:
-        parts.append(f"For {', '.join(takers)}")
-    return "".join(f"{part}. " for part in parts).rstrip()
+    return click.Option([flag, f"{_PREFIX}{option.name}"], **given)
 
 
 def build(algorithm: str, options: Mapping[str, Any]) -> tcusim.Program:

@@ -67,8 +67,7 @@ class _Cell(click.ParamType):  # type: ignore[type-arg]
 )
 @click.argument("algorithm", required=False)
 @click.option(
-    "--input",
-    "input_file",
+    *("--input", "input_file"),
     type=click.Path(),
     metavar="FILE",
     help="Input array, or its numbers: 1,2,3.",
@@ -76,49 +75,44 @@ class _Cell(click.ParamType):  # type: ignore[type-arg]
 @MEMBER
 @click.option("--load", type=click.Path(), metavar="FILE", help="Show a trace that was saved.")
 @arithmetic(
-    "Whose arithmetic. Default: the GPU's, or hopper's. Two with --html: side by side.",
+    "Arithmetic. Default: the GPU's, or hopper's.",
     several=True,
 )
-@click.option(
-    "--backend",
-    default=_SIMULATOR,
-    show_default=True,
-    help="Who runs it; what the simulator does otherwise is marked, and shown beside it.",
-)
-@click.option("--warp", type=int, help="Warp to watch, by its number in the grid. Default: 0.")
-@click.option("--block", type=int, help="Block whose warps are watched, instead of a warp.")
+@click.option("--backend", metavar="NAME", default=_SIMULATOR, help="Runner. Default: numpy.")
+@click.option("--warp", metavar="N", type=int, help="Warp, by its index in the grid. Default: 0.")
+@click.option("--block", metavar="N", type=int, help="Block, with all of its warps, instead.")
 @click.option(
     *("--from", "start"),
     metavar="PLACE",
-    help="First step: 5.2, '5.2 i=3', or '#56', the 56th to run.",
+    help="First step: 5.2, '5.2 i=3', or '#56', the 56th.",
 )
 @click.option(
     "--only",
+    metavar="KIND",
     multiple=True,
     type=OneOf("kind of step", kinds()),
-    help="Kinds of steps to show; may be repeated.",
+    help="Show this kind of step, such as mma; repeatable.",
 )
 @click.option(
     *("--break", "breaks"),
+    metavar="PLACE",
     multiple=True,
-    metavar="KIND|PATH|value|nan|NAME",
-    help="Where to stop, such as mma, '5.2 i=3', nan, 'V[3,5]'; may be repeated.",
+    help="Where to stop: mma, '5.2 i=3', nan; repeatable.",
 )
-@click.option("--cell", type=_Cell(), help="Element to tell of: in products, how it is summed.")
+@click.option("--cell", type=_Cell(), help="Describe this element, and its sum.")
 @click.option("--hex", "hexadecimal", is_flag=True, help="Show the bits of numbers.")
-@click.option("--plain", is_flag=True, help="Plain text, as in a pipe: no colours, no keys.")
-@click.option("--width", type=click.IntRange(min=40), help=f"Columns of plain text: {WIDTH}.")
+@click.option("--plain", is_flag=True, help="Print text, as in a pipe: no colours, no keys.")
 @click.option(
-    "--html", type=OutputFile(), help="Write a page to step through, in one file; - prints it."
+    "--width", metavar="N", type=click.IntRange(min=40), help=f"Columns of text. Default: {WIDTH}."
 )
+@click.option("--html", type=OutputFile(), help="Write a page to step through; - prints it.")
 @click.option("--save", type=OutputFile(), help="Write the trace, for --load and Trace.load.")
 def step_command(**options: Any) -> None:
     """Show every step of ALGORITHM with the tiles that it reads and writes.
 
-    On a terminal this is a screen to step through, forwards and backwards; ? shows its keys.
-    Elsewhere, and with --plain, the steps are printed: those at which a --break stops, or all.
-    With --html or --save, all steps are written to a file instead. Without an input file the input
-    is 1, 2, 3, ... again and again; for two architectures, floats whose sums they round apart.
+    On a terminal this is a screen to step through; ? shows its keys. Elsewhere, and with --plain,
+    the steps are printed. Without --input the input repeats 1, 2, 3, ... docs/cli.md describes the
+    keys, breakpoints, pages of two architectures, and a backend beside the simulator.
     """
     _check(options)
     if options["html"] is not None or options["save"] is not None:

@@ -19,12 +19,12 @@ from tcusim.machine import usual_types
 
 
 def test_every_option_of_every_algorithm_can_be_said() -> None:
-    """Each is given the value that it has by default, and is in the help."""
-    help_text = succeeds("listing", "--help")
+    """Each is given the value that it has by default, and is described."""
     for row in algorithms():
+        described = succeeds("list", row.name)
         for name, known in row.options.items():
             option = f"--{name.replace('_', '-')}"
-            assert f"  {option} " in help_text
+            assert f"  {option} " in described
             default = known.default
             if isinstance(default, bool):
                 words = [option] if default else []
@@ -73,8 +73,7 @@ def test_an_option_of_an_algorithm_that_somebody_registered() -> None:
         return reduce.reduction_kn(b, segment_size)
 
     register_algorithm(Algorithm(mine, "mine", "reduction", "here", "1"))
-    assert "--turn-over" in succeeds("listing", "--help")
-    assert "Look at the other side. For mine." in succeeds("listing", "--help")
+    assert "--turn-over  Look at the other side. It is dark." in succeeds("list", "mine")
     assert "program mine" in succeeds("listing", "mine", "--turn-over")
 
 
@@ -88,10 +87,21 @@ def test_a_tile_that_nobody_registered_means_itself(folder: Path) -> None:
     assert "4x2x8" in fails(1, "emit", "scan_k", "--tile", "4x2x8")
 
 
-def test_choices_are_checked_and_shown() -> None:
-    text = succeeds("listing", "--help")
-    for choices in ("--side [a|b]", "--combine [mma|add]", "--form [(LA)1|L(A1)|[U|1]]"):
+def test_choices_are_shown() -> None:
+    text = succeeds("list", "scan_t")
+    for choices in ("One of a, b.", "One of mma, add.", '"[U|1]" gets'):
         assert choices in text
+
+
+def test_the_help_of_a_program_fits_on_two_screens() -> None:
+    for name in ("listing", "step", "emit", "cost"):
+        text = succeeds(name, "--help")
+        assert len(text.splitlines()) <= 48
+        assert "`tcusim list NAME` describes them" in " ".join(text.split())
+    assert "--width is --algorithm-width here" in " ".join(succeeds("step", "--help").split())
+
+
+def test_choices_are_checked() -> None:
     assert "unknown combine 'ad'. Did you mean 'add'?" in fails(
         2, "listing", "scan_k", "--combine", "ad"
     )
