@@ -431,3 +431,26 @@ def test_an_empty_trace_says_so(browser: Browser, tmp_path: Path) -> None:
     path.write_text(trace(program, default_inputs(program), first=100).to_html(), "utf-8")
     browser.open(path)
     browser.wait_for("document.querySelector('#about').textContent.startsWith('No step is in')")
+
+
+# Rules of JupyterLab for the output of a cell.
+_JUPYTER = """
+<style>
+.jp-RenderedHTMLCommon td, .jp-RenderedHTMLCommon th { text-align: right; padding: .5em }
+.jp-RenderedHTMLCommon :not(pre) > code { background-color: silver; padding: 1px 5px }
+</style>
+"""
+
+
+def test_the_bits_of_an_explanation_line_up_in_a_notebook(browser: Browser, tmp_path: Path) -> None:
+    told = tcusim.explain([1, 2.0**-20], [1, 2.0**-4], 1, arch="volta")
+    path = tmp_path / "page.html"
+    shown = f'{_JUPYTER}<div class="jp-RenderedHTMLCommon">{told._repr_html_()}</div>'
+    path.write_text(f"<!DOCTYPE html><meta charset=utf-8>{shown}", "utf-8")
+    browser.open(path)
+    styles = browser.value(
+        "[...document.querySelectorAll('td code')].map((e) => { const s = getComputedStyle(e);"
+        "return `${s.backgroundColor} ${s.padding} ${getComputedStyle(e.parentNode).textAlign}`})"
+    )
+    assert len(styles) > 3
+    assert set(styles) == {"rgba(0, 0, 0, 0) 0px left"}

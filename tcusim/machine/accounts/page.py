@@ -31,8 +31,8 @@ _STYLE: Final = (
   white-space: nowrap; font-weight: normal; background: none; border: 0 }
 .tcusim-explain thead > tr > * { border-bottom: 1px solid var(--line); font-weight: 600 }
 .tcusim-explain .number { text-align: right }
-.tcusim-explain code { font: 12px/1.5 ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace;
-  white-space: pre; background: none; color: inherit; padding: 0 }
+.tcusim-explain :not(pre) > code { white-space: pre; background: none; color: inherit; padding: 0;
+  font: 12px/1.5 ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace }
 .tcusim-explain .sum > * { border-top: 1px solid var(--line) }
 .tcusim-explain .result > * { color: var(--result); font-weight: 600 }
 .tcusim-explain .result code { font-weight: 600 }

@@ -30,10 +30,10 @@ KEYS: Final[tuple[tuple[str, str, str, bool], ...]] = (
     ("B", "block", "another block", False),
     ("tab", "tile(1)", "next tile", True),
     ("shift+tab", "tile(-1)", "previous tile", True),
-    ("h,shift+left", "cell(0, -1)", "cursor left", False),
-    ("j,shift+down", "cell(1, 0)", "cursor down", False),
-    ("k,shift+up", "cell(-1, 0)", "cursor up", False),
-    ("l,shift+right", "cell(0, 1)", "cursor right", False),
+    ("h,shift+left", "cell(0, -1)", "cursor left; a tile that does not fit scrolls", False),
+    ("j,shift+down", "cell(1, 0)", "cursor down; it scrolls", False),
+    ("k,shift+up", "cell(-1, 0)", "cursor up; it scrolls", False),
+    ("l,shift+right", "cell(0, 1)", "cursor right; it scrolls", False),
     ("m", "marked", "cursor to the next NaN, or cell that changed", False),
     ("e", "explain", "how the cell under the cursor was summed", False),
     ("s", "simulator", "the simulator's tiles, beside a backend's", False),
@@ -46,7 +46,9 @@ KEYS: Final[tuple[tuple[str, str, str, bool], ...]] = (
     ("ctrl+c,ctrl+q", "quit", "quit, wherever", True),
 )
 
-LEGEND_LINE: Final = "* changed ? NaN . outside | ←→ step  Tab tile  g go  c run  e explain  ? help"
+LEGEND_LINE: Final = (
+    "* changed ? NaN . outside | ←→ step hjkl scroll Tab tile g go e explain ? help"
+)
 
 _SPELLED: Final = {
     "question_mark": "?",
