@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tcusim.arrays.partial import carries, combine, cut_size, partials
     from tcusim.arrays.per_segment import segmented_max, segmented_mean, segmented_min
     from tcusim.judge.accuracy.summary import Accuracy, accuracy_of
+    from tcusim.judge.correctness.golden import GoldenVectors, golden_vectors
     from tcusim.judge.correctness.shape_report import ShapeReport
     from tcusim.judge.correctness.validation import validate_shape
     from tcusim.judge.cost.predicted import Cost, cost
@@ -75,6 +76,7 @@ __all__ = [
     "Figure",
     "GemmMatches",
     "GemmOrder",
+    "GoldenVectors",
     "Grid",
     "InputError",
     "Layout",
@@ -105,6 +107,7 @@ __all__ = [
     "explain_matmul",
     "explore",
     "gemm_orders",
+    "golden_vectors",
     "interpret",
     "layout",
     "listing",
@@ -148,6 +151,7 @@ _LATER = {
     "Explanation": "tcusim.machine.accounts.explanation",
     "GemmMatches": "tcusim.machine.gemm_orders",
     "GemmOrder": "tcusim.machine.gemm_orders",
+    "GoldenVectors": "tcusim.judge.correctness.golden",
     "Layout": "tcusim.machine.layouts.fragment_layout",
     "ShapeReport": "tcusim.judge.correctness.shape_report",
     "Trace": "tcusim.stepper.trace",
@@ -163,6 +167,7 @@ _LATER = {
     "explain_matmul": "tcusim.machine.gemm_orders",
     "explore": "tcusim.judge.explore.grid",
     "gemm_orders": "tcusim.machine.gemm_orders",
+    "golden_vectors": "tcusim.judge.correctness.golden",
     "layout": "tcusim.machine.layouts.fragment_layout",
     "partials": "tcusim.arrays.partial",
     "predict_matmul": "tcusim.machine.gemm_orders",

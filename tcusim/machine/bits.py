@@ -1,29 +1,46 @@
-"""Bits of single values in their own type's encoding, and values from bits."""
+"""Bits of values in their own type's encoding, and values from bits."""
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tcusim.errors import InputError
 from tcusim.machine.formats import FORMATS, Format, Values, from_memory, to_memory
 
-__all__ = ["from_bits", "hex_bits", "to_bits"]
+__all__ = ["decoded", "encoded", "from_bits", "hex_bits", "to_bits"]
+
+
+def encoded(values: Values, fmt: Format) -> NDArray[Any]:
+    """Return the bits of values (of the type's value dtype) as unsigned integers, in their shape.
+
+    A type of at most 8 bits has one NaN here, the first of its patterns.
+    """
+    if fmt.name in _VALUES_OF_8_BITS:
+        ascending, patterns, nan = _PATTERNS_OF_8_BITS[fmt.name]
+        ranks = _ranks(values, fmt)
+        places = np.searchsorted(ascending, ranks).clip(0, len(ascending) - 1)
+        return np.where(np.isnan(values), nan, patterns[places]).astype(np.uint8)
+    shape = np.shape(values)
+    memory = to_memory(np.asarray(values, fmt.dtype).reshape(-1), fmt)
+    return memory.view(f"u{fmt.itemsize}").reshape(shape)
+
+
+def decoded(bits: NDArray[Any], fmt: Format) -> Values:
+    """Return the values that unsigned integers of the type's bits encode, in their shape."""
+    if fmt.name in _VALUES_OF_8_BITS:
+        return np.asarray(_VALUES_OF_8_BITS[fmt.name][bits])
+    shape = np.shape(bits)
+    memory = np.asarray(bits, f"u{fmt.itemsize}").reshape(-1).view(fmt.memory_dtype)
+    return from_memory(memory, fmt).reshape(shape)
 
 
 def to_bits(value: Values, fmt: Format) -> int:
     """Return the bits of one value (0-d, of the type's value dtype) as an unsigned integer."""
-    if fmt.name in _VALUES_OF_8_BITS:
-        known = _VALUES_OF_8_BITS[fmt.name]
-        alike = np.signbit(known) == np.signbit(value)
-        if value == 0.0 and not fmt.has_negative_zero:
-            alike[:] = True
-        same = (known == value) & alike
-        return int(np.flatnonzero(np.isnan(known) if np.isnan(value) else same)[0])
-    memory = to_memory(np.asarray(value, fmt.dtype).reshape(1), fmt)
-    return int(memory.view(f"u{fmt.itemsize}")[0])
+    return int(encoded(np.asarray(value), fmt))
 
 
 def from_bits(bits: int, fmt: Format) -> Values:
@@ -34,10 +51,7 @@ def from_bits(bits: int, fmt: Format) -> Values:
     width = fmt.bits
     if not 0 <= bits < 2**width:
         raise InputError(f"{bits:#x} is not {width} bits, as {fmt.name} has")
-    if fmt.name in _VALUES_OF_8_BITS:
-        return np.asarray(_VALUES_OF_8_BITS[fmt.name][bits])
-    memory = np.array([bits], f"u{fmt.itemsize}").view(fmt.memory_dtype)
-    value: Values = from_memory(memory, fmt)[0]
+    value: Values = decoded(np.asarray(bits), fmt)[()]
     return value
 
 
@@ -69,4 +83,27 @@ _VALUES_OF_8_BITS: Final = {
     fmt.name: _values_of_8_bits(fmt)
     for fmt in FORMATS.values()
     if fmt.is_float and fmt.itemsize == 1
+}
+
+
+def _ranks(values: Values, fmt: Format) -> NDArray[np.float64]:
+    """Return values as numbers in ascending order; -0, of a type that has it, is below +0."""
+    ranks = np.asarray(values, np.float64)
+    if not fmt.has_negative_zero:
+        return ranks + 0.0
+    least = float(fmt.smallest) / 2
+    return np.where(ranks == 0.0, np.where(np.signbit(ranks), -least, 0.0), ranks)
+
+
+def _patterns_of_8_bits(fmt: Format) -> tuple[NDArray[Any], NDArray[Any], int]:
+    """Return the ranks of a type's numbers, ascending, their patterns, and the pattern of NaN."""
+    known = _VALUES_OF_8_BITS[fmt.name]
+    numbers = np.flatnonzero(~np.isnan(known))
+    nan = np.flatnonzero(np.isnan(known))
+    order = numbers[np.argsort(_ranks(known[numbers], fmt))]
+    return _ranks(known[order], fmt), order, int(nan[0]) if nan.size else 0
+
+
+_PATTERNS_OF_8_BITS: Final = {
+    name: _patterns_of_8_bits(FORMATS[name]) for name in _VALUES_OF_8_BITS
 }

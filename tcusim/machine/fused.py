@@ -139,7 +139,10 @@ class _Unit(NamedTuple):
         if isinstance(how.c_joins, Late):
             total = self.join_late(total, c, how.c_joins)
             special |= ~np.isfinite(total.top)
-        d = round_sum(total.whole * total.unit, self.acc, how)
+        exact = total.whole * total.unit
+        if self.watch is not None:
+            self.watch.summed(exact)
+        d = round_sum(exact, self.acc, how)
         if how.overflow == "product":
             self.set_overflown(d, a, b)
         if special.any():

@@ -36,5 +36,8 @@ class Watch(Protocol):
         sum. Each is (m, n, W).
         """
 
+    def summed(self, total: Float64) -> None:
+        """Receive the sum of a fused step that is rounded next, (m, n, W), with its sticky bit."""
+
     def end(self, d: Float64) -> None:
         """Take the result, (W, m, n)."""

@@ -217,7 +217,7 @@ class State:
         self.records_writers = not left.isdisjoint(("one_writer", "outputs_written"))
         self.arch = arch
         self.rule = rule_of(program, arch)
-        self._multiplier = None if self.rule is None else multiplier_of(self.rule)
+        self.multiplier = None if self.rule is None else multiplier_of(self.rule)
         arrays = {name: _flat(name, array) for name, array in inputs.items()}
         self._prepared = prepared(program, tuple([(name, a.size) for name, a in arrays.items()]))
         self.scalars = self._prepared.scalars
@@ -504,8 +504,8 @@ class State:
                 self._put(dst, as_values(values, "tf32") if dst.dtype == "tf32" else values)
             case Mma(d, a, b, c):
                 left, right, addend = self._tiles(a), self._tiles(b), self._tiles(c)
-                assert self._multiplier is not None
-                self._put(d, self._multiplier.tiles(left, right, addend))
+                assert self.multiplier is not None
+                self._put(d, self.multiplier.tiles(left, right, addend))
             case Add(d, a, b):
                 one, two = self._tiles(a), self._tiles(b)
                 self._put(d, add_values(one, two, d.dtype))

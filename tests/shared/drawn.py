@@ -852,6 +852,7 @@ _USUAL: dict[str, Any] = {
     "warps_at_once": (1, 1024), "block_order": ("ascending", "descending", "shuffled"),
     "seed": (0, 3), "full": (False,), "sizes": (None, {}, {"length": 100}),
     "cached": (None, True, False), "orders": (None, ()),
+    "op": ("mma", "mma", "reduction", "scan"), "count": (1, 5, 20),
     "scale_a": (None, None, np.ones((5, 1), np.float32)), "scale": ("ue8m0", "ue4m3"),
     "scale_b": (None, None, np.ones((1, 5), np.float32)), "kind": ("", "mxf8f6f4", "mxf4nvf4"),
     "options": (None, {}, tcusim.Options(), {"arch": "ampere"}, tcusim.Options(tile="8x32x16")),
@@ -913,6 +914,9 @@ REFUSED: dict[str, tuple[str, ...]] = {
                 "of two matrices, cell must say which", "with a cell, a must be ", "of cell must"),
     "explain_matmul": (*_TYPES, *_FACTORS, "^explain_matmul takes one product: ",
                        "^orders names none to try; leave"),
+    "golden_vectors": (*_TYPES, r"^the unit \w+ has no tile", "is of a reduction or a scan; op ",
+                       "is of the kind '.*', and these vectors are of op ",
+                       *("segments of at most ", "needs more result columns than k")),
     "interpret": _SIZES,
     "layout": (*_TYPES, "^wgmma takes operands from ", "^no GPU has the shape ",
                "^unknown order None", "takes . by (columns|rows) only", "^nobody told where ",
@@ -995,7 +999,8 @@ def other_calls(draw: st.DrawFn, name: str) -> DrawnCall:
         # A record of fitted numbers, and a callable: both a matter of types.
         if parameter.name in ("fitted", "share", "progress"):
             continue
-        needed = parameter.default is parameter.empty
+        # The usual number of vectors takes seconds.
+        needed = parameter.default is parameter.empty or parameter.name == "count"
         if not needed and draw(st.integers(1, 4)) > 1:
             continue
         value = usual(draw, name, parameter.name)

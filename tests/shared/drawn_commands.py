@@ -46,7 +46,9 @@ USUAL: dict[str, Sequence[str]] = {
     "breaks": ("mma", "1", "nan", "value"), "member": ("a", "b"), "lane": ("0", "31"),
     "element": ("0,0", "3,4"), "order": ("row", "col"), "block": ("0", "0", "1"),
     "warp": ("0", "0", "1"), "source": ("f16", "f32"), "result": ("f16", "f32"),
-    "offsets": ("offsets.npy",), "segment_ids": ("ids.npy",), "load": ("trace.npz",),
+    "op": ("mma", "reduction", "scan"), "count": ("5", "20"), "seed": ("0", "3"),
+    "form": ("hex", "csv"), "offsets": ("offsets.npy",), "segment_ids": ("ids.npy",),
+    "load": ("trace.npz",),
 }
 # Why lines of usual words may be refused: sentences of each command, as patterns.
 _UNIT = (
@@ -111,6 +113,8 @@ REFUSED: dict[str, tuple[str, ...]] = {
              "name an ALGORITHM, or a trace with --load FILE$", "does not go with --load; the trac",
              "--warp and --block exclude each other", "there is no (warp|block) 1; the grid has ",
              r"input 'a' must have .* elements; it has \d+$"),
+    "vectors": (*_PROGRAM, _UNIT[-1], "is of a reduction or a scan; --op mma has none$",
+                "is of the kind '.*', and these vectors are of --op ", "^Usage: .* Examples: "),
     "explain": (*_UNIT, *_TYPES, "a has shape .*: with a cell, a must be ", "cannot hold 0.5; it "),
     "layout": ("^error: no GPU has the shape ", "wgmma takes operands from shared or tensor",
                "there are maps of NVIDIA's GPUs alone, none of", "--lane and --element exclude ea",
@@ -131,7 +135,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
              "--sweep takes sizes of its own", _UNIT[-1]),
 }
 # Required options, and the companions that an option or an argument needs.
-NEEDED = {("explain", "a"), ("explain", "b")}
+NEEDED = {("explain", "a"), ("explain", "b"), ("vectors", "count")}
 BESIDE = {
     "--fused-length": ("--fraction-bits", "12"), "--output-rounding": ("--fraction-bits", "12"),
     "segmented-sum": ("--segment-size", "4"), "segmented-cumsum": ("--segment-size", "4"),

@@ -135,6 +135,9 @@ class Recorder:
         )
         one.top, one.total = self._listed(top[0, 0]), self._listed(total[0, 0])
 
+    def summed(self, total: Float64) -> None:
+        """Keep nothing: the account has the terms of this sum."""
+
     def end(self, d: Float64) -> None:
         """Keep the result."""
         self.sums[-1].source, self.sums[-1].d = d, self._listed(d[:, 0, 0])

@@ -1,0 +1,85 @@
+"""`tcusim vectors` writes golden vectors of a unit: operands and outputs for a test bench."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tcusim.cli import files
+from tcusim.cli.options import Integer, OneOf, Tile, in_words_of_the_command
+from tcusim.cli.output import examples, show
+from tcusim.judge.correctness.golden import OPERATIONS, GoldenVectors, golden_vectors
+from tcusim.judge.correctness.vector_files import FORMS, hex_words
+
+__all__ = ["vectors_command"]
+
+
+@click.command(
+    "vectors",
+    no_args_is_help=True,
+    epilog=examples(
+        "tcusim vectors mychip.toml",
+        "tcusim vectors h100 --tile 1x1x16 --count 1e5 -o dots",
+        "tcusim vectors mychip.toml --op scan --format csv",
+        "tcusim vectors mychip.toml -o - | ./my_model",
+    ),
+)
+@click.argument("unit", metavar="UNIT")
+@click.option(
+    "--op",
+    type=OneOf("operation", tuple(OPERATIONS)),
+    default="mma",
+    show_default=True,
+    help="One mma, or one warp's share of a sum or scan of segments.",
+)
+@click.option("--count", type=Integer(1), default=1000, show_default=True, help="Cases.")
+@click.option(
+    "--format",
+    "form",
+    type=OneOf("format", FORMS),
+    default="hex",
+    show_default=True,
+    help="A file for $readmemh for each port, a .npy file for each, one table, or C arrays.",
+)
+@click.option("--seed", type=Integer(0), default=0, show_default=True, help="Of drawn operands.")
+@click.option(
+    "--tile", type=Tile(), help="Default: the unit's first. 1x1xK is single dot products."
+)
+@click.option("--ab", help="Type of the operands. Default: f16, or the unit's first.")
+@click.option("--acc", help="Type they add up in. Default: f32, or the unit's for --ab.")
+@click.option("--family", default="", help="Instruction, where they differ: wmma, mma.sync, ...")
+@click.option("--algorithm", default="", help="Of --op reduction or scan. Default: one per tile.")
+@click.option(
+    *("-o", "--output"),
+    metavar="DIR",
+    help="Folder of the files; - prints a line for each case. Default: UNIT_OP.",
+)
+def vectors_command(unit: str, form: str, output: str | None, **options: Any) -> None:
+    """Write golden vectors of a UNIT: inputs and the outputs that are due.
+
+    UNIT is a name or a TOML file. Corner cases come first: zeros, subnormals, largest numbers,
+    infinities, NaN, ties, cancellations. Random cases are next, then cases that are drawn for the
+    unit's very rule. A table shows which roundings, cuts, carries and specials they hit, as the
+    rule's own evaluation counted them, and which wrong rules they tell from this one.
+
+    A case of --op mma is d = a·b + c for a whole tile. manifest.json has the rule, the seed, the
+    coverage, and the SHA-256 of each file. A case is a line of hexadecimal digits with its first
+    element in the lowest bits, rows first.
+    """
+    with in_words_of_the_command():
+        vectors = golden_vectors(unit, **options)
+        if output == "-":
+            _print(vectors)
+            return
+        folder = output or f"{vectors.unit.replace(' ', '_')}_{vectors.op}"
+        vectors.write(folder, form)
+    files.say_written(folder)
+    show(*vectors.tables())
+
+
+def _print(vectors: GoldenVectors) -> None:
+    """Print the words of each case on one line, the output last."""
+    columns = [hex_words(port.flat, port.width) for port in vectors.ports]
+    for words in zip(*columns, strict=True):
+        click.echo(" ".join(words))
