@@ -34,6 +34,9 @@ typedef unsigned char tcusim_u8;
 
 /* Of an exponent: there is none. */
 #define TCUSIM_NONE (-1000000)
+/* The exponent of a zero, below that of every number even if another is added. */
+#define TCUSIM_OF_ZERO (-16000)
+#define TCUSIM_IS_NOTHING(exponent) ((exponent) < -8000)
 
 enum { TCUSIM_FLOAT, TCUSIM_SIGNED, TCUSIM_UNSIGNED };
 enum { TCUSIM_FUSED, TCUSIM_SEQUENTIAL, TCUSIM_EXACT, TCUSIM_INTEGER };
@@ -177,7 +180,7 @@ TCUSIM_RULE_FUNCTION tcusim_number tcusim_decode(const tcusim_format* f, tcusim_
     tcusim_i32 unit, exponent;
     bits &= top | (top - 1);
     x.unit = 0;
-    x.exponent = 0;
+    x.exponent = TCUSIM_OF_ZERO;
     x.sign = 0;
     x.what = TCUSIM_FINITE;
     if (f->kind != TCUSIM_FLOAT) {
@@ -201,7 +204,10 @@ TCUSIM_RULE_FUNCTION tcusim_number tcusim_decode(const tcusim_format* f, tcusim_
     if (field) x.significand |= (tcusim_u64)1 << fraction_bits;
     if (x.significand == 0) return x;
     exponent = unit + tcusim_leading(x.significand);
-    if (flush && exponent < f->emin) x.significand = 0;
+    if (flush && exponent < f->emin) {
+        x.significand = 0;
+        return x;
+    }
     x.unit = (tcusim_i16)unit;
     x.exponent = (tcusim_i16)tcusim_larger(exponent, f->aligned_emin);
     return x;
@@ -241,40 +247,41 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_special_sum(const tcusim_format* f, tcusi
 
 /* --- Rounding --------------------------------------------------------------------------------- */
 
-/* Rounds magnitude / 2^cut to an integer. *lost: whether there is a little more of the magnitude;
- * becomes whether anything was lost. */
+/* Rounds magnitude / 2^cut to an integer; the magnitude is below 2^63. *lost: whether there is a
+ * little more of the magnitude; becomes whether anything was lost. */
 TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_cut(
     tcusim_u64 magnitude, tcusim_i32 cut, tcusim_i32 sign, tcusim_i32 rounding, tcusim_i32* lost
 ) {
-    tcusim_u64 kept = 0;
-    tcusim_i32 half = 0, rest = *lost;
-    if (cut <= 0) {
-        kept = cut > -64 ? magnitude << -cut : 0;
-    } else if (cut > 64) {
-        rest |= magnitude != 0;
-    } else {
-        kept = cut == 64 ? 0 : magnitude >> cut;
-        half = (tcusim_i32)(magnitude >> (cut - 1) & 1);
-        rest |= (magnitude & tcusim_below(cut - 1)) != 0;
-    }
-    *lost = half | rest;
+    /* Cuts are hard to foresee: no branch depends on them, save for the rare ones of all bits. */
+    const tcusim_i32 up = cut < 0 ? -cut : 0, down = cut < 0 ? 0 : cut;
+    const tcusim_u64 moved = cut > 63 ? magnitude != 0 : magnitude << up;
+    const tcusim_i32 shift = cut > 63 ? 2 : down;
+    const tcusim_u64 kept = moved >> shift;
+    const tcusim_u64 half = moved << 1 >> shift & 1;
+    const tcusim_i32 inexact = *lost | (kept << shift != moved);
     switch (rounding) {
-        case TCUSIM_RNE: return kept + (tcusim_u64)(half && (rest || (kept & 1)));
-        case TCUSIM_RNA: return kept + (tcusim_u64)half;
-        case TCUSIM_RD: return kept + (tcusim_u64)(sign && *lost);
-        case TCUSIM_ODD: return kept | (tcusim_u64)*lost;
-        default: return kept;
+        case TCUSIM_RNE: {
+            const tcusim_u64 rest = (moved << 1 & (((tcusim_u64)1 << shift) - 1)) != 0;
+            const tcusim_u64 more = rest | (tcusim_u64)*lost | (kept & 1);
+            *lost = inexact;
+            return kept + (half & more);
+        }
+        case TCUSIM_RNA: *lost = inexact; return kept + half;
+        case TCUSIM_RD: *lost = inexact; return kept + (tcusim_u64)(sign & inexact);
+        case TCUSIM_ODD: *lost = inexact; return kept | (tcusim_u64)inexact;
+        default: *lost = inexact; return kept;
     }
 }
 
-/* Returns whole * 2^-cut as an integer, rounded by an alignment. */
+/* Returns a number of 2^-cut as an integer, rounded by an alignment; *lost as well if it lost a bit. */
 TCUSIM_RULE_FUNCTION tcusim_i64 tcusim_aligned(
     tcusim_i32 sign, tcusim_u64 magnitude, tcusim_i32 cut, tcusim_i32 alignment, tcusim_i32* lost
 ) {
+    const tcusim_u64 flip = 0 - (tcusim_u64)sign;
     tcusim_i32 here = 0;
-    const tcusim_i64 kept = (tcusim_i64)tcusim_cut(magnitude, cut, sign, alignment, &here);
+    const tcusim_u64 kept = tcusim_cut(magnitude, cut, sign, alignment, &here);
     *lost |= here;
-    return sign ? -kept : kept;
+    return (tcusim_i64)((kept ^ flip) - flip);
 }
 
 TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_magnitude(tcusim_i64 x) {
@@ -454,19 +461,15 @@ TCUSIM_RULE_FUNCTION tcusim_i32 tcusim_has(tcusim_range r, tcusim_i32 i) {
     return r.half < 0 || ((i - r.first) >> 1 & 1) == r.half;
 }
 
-/* A product that is no zero, infinity or NaN, as significand * 2^unit with the exponent that the
- * alignment takes; significand 0 otherwise. */
+/* A product of finite numbers as significand * 2^unit, with the exponent that the alignment takes. */
 typedef struct tcusim_pair {
     tcusim_u64 significand;
     tcusim_i32 unit, exponent, sign;
 } tcusim_pair;
 
-TCUSIM_RULE_FUNCTION tcusim_pair tcusim_pair_of(
-    const tcusim_rule* rule, tcusim_number x, tcusim_number y, tcusim_i32* special
-) {
+TCUSIM_RULE_FUNCTION tcusim_pair tcusim_pair_of(const tcusim_rule* rule, tcusim_number x, tcusim_number y) {
     tcusim_pair p;
-    *special |= tcusim_special_product(x, y);
-    p.significand = x.what | y.what ? 0 : x.significand * y.significand;
+    p.significand = x.significand * y.significand;
     p.exponent = x.exponent + y.exponent;
     p.unit = x.unit + y.unit;
     p.sign = x.sign ^ y.sign;
@@ -479,37 +482,45 @@ TCUSIM_RULE_FUNCTION tcusim_pair tcusim_pair_of(
 TCUSIM_RULE_FUNCTION tcusim_sum tcusim_sum_of(
     const tcusim_rule* rule, const tcusim_operand* a, const tcusim_operand* b, tcusim_range r, const tcusim_number* c
 ) {
-    const tcusim_i32 emax = (tcusim_i32)(rule->c.largest >> rule->c.fraction_bits) - rule->c.bias;
     tcusim_sum sum;
-    tcusim_i32 i;
+    tcusim_i32 i, special = 0;
     sum.whole = 0;
     sum.lost = 0;
-    sum.special = c ? tcusim_special(*c) : 0;
+    sum.special = 0;
     sum.beyond = 0;
     sum.top = rule->exponent_floor;
-    if (c && c->what == TCUSIM_FINITE && c->significand) sum.top = tcusim_larger(sum.top, c->exponent);
+    if (c) {
+        sum.special = tcusim_special(*c);
+        sum.top = tcusim_larger(sum.top, c->exponent);
+    }
     for (i = r.first; i < r.end; i += r.step) {
-        tcusim_pair p;
-        if (!tcusim_has(r, i)) continue;
-        p = tcusim_pair_of(rule, tcusim_at(a, i), tcusim_at(b, i), &sum.special);
-        if (p.significand == 0) continue;
-        sum.top = tcusim_larger(sum.top, p.exponent);
-        if (rule->product_overflows && p.unit + tcusim_leading(p.significand) > emax) {
-            sum.beyond |= p.sign ? TCUSIM_MINUS : TCUSIM_PLUS;
+        if (tcusim_has(r, i)) {
+            const tcusim_number x = tcusim_at(a, i), y = tcusim_at(b, i);
+            special |= x.what | y.what;
+            sum.top = tcusim_larger(sum.top, tcusim_pair_of(rule, x, y).exponent);
         }
     }
-    sum.unit = sum.top - rule->fraction_bits;
-    if (sum.special || sum.top == TCUSIM_NONE) return sum;
-    if (c) {
-        const tcusim_i32 cut = sum.unit - c->unit;
-        sum.whole = tcusim_aligned(c->sign, c->significand, cut, rule->alignment, &sum.lost);
+    for (i = r.first; special && i < r.end; i += r.step) {
+        if (tcusim_has(r, i)) sum.special |= tcusim_special_product(tcusim_at(a, i), tcusim_at(b, i));
     }
+    sum.unit = sum.top - rule->fraction_bits;
+    if (sum.special || TCUSIM_IS_NOTHING(sum.top)) return sum;
+    if (rule->product_overflows) {
+        const tcusim_i32 emax = (tcusim_i32)(rule->c.largest >> rule->c.fraction_bits) - rule->c.bias;
+        for (i = r.first; i < r.end; i += r.step) {
+            if (tcusim_has(r, i)) {
+                const tcusim_pair p = tcusim_pair_of(rule, tcusim_at(a, i), tcusim_at(b, i));
+                if (p.significand == 0 || p.unit + tcusim_leading(p.significand) <= emax) continue;
+                sum.beyond |= p.sign ? TCUSIM_MINUS : TCUSIM_PLUS;
+            }
+        }
+    }
+    if (c) sum.whole = tcusim_aligned(c->sign, c->significand, sum.unit - c->unit, rule->alignment, &sum.lost);
     for (i = r.first; i < r.end; i += r.step) {
-        tcusim_pair p;
-        if (!tcusim_has(r, i)) continue;
-        p = tcusim_pair_of(rule, tcusim_at(a, i), tcusim_at(b, i), &sum.special);
-        if (p.significand == 0) continue;
-        sum.whole += tcusim_aligned(p.sign, p.significand, sum.unit - p.unit, rule->alignment, &sum.lost);
+        if (tcusim_has(r, i)) {
+            const tcusim_pair p = tcusim_pair_of(rule, tcusim_at(a, i), tcusim_at(b, i));
+            sum.whole += tcusim_aligned(p.sign, p.significand, sum.unit - p.unit, rule->alignment, &sum.lost);
+        }
     }
     return sum;
 }
@@ -547,12 +558,12 @@ TCUSIM_RULE_FUNCTION tcusim_sum tcusim_scaled_sum(
     sum.special = tcusim_special(*c);
     sum.beyond = 0;
     sum.top = rule->exponent_floor;
-    if (c->significand) sum.top = tcusim_larger(sum.top, c->exponent);
+    sum.top = tcusim_larger(sum.top, c->exponent);
     for (pass = 0; pass < 2; ++pass) {
         sum.unit = sum.top - rule->fraction_bits;
         if (pass) {
             const tcusim_i32 cut = sum.unit - c->unit;
-            if (sum.special || sum.top == TCUSIM_NONE) return sum;
+            if (sum.special || TCUSIM_IS_NOTHING(sum.top)) return sum;
             sum.whole = tcusim_aligned(c->sign, c->significand, cut, rule->alignment, &sum.lost);
         }
         for (first = r.first; first < r.end; first += rule->presum) {
@@ -561,11 +572,14 @@ TCUSIM_RULE_FUNCTION tcusim_sum tcusim_scaled_sum(
             tcusim_i32 unit = x.unit + y.unit, exponent = x.exponent + y.exponent, special = 0;
             tcusim_i64 group = 0;
             for (i = first; i < tcusim_less(first + rule->presum, r.end); ++i) {
-                const tcusim_pair p = tcusim_pair_of(rule, tcusim_at(a, i), tcusim_at(b, i), &special);
+                const tcusim_number u = tcusim_at(a, i), v = tcusim_at(b, i);
+                const tcusim_pair p = tcusim_pair_of(rule, u, v);
                 /* One product has a unit of its own; several are counted in the least of the type. */
                 const tcusim_i32 raised = rule->presum == 1 ? 0 : p.unit - lowest;
                 const tcusim_i64 whole =
                     (tcusim_i64)(raised < 0 ? p.significand >> -raised : p.significand << raised);
+                special |= tcusim_special_product(u, v);
+                if (special) continue;
                 group += p.sign ? -whole : whole;
                 if (rule->presum == 1) unit += p.unit;
                 if (rule->exponents == TCUSIM_OF_OPERANDS) exponent += p.exponent;
@@ -574,7 +588,7 @@ TCUSIM_RULE_FUNCTION tcusim_sum tcusim_scaled_sum(
             if (special && scale == 0) special = TCUSIM_INVALID;
             if (x.what | y.what) special = TCUSIM_INVALID;
             sum.special |= special;
-            if (scale == 0 || (rule->exponents == TCUSIM_OF_OPERANDS && group == 0)) continue;
+            if (special || scale == 0 || (rule->exponents == TCUSIM_OF_OPERANDS && group == 0)) continue;
             if (pass == 0) {
                 sum.top = tcusim_larger(sum.top, exponent);
             } else {
@@ -629,8 +643,8 @@ TCUSIM_RULE_FUNCTION tcusim_sum tcusim_join_late(const tcusim_rule* rule, tcusim
     tcusim_i32 lost = 0;
     total.special |= tcusim_special(c);
     if (total.special) return total;
-    if (rule->late_reach && c.significand && c.exponent + rule->late_reach < sum.top) c.significand = 0;
-    if (c.significand) total.top = tcusim_larger(total.top, c.exponent);
+    if (rule->late_reach && c.exponent + rule->late_reach < sum.top) c.significand = 0;
+    total.top = tcusim_larger(total.top, c.exponent);
     total.top = tcusim_larger(total.top, rule->late_floor);
     total.unit = total.top - bits;
     total.whole = 0;
@@ -869,15 +883,21 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_exact_dot(
     magnitude = (tcusim_u64)digits[i] << 32 | (tcusim_u64)digits[i - 1];
     if (magnitude == 0) return 0;
     if (i > 1) {
-        const tcusim_i32 shift = 63 - tcusim_leading(magnitude);
-        const tcusim_u64 below = (tcusim_u64)digits[i - 2] << 32;
+        /* The leading bit goes to bit 62: a digit has 32. */
+        const tcusim_i32 shift = 62 - tcusim_leading(magnitude);
+        const tcusim_u64 below = (tcusim_u64)digits[i - 2];
+        const tcusim_u64 rest = shift < 0 ? magnitude << 32 | below : below << shift;
         tcusim_i32 j;
-        if (shift) magnitude = magnitude << shift | below >> (64 - shift);
-        lost = below << shift != 0;
+        magnitude = shift < 0 ? magnitude >> 1 : magnitude << shift | rest >> 32;
+        lost = shift < 0 ? (rest & 0x1FFFFFFFFu) != 0 : (rest & 0xFFFFFFFFu) != 0;
         for (j = 0; j < i - 2; ++j) lost |= digits[j] != 0;
         return tcusim_round(
             fc, negative, magnitude, lowest + 32 * (i - 1) - shift, lost, fc->fraction_bits, TCUSIM_RNE, 1
         );
+    }
+    if (magnitude >> 63) {
+        lost = (tcusim_i32)(magnitude & 1);
+        return tcusim_round(fc, negative, magnitude >> 1, lowest + 1, lost, fc->fraction_bits, TCUSIM_RNE, 1);
     }
     return tcusim_round(fc, negative, magnitude, lowest, 0, fc->fraction_bits, TCUSIM_RNE, 1);
 }
