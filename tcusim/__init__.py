@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tcusim.arrays.partial import carries, combine, cut_size, partials
     from tcusim.arrays.per_segment import segmented_max, segmented_mean, segmented_min
     from tcusim.judge.accuracy.summary import Accuracy, accuracy_of
-    from tcusim.judge.correctness.golden import GoldenVectors, golden_vectors
+    from tcusim.judge.correctness.golden import GoldenVectors, golden_header, golden_vectors
     from tcusim.judge.correctness.shape_report import ShapeReport
     from tcusim.judge.correctness.validation import validate_shape
     from tcusim.judge.cost.predicted import Cost, cost
@@ -107,6 +107,7 @@ __all__ = [
     "explain_matmul",
     "explore",
     "gemm_orders",
+    "golden_header",
     "golden_vectors",
     "interpret",
     "layout",
@@ -167,6 +168,7 @@ _LATER = {
     "explain_matmul": "tcusim.machine.gemm_orders",
     "explore": "tcusim.judge.explore.grid",
     "gemm_orders": "tcusim.machine.gemm_orders",
+    "golden_header": "tcusim.judge.correctness.golden",
     "golden_vectors": "tcusim.judge.correctness.golden",
     "layout": "tcusim.machine.layouts.fragment_layout",
     "partials": "tcusim.arrays.partial",

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from tcusim.cli import files
-from tcusim.cli.options import Integer, OneOf, Tile, in_words_of_the_command
+from tcusim.cli.options import Integer, OneOf, OutputFile, Tile, in_words_of_the_command
 from tcusim.cli.output import examples, show
-from tcusim.judge.correctness.golden import OPERATIONS, GoldenVectors, golden_vectors
+from tcusim.judge.correctness.golden import OPERATIONS, GoldenVectors, golden_header, golden_vectors
 from tcusim.judge.correctness.vector_files import FORMS, hex_words
 
 __all__ = ["vectors_command"]
@@ -23,6 +23,7 @@ __all__ = ["vectors_command"]
         "tcusim vectors h100 --tile 1x1x16 --count 1e5 -o dots",
         "tcusim vectors mychip.toml --op scan --format csv",
         "tcusim vectors mychip.toml -o - | ./my_model",
+        "tcusim vectors mychip.toml --header tcusim_golden.h",
     ),
 )
 @click.argument("unit", metavar="UNIT")
@@ -55,7 +56,15 @@ __all__ = ["vectors_command"]
     metavar="DIR",
     help="Folder of the files; - prints a line for each case. Default: UNIT_OP.",
 )
-def vectors_command(unit: str, form: str, output: str | None, **options: Any) -> None:
+@click.option(
+    "--header",
+    type=OutputFile(),
+    help="Write no vectors, but the unit's mma as a C99 header, for models and DPI-C.",
+)
+@click.pass_context
+def vectors_command(
+    ctx: click.Context, /, unit: str, form: str, output: str | None, **options: Any
+) -> None:
     """Write golden vectors of a UNIT: inputs and the outputs that are due.
 
     UNIT is a name or a TOML file. Corner cases come first: zeros, subnormals, largest numbers,
@@ -67,6 +76,9 @@ def vectors_command(unit: str, form: str, output: str | None, **options: Any) ->
     coverage, and the SHA-256 of each file. A case is a line of hexadecimal digits with its first
     element in the lowest bits, rows first.
     """
+    if (header := options.pop("header")) is not None:
+        _write_header(ctx, unit, header, options)
+        return
     with in_words_of_the_command():
         vectors = golden_vectors(unit, **options)
         if output == "-":
@@ -76,6 +88,21 @@ def vectors_command(unit: str, form: str, output: str | None, **options: Any) ->
         vectors.write(folder, form)
     files.say_written(folder)
     show(*vectors.tables())
+
+
+def _write_header(ctx: click.Context, unit: str, path: str, options: dict[str, Any]) -> None:
+    """Write the header of a unit's mma, or print it."""
+    for name in ("op", "count", "form", "seed", "algorithm", "output"):
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            flag = next(one.opts[-1] for one in ctx.command.params if one.name == name)
+            raise click.UsageError(f"{flag} is of vectors, and --header writes none; leave one out")
+    known = {name: options[name] for name in ("tile", "ab", "acc", "family")}
+    with in_words_of_the_command():
+        text = golden_header(unit, **known)
+    if path == "-":
+        click.echo(text, nl=False)
+    else:
+        files.write_page(path, text)
 
 
 def _print(vectors: GoldenVectors) -> None:

@@ -914,6 +914,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
                 "of two matrices, cell must say which", "with a cell, a must be ", "of cell must"),
     "explain_matmul": (*_TYPES, *_FACTORS, "^explain_matmul takes one product: ",
                        "^orders names none to try; leave"),
+    "golden_header": (*_TYPES, r"^the unit \w+ has no tile"),
     "golden_vectors": (*_TYPES, r"^the unit \w+ has no tile", "is of a reduction or a scan; op ",
                        "is of the kind '.*', and these vectors are of op ",
                        *("segments of at most ", "needs more result columns than k")),

@@ -26,6 +26,7 @@ from tcusim.machine import Unit, register_unit, rule_of, unit_of, usual_types
 from tcusim.machine.bits import decoded, encoded
 from tcusim.machine.coverage import Coverage, operand_events, wrong_rules
 from tcusim.machine.formats import Format, Values, format_of, round_values
+from tcusim.machine.golden_header import header_text
 from tcusim.machine.registry import own_arithmetic
 from tcusim.machine.rules import Arch, Rule
 from tcusim.machine.shapes import MmaShape, shape_of
@@ -34,7 +35,7 @@ from tcusim.program.grammar import Program
 from tcusim.simulate.interpreter import State
 from tcusim.table import Table
 
-__all__ = ["OPERATIONS", "GoldenVectors", "Hits", "golden_vectors"]
+__all__ = ["OPERATIONS", "GoldenVectors", "Hits", "golden_header", "golden_vectors"]
 
 Bits: TypeAlias = NDArray[Any]
 
@@ -308,21 +309,16 @@ def golden_vectors(
         raise InputError(
             Given("algorithm"), " is of a reduction or a scan; ", Given("op", op), " has none"
         )
-    known = unit_of(unit)
-    if not known.arch.rows and known.arch.scaled:
-        raise Unsupported(
-            f"{known.name} multiplies blocks with scales alone, of which there are no vectors yet; "
-            f"tcusim.mma computes them"
-        )
-    types = usual_types(known.arch, ab, acc)
-    rule = rule_of(known.arch, *types, family)
+    known, rule = _rule_of(unit, ab, acc, family)
     shape = _tile_of(known, tile, op)
     bench: _Bench
     if op == "mma":
         bench = _Mma(rule, shape)
     else:
         algorithm = algorithm_of(algorithm or OPERATIONS[op]).name
-        bench = _Warps(known, rule, shape, _program(algorithm, op, shape, types))
+        bench = _Warps(
+            known, rule, shape, _program(algorithm, op, shape, (rule.operands, rule.acc))
+        )
     with np.errstate(all="ignore"):
         inputs, groups = _cases(bench, count, np.random.default_rng(seed))
         hits, out = _measured(bench, inputs)
@@ -334,6 +330,52 @@ def golden_vectors(
         coverage=tuple(_event(name, found) for name, found in hits.items()),
         wrong=wrong,
     )
+
+
+def golden_header(
+    unit: str | Path | Unit | Arch,
+    *,
+    tile: str | tuple[int, int, int] | MmaShape | None = None,
+    ab: str | None = None,
+    acc: str | None = None,
+    family: str = "",
+) -> str:
+    """Return a unit's mma as a C99 header that needs no other file, for a model or DPI-C.
+
+    It is the rule in C that the backend ``host`` computes with, and the unit's parameters: the
+    results are those of `mma`, bit for bit.
+
+    Parameters
+    ----------
+    unit, tile, ab, acc, family
+        As of `golden_vectors`.
+
+    Returns
+    -------
+    str
+        The text of ``tcusim_golden.h``. Its first comment describes its functions, and the import
+        declaration of SystemVerilog.
+
+    Examples
+    --------
+    >>> text = golden_header("volta", tile="1x1x4")
+    >>> [line for line in text.splitlines() if "uint32_t tcusim_golden_dot(" in line][0]
+    ' *     uint32_t tcusim_golden_dot(const uint16_t* a, const uint16_t* b, uint32_t c);'
+    """
+    known, rule = _rule_of(unit, ab, acc, family)
+    return header_text(known.name, rule, _tile_of(known, tile, "mma"))
+
+
+def _rule_of(
+    unit: str | Path | Unit | Arch, ab: str | None, acc: str | None, family: str
+) -> tuple[Unit, Rule]:
+    known = unit_of(unit)
+    if not known.arch.rows and known.arch.scaled:
+        raise Unsupported(
+            f"{known.name} multiplies blocks with scales alone, of which there are no vectors yet; "
+            f"tcusim.mma computes them"
+        )
+    return known, rule_of(known.arch, *usual_types(known.arch, ab, acc), family)
 
 
 def _tile_of(unit: Unit, tile: str | tuple[int, int, int] | MmaShape | None, op: str) -> MmaShape:
