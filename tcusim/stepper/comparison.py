@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.errors import AgreementError, InputError, require_int
-from tcusim.machine import arch_of, format_of
+from tcusim.machine import format_of
 from tcusim.machine.bits import hex_bits, to_bits
 from tcusim.machine.formats import to_memory
 from tcusim.program.grammar import Space
@@ -21,28 +21,12 @@ from tcusim.stepper.page import CELLS, MOST_CELLS, Side, frame_of, page_of
 from tcusim.stepper.panes import value_text
 from tcusim.stepper.store import About
 
-__all__ = ["Comparable", "Comparison", "Difference", "differences_of", "differing"]
+__all__ = ["Comparison", "Difference", "differences_of", "differing"]
 
 # Digits that distinguish any two numbers in double precision, and so in every type.
 _DIGITS: Final = 17
 # A step of a warp: the index of the warp, and of the step in it.
 _Key: TypeAlias = tuple[int, int]
-
-
-class Comparable(Protocol):
-    """Requirements of a trace to compare."""
-
-    @property
-    def about(self) -> About:
-        """The program and the architecture."""
-
-    @property
-    def left_out(self) -> str:
-        """A sentence about the steps that it lacks."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Frame]: ...
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -51,12 +35,12 @@ class Comparison:
 
     Attributes
     ----------
-    one, two : Trace
-        The traces.
+    one, two : Side
+        The traces, with their frames.
     """
 
-    one: Comparable
-    two: Comparable
+    one: Side
+    two: Side
 
     @functools.cached_property
     def differences(self) -> tuple[Difference, ...]:
@@ -76,7 +60,7 @@ class Comparison:
 
     @functools.cached_property
     def _others(self) -> dict[_Key, Frame]:
-        return {_key(frame): frame for frame in self.two}
+        return {_key(frame): frame for frame in self.two.frames}
 
     def at(self, frame: Frame) -> tuple[Difference, ...]:
         """Return the differences at a step."""
@@ -89,10 +73,9 @@ class Comparison:
     @property
     def titles(self) -> tuple[str, str]:
         """Distinct titles of the traces: the runner, or the architecture."""
-        one, two = _names(self.one.about, self.two.about)
         if self.one.about.place != self.two.about.place:
-            return one, two
-        one, two = (arch_of(each.about.arch).title for each in (self.one, self.two))
+            return _names(self.one.about, self.two.about)
+        one, two = self.one.title, self.two.title
         return (one, two) if one != two else (f"{one}, first", f"{two}, second")
 
     def __str__(self) -> str:
@@ -104,7 +87,7 @@ class Comparison:
 
     @property
     def _common(self) -> int:
-        return sum(_key(frame) in self._others for frame in self.one)
+        return sum(_key(frame) in self._others for frame in self.one.frames)
 
     def __repr__(self) -> str:
         return f"<Comparison of {self.one.about.name}: {' and '.join(self.titles)}>"
@@ -112,10 +95,8 @@ class Comparison:
     def to_html(self, *, cells: int = CELLS) -> str:
         """Return a page to step through both, as of `Trace.to_html`, with differences marked."""
         require_int("cells", cells, 0, MOST_CELLS)
-        sides = [
-            Side(trace.about, list(trace), trace.left_out, title)
-            for trace, title in zip((self.one, self.two), self.titles, strict=True)
-        ]
+        one, two = self.titles
+        sides = self.one._replace(title=one), self.two._replace(title=two)
         steps = len(self._by_step)
         verdict = f"They differ at {steps} step{'s' * (steps != 1)}."
         if not steps:
@@ -204,7 +185,7 @@ class Difference:
         return f"{value:.{_DIGITS}g} (0x{self.bits[which]:0{digits}x}) by {place}"
 
 
-def differences_of(one: Comparable, two: Comparable) -> Iterator[Difference]:
+def differences_of(one: Side, two: Side) -> Iterator[Difference]:
     """Yield a difference for each tile that differs, in the order of the first trace.
 
     Raises
@@ -219,11 +200,11 @@ def differences_of(one: Comparable, two: Comparable) -> Iterator[Difference]:
             f"traces of different programs cannot be compared: {one.about.name} and "
             f"{two.about.name}, or their options, differ"
         )
-    others: Mapping[_Key, Frame] = {_key(frame): frame for frame in two}
+    others: Mapping[_Key, Frame] = {_key(frame): frame for frame in two.frames}
     places = _names(one.about, two.about)
     seen: list[Frame] = []
     found = False
-    for frame in one:
+    for frame in one.frames:
         seen.append(frame)
         other = others.get(_key(frame))
         if other is None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ MOST_CELLS: Final = 2**20
 # Height of a page inside another.
 _HEIGHT: Final = 760
 
+_Content = TypeVar("_Content")
 # The key of an output: the bits of a row, a column and an addend.
 _Key: TypeAlias = tuple[bytes, bytes, bytes]
 
@@ -64,7 +65,7 @@ def page_of(
     them. verdict: a sentence on their difference.
     """
     content = {
-        "sides": [data_of(*side, cells) for side in sides],
+        "sides": [data_of(side, cells) for side in sides],
         "differences": differences,
         "exact": dict(exact),
         "verdict": verdict,
@@ -95,26 +96,14 @@ def _text(suffix: str) -> str:
     return files("tcusim.stepper").joinpath(f"page.{suffix}").read_text("utf-8")
 
 
-def data_of(
-    about: About, frames: Sequence[Frame], left_out: str, title: str, cells: int
-) -> dict[str, Any]:
+def data_of(side: Side, cells: int) -> dict[str, Any]:
     """Return a trace's data for the page, as JSON; see `page.js` for its form."""
-    return {"title": title, **_Writer(about, cells).data(frames, left_out)}
+    return {"title": side.title, **_Writer(side.about, cells).data(side.frames, side.left_out)}
 
 
-class _Pool:
-    """Distinct values by index."""
-
-    def __init__(self) -> None:
-        self.values: list[Any] = []
-        self._numbers: dict[Hashable, int] = {}
-
-    def number(self, value: Any, key: Hashable | None = None) -> int:
-        """Return the index of a value; values of one key are equal."""
-        number = self._numbers.setdefault(value if key is None else key, len(self.values))
-        if number == len(self.values):
-            self.values.append(value)
-        return number
+def _number(pool: dict[_Content, int], content: _Content) -> int:
+    """Return the index of a content in a pool, which has each once."""
+    return pool.setdefault(content, len(pool))
 
 
 class _Writer:
@@ -128,8 +117,10 @@ class _Writer:
     def __init__(self, about: About, cells: int) -> None:
         self.about = about
         self.cells = cells
-        self.numbers: dict[str, _Pool] = {}
-        self.grids, self.tiles, self.lines = _Pool(), _Pool(), _Pool()
+        self.numbers: dict[str, dict[tuple[str, str], int]] = {}
+        self.grids: dict[tuple[int, ...], int] = {}
+        self.tiles: dict[tuple[Any, ...], int] = {}
+        self.lines: dict[tuple[str, ...], int] = {}
         self.keys: dict[_Key, int] = {}
         self.inputs: list[tuple[Values, Values, Values]] = []
         self.unexplained = 0
@@ -159,12 +150,12 @@ class _Writer:
             "listing": about.rows,
             "looks": LOOKS,
             "steps": steps,
-            "tiles": self.tiles.values,
-            "grids": self.grids.values,
-            "numbers": {name: pool.values for name, pool in self.numbers.items()},
+            "tiles": list(self.tiles),
+            "grids": list(self.grids),
+            "numbers": {name: list(pool) for name, pool in self.numbers.items()},
             "words": in_words(accounts[0]) if accounts else "",
             "accounts": [self._account(one) for one in accounts],
-            "lines": self.lines.values,
+            "lines": list(self.lines),
             "notes": notes,
         }
 
@@ -174,9 +165,8 @@ class _Writer:
         tiles = [self._tile(pane) for pane in panes]
         reads, writes = tiles[: len(frame.reads)], tiles[len(frame.reads) :]
         explained = self._explained(frame) if frame.kind == "mma" else None
-        loops = [list(pair) for pair in frame.loops.items()]
         head = [frame.warp, frame.number, frame.path, frame.kind]
-        return [*head, loops, reads, writes, explained]
+        return [*head, list(frame.loops.items()), reads, writes, explained]
 
     # --- Tiles -------------------------------------------------------------------------------
 
@@ -188,18 +178,16 @@ class _Writer:
         head = [tile.label, tile.part, tile.dtype, pane.name, f"{pane.size}, {pane.place}"]
         looks = "".join(map(str, pane.looks[:most].flat))
         grid = self._grid(tile.values[:most], tile.dtype)
-        memory = [tile.buffer, [list(pair) for pair in pane.ranges], pane.strip]
-        content = [*head, tile.note, pane.change, rows, cols, grid, looks, *memory]
-        return self.tiles.number(content, json.dumps(content))
+        memory = tile.buffer, pane.ranges, pane.strip
+        content = (*head, tile.note, pane.change, rows, cols, grid, looks, *memory)
+        return _number(self.tiles, content)
 
     def _grid(self, values: Values, dtype: str) -> int:
         """Return the index of a grid."""
-        pool = self.numbers.setdefault(dtype, _Pool())
+        pool = self.numbers.setdefault(dtype, {})
         known, which = distinct(values, dtype)
-        places = np.array([pool.number([bits, text], bits) for bits, text in known], int)
-        return self.grids.number(
-            places[which].ravel().tolist(), (dtype, values.shape, values.tobytes())
-        )
+        places = np.array([_number(pool, one) for one in known], int)
+        return _number(self.grids, tuple(places[which].ravel().tolist()))
 
     # --- Accounts ----------------------------------------------------------------------------
 
@@ -238,5 +226,5 @@ class _Writer:
         for shown in panels(one):
             columns = ("name", "digits", "lost", "remark", "exponent", "factors", "kind")
             rows = (tuple(getattr(line, name) for name in columns) for line in shown.lines)
-            steps.append([shown.title, shown.sentence, [self.lines.number(row) for row in rows]])
+            steps.append([shown.title, shown.sentence, [_number(self.lines, row) for row in rows]])
         return [result, steps]

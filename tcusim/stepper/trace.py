@@ -110,14 +110,14 @@ class Trace:
         >>> found.frame.path, found.frame.line, found.row, found.col, found.values
         ('5.11', 'R ← X·J + AU', 1, 8, (32800.5, 32800.49609375))
         """
-        return next(differences_of(self, other), None)
+        return next(differences_of(self._side, other._side), None)
 
     def compare(self, other: Trace) -> Comparison:
         """Return this trace and another of the program side by side, with all differences.
 
         It prints itself, and a notebook shows it as a page. The errors are `first_difference`'s.
         """
-        both = Comparison(self, other)
+        both = Comparison(self._side, other._side)
         # Errors are raised here, not by a notebook that shows it.
         _ = both.differences
         return both
@@ -228,8 +228,11 @@ class Trace:
             Maximum number of outputs to explain, from the first; equal sums count once.
         """
         require_int("cells", cells, 0, MOST_CELLS)
-        title = arch_of(self.about.arch).title
-        return page_of([Side(self.about, list(self), self.left_out, title)], cells)
+        return page_of([self._side], cells)
+
+    @property
+    def _side(self) -> Side:
+        return Side(self.about, list(self), self.left_out, arch_of(self.about.arch).title)
 
     def _repr_html_(self) -> str:
         return frame_of(self.to_html())

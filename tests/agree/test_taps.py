@@ -21,7 +21,7 @@ from tcusim.backends import Backend
 from tcusim.errors import AgreementError, InputError, Unsupported
 from tcusim.judge.correctness.cases import COLUMNS
 from tcusim.program.grammar import Program
-from tcusim.stepper.comparison import Difference, differences_of
+from tcusim.stepper.comparison import Difference
 from tcusim_cuda import taps
 from tcusim_cuda.tapped import emit_tapped
 from tcusim_host import HostBackend, compile_programs
@@ -179,7 +179,7 @@ def test_a_wrong_unit_is_found_at_its_first_product(
     found = kept.first_difference(simulated)
     assert found is not None
     assert (found.frame.path, found.frame.kind) == ("5.2", "mma")
-    every = [one.frame.kind for one in differences_of(kept, simulated)]
+    every = [one.frame.kind for one in kept.compare(simulated).differences]
     assert every[0] == "mma"
     assert {"load", "const"}.isdisjoint(every[:1])
 

@@ -10,7 +10,7 @@ import pytest
 
 import tcusim
 from tcusim.errors import InputError
-from tcusim.stepper.comparison import differences_of, differing
+from tcusim.stepper.comparison import differing
 
 PROGRAM = tcusim.build("scan_256n")
 
@@ -51,7 +51,7 @@ def test_two_units_differ_first_in_a_product(hopper: tcusim.Trace) -> None:
     assert f"(0x{found.bits[0]:08x}) by the simulator as volta and " in said
     assert said.endswith(f"; {found.count} of 256 elements differ")
     # Elements that differ once are read again.
-    every = list(differences_of(volta, hopper))
+    every = list(volta.compare(hopper).differences)
     assert str(every[0]) == said
     assert {"a", "c", "d", "src", "dst"} & {one.tile.part for one in every[1:]}
 
@@ -63,7 +63,7 @@ def test_shared_memory_differs_where_it_is_seen_and_tells_who_wrote_it() -> None
     # A barrier shows the stores to shared memory.
     program = tcusim.build("reduction_16", masked=True)
     one, two = (tcusim.trace(program, given) for given in (x, y))
-    every = list(differences_of(one, two))
+    every = list(one.compare(two).differences)
     assert every[0].tile.buffer == "in"
     assert every[0].origin is None
     shown = next(found for found in every if found.frame.kind == "sync")

@@ -24,7 +24,7 @@ from tcusim.machine.accounts.layout import panel
 from tcusim.machine.bits import from_bits
 from tcusim.stepper.comparison import Comparison
 from tcusim.stepper.frames import default_inputs
-from tcusim.stepper.page import data_of
+from tcusim.stepper.page import Side, data_of
 from tcusim.stepper.trace import Trace, trace
 
 
@@ -64,11 +64,11 @@ def cells(data: dict[str, Any], number: int) -> tuple[list[Any], list[tuple[str,
 
 
 def test_it_says_who_ran_the_program(kept: Trace) -> None:
-    assert data_of(kept.about, list(kept)[:3], "", "", 0)["notes"] == []
+    assert data_of(Side(kept.about, list(kept)[:3], "", ""), 0)["notes"] == []
     about = replace(kept.about, place="cupy on NVIDIA H200")
     said = "What each step left was recorded by cupy on NVIDIA H200."
-    assert data_of(about, list(kept)[:3], "", "", 0)["notes"] == [said]
-    assert data_of(about, list(kept)[:3], "Some.", "", 0)["notes"] == [said, "Some."]
+    assert data_of(Side(about, list(kept)[:3], "", ""), 0)["notes"] == [said]
+    assert data_of(Side(about, list(kept)[:3], "Some.", ""), 0)["notes"] == [said, "Some."]
 
 
 def test_tiles_have_the_bits_of_the_interpreter(kept: Trace, page: str) -> None:
@@ -125,7 +125,7 @@ def test_every_type_has_a_page(ab: str, acc: str, arch: str) -> None:
     tile = {"f64": "8x8x4"}.get(ab, "16x16x16")
     program = tcusim.build("reduction_k", tile=tile, ab=ab, acc=acc)
     kept = trace(program, default_inputs(program), arch=arch)
-    data = data_of(kept.about, list(kept), "", "", 4096)
+    data = data_of(Side(kept.about, list(kept), "", ""), 4096)
     step, frame = next(p for p in zip(data["steps"], kept, strict=True) if p[1].kind == "mma")
     _, elements = cells(data, step[6][0])
     assert [float(text) for _, text in elements] == frame.writes[0].values.ravel().tolist()
@@ -146,7 +146,7 @@ def test_every_algorithm_has_a_page(name: str) -> None:
 def test_what_was_never_written_is_nan() -> None:
     kept = trace(tcusim.build("scan_256"), {"in": np.ones(256, np.float16)})
     frame = next(frame for frame in kept if frame.kind == "store" and frame.writes[0].note)
-    data = data_of(kept.about, [frame], "", "", 0)
+    data = data_of(Side(kept.about, [frame], "", ""), 0)
     _, elements = cells(data, data["steps"][0][6][0])
     assert {text for _, text in elements} == {"NaN"}
 
@@ -402,7 +402,7 @@ def test_two_traces_stand_side_by_side(browser: Browser, both: Comparison, tmp_p
     heads = browser.value("[...document.querySelectorAll('#account h3')].map((e) => e.textContent)")
     for head, arch, side in zip(heads, ("volta", "hopper"), (both.one, both.two), strict=True):
         frame = next(
-            f for f in side if (f.warp, f.number) == (first.frame.warp, first.frame.number)
+            f for f in side.frames if (f.warp, f.number) == (first.frame.warp, first.frame.number)
         )
         a, b, c = (tile.values for tile in frame.reads)
         one = tcusim.explain(a, b, c, arch=arch, cell=(1, 2))[arch]
