@@ -9,6 +9,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "include/tcusim_rule.h"
+
 namespace {
 
 #if defined(__AVX512F__)
@@ -437,4 +439,18 @@ extern "C" void tcusim_lanes(const uint16_t* x, float* y, int64_t tiles, int64_t
                     std::memcpy(to, floats, sizeof floats);
                 }
             }
+}
+
+// --- Every other rule ---------------------------------------------------------------------------
+
+// Tiles one after the other, as tcusim_rule_tile has them; the steps from one to the next are bytes,
+// 0 of an operand that serves all.
+extern "C" void tcusim_by_rule(const tcusim_rule* rule, int64_t tiles, int64_t m, int64_t n, int64_t k, void* d,
+                               const void* a, const void* b, const void* c, int64_t a_step, int64_t b_step,
+                               int64_t c_step) {
+    std::vector<tcusim_number> scratch((m + n) * k);
+    for (int64_t tile = 0; tile < tiles; ++tile)
+        tcusim_rule_tile(rule, (int32_t)m, (int32_t)n, (int32_t)k, (char*)d + tile * m * n * rule->c.bytes,
+                         (const char*)a + tile * a_step, (const char*)b + tile * b_step,
+                         (const char*)c + tile * c_step, nullptr, nullptr, scratch.data());
 }

@@ -1,4 +1,4 @@
-"""The fused steps of `fused_narrow`, compiled: the same bits, several times as fast.
+"""The fused steps of `fused_narrow` and the rule in C, compiled: the same bits, faster.
 
 It is optional. Where a C++ compiler is, `core.cpp` is compiled once, when that is worth it, and
 compared with NumPy's steps on numbers that tell them apart. It is used from then on, by later
@@ -9,6 +9,7 @@ otherwise: ``numpy`` does without it, and ``compiled`` insists on it.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import threading
 import warnings
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.errors import BackendUnavailable, require_choice
-from tcusim.machine.formats import Format, Values
+from tcusim.machine.formats import Format, Values, format_of
 from tcusim.machine.native import (
     CompileError,
     kept_library,
@@ -28,9 +29,10 @@ from tcusim.machine.native import (
     shared_library,
     why_no_compiler,
 )
-from tcusim.machine.rules import Fused
+from tcusim.machine.rule_row import RuleRow, rule_row
+from tcusim.machine.rules import Exact, Fused, Rule, Sequential
 
-__all__ = ["CHOICES", "Core", "How", "core", "fields_of"]
+__all__ = ["CHOICES", "Core", "How", "RuleCore", "core", "fields_of", "rule_core"]
 
 Float32: TypeAlias = NDArray[np.float32]
 
@@ -204,6 +206,42 @@ class Core(NamedTuple):
         self.library.tcusim_steps(*arrays, *sizes, a.shape[2], ctypes.byref(self.how))
 
 
+class RuleCore(NamedTuple):
+    """A rule in C, for tiles of the simulator's arrays; library: that of core.cpp."""
+
+    library: Any
+    row: RuleRow
+    dtypes: tuple[np.dtype[Any], np.dtype[Any], np.dtype[Any]]
+
+    def multiply(self, a: Values, b: Values, c: Values) -> Values:
+        """Return a @ b + c, (W, m, k) @ (W, k, n) + (W, m, n); each W may be 1 instead."""
+        given = zip((a, b, c), self.dtypes, strict=True)
+        operands = [np.ascontiguousarray(x, dtype) for x, dtype in given]
+        (_, m, k), n, tiles = a.shape, b.shape[2], max(len(a), len(b), len(c))
+        d = np.empty((tiles, m, n), self.dtypes[2])
+        steps = (0 if len(x) == 1 else x.strides[0] for x in operands)
+        places = (x.ctypes.data for x in (d, *operands))
+        self.library.tcusim_by_rule(ctypes.byref(self.row), tiles, m, n, k, *places, *steps)
+        return d
+
+
+@functools.lru_cache(maxsize=256)
+def _row_of(rule: Rule) -> tuple[RuleRow, tuple[np.dtype[Any], ...]]:
+    types = (rule.ab, rule.right, rule.acc)
+    return rule_row(rule, as_values=True), tuple(format_of(name).dtype for name in types)
+
+
+def rule_core(rule: Rule, work: int, test: Test) -> RuleCore | None:
+    """Return a rule in C; None if NumPy is to follow it. The arguments and errors are `core`'s."""
+    library = _STATE.library(work, test)
+    return None if library is None else _rule_core(library, rule)
+
+
+def _rule_core(library: Any, rule: Rule) -> RuleCore:
+    row, (left, right, acc) = _row_of(rule)
+    return RuleCore(library, row, (left, right, acc))
+
+
 def core(how: How, work: int, test: Test) -> Core | None:
     """Return the compiled steps of an arithmetic; None if NumPy is to do them.
 
@@ -301,6 +339,11 @@ def _built(test: Test) -> Any:
     for function, sizes in ((library.tcusim_steps, 5), (library.tcusim_tiles, 6)):
         function.restype = None
         function.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_int64] * sizes + [ctypes.c_void_p]
+    library.tcusim_by_rule.restype = None
+    library.tcusim_by_rule.argtypes = [
+        *([ctypes.c_void_p] + [ctypes.c_int64] * 4),
+        *([ctypes.c_void_p] * 4 + [ctypes.c_int64] * 3),
+    ]
     library.tcusim_few.restype = ctypes.c_int32
     library.tcusim_few.argtypes = [ctypes.c_void_p]
     for function, sizes in ((library.tcusim_widen, 1), (library.tcusim_lanes, 3)):
@@ -308,7 +351,8 @@ def _built(test: Test) -> Any:
         function.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * sizes
     passed = library_path(_SOURCE, _FLAGS).with_suffix(_TESTED)
     if not passed.exists():
-        told = _wrong_half(library) or test(lambda fields: Core(library, fields))
+        told = _wrong_half(library) or _wrong_rule(library)
+        told = told or test(lambda fields: Core(library, fields))
         if told is not None:
             warnings.warn(
                 f"The compiled steps of the simulator are not used: {told}. Please report the "
@@ -334,3 +378,26 @@ def _wrong_half(library: Any) -> str | None:
     )
     wrong = np.flatnonzero(~same)
     return f"the half {wrong[0]:04x} becomes {found[wrong[0]]!r}" if wrong.size else None
+
+
+# Some rules, and the sums that NumPy finds by them of the products of `_wrong_rule`.
+_KNOWN: Final = (
+    (Fused(8, 24), "f32", 0x481C398E),
+    (Sequential(4, "tree"), "f32", 0x481C398F),
+    (Exact(), "f64", 0x41038731BABE8D00),
+)
+
+
+def _wrong_rule(library: Any) -> str | None:
+    """Return a description of the first sum in C that is not NumPy's, or None."""
+    i = np.arange(1, 17)
+    a = np.exp2(i * 5 % 23 - 9.0) * (1 + i / 16) * np.where(i % 2, -1.0, 1.0)
+    b = np.exp2(i * 7 % 19 - 9.0) * (2 - i / 32)
+    for how, acc, expected in _KNOWN:
+        rule = Rule("f16", acc, how, "", "")
+        c = np.full((1, 1, 1), 0.1, np.float32)
+        d = _rule_core(library, rule).multiply(a.reshape(1, 1, 16), b.reshape(1, 16, 1), c)
+        found = int(d.view(f"u{d.itemsize}").item())
+        if found != expected:
+            return f"{type(how).__name__} in {acc} gives {found:x}, which is not {expected:x}"
+    return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -14,17 +15,26 @@ from tcusim.machine.watch import Watch
 
 __all__ = ["exact_values"]
 
+Outputs: TypeAlias = Callable[[Float64, Float64, Float64], Values | None]
+
 # Above it no product of two factors loses bits to underflow.
 _SAFE_LOW: Final = 2.0**-900
 
 
 def exact_values(
-    a: Float64, b: Float64, c: Float64, ab: Format, acc: Format, watch: Watch | None = None
+    a: Float64,
+    b: Float64,
+    c: Float64,
+    ab: Format,
+    acc: Format,
+    watch: Watch | None = None,
+    outputs: Outputs | None = None,
 ) -> Values:
     """Return the exact a @ b + c, rounded once to nearest even.
 
     A float64 product where that is exact, term by term elsewhere. a: (W, m, k) ab, b: (W, k, n) ab,
-    c: (W, m, n) acc, all as float64 -> (W, m, n) acc; each W may be 1 instead.
+    c: (W, m, n) acc, all as float64 -> (W, m, n) acc; each W may be 1 instead. outputs: computes
+    those elsewhere, of rows (N, k), columns (N, k) and addends (N,), unless it returns None.
     """
     if watch is not None:
         watch.begin(range(a.shape[2]), a, b, c)
@@ -34,8 +44,13 @@ def exact_values(
     rows = np.broadcast_to(a, (len(d), *a.shape[1:]))
     columns = np.broadcast_to(b, (len(d), *b.shape[1:]))
     addends = np.broadcast_to(c, d.shape)
-    for w, i, j in np.argwhere(~_float64_is_exact(a, b, c)):
-        d[w, i, j] = _one_output(rows[w, i], columns[w, :, j], float(addends[w, i, j]), ab, acc)
+    w, i, j = np.nonzero(~_float64_is_exact(a, b, c))
+    if w.size:
+        operands = rows[w, i], columns[w, :, j], addends[w, i, j]
+        found = None if outputs is None or watch is not None else outputs(*operands)
+        if found is None:
+            found = np.array([_one_output(*one, ab, acc) for one in zip(*operands, strict=True)])
+        d[w, i, j] = found
     d[np.isnan(d)] = np.nan
     if watch is not None:
         watch.end(d.astype(np.float64))

@@ -25,7 +25,7 @@ from tcusim.machine.core import Core, How, core, fields_of
 from tcusim.machine.formats import FORMATS, Format, Rounding, Values, round_to_grid, round_values
 from tcusim.machine.rules import Fused
 
-__all__ = ["NarrowUnit", "has_pattern"]
+__all__ = ["NarrowUnit", "first_difference", "has_pattern"]
 
 Float32: TypeAlias = NDArray[np.float32]
 Int32: TypeAlias = NDArray[np.int32]
@@ -260,7 +260,7 @@ class NarrowUnit:
     def _core(self, work: int, *, pattern: bool) -> Core | None:
         """Return the compiled steps, if there are any; work: multiply-adds."""
         fields = self._of_patterns if pattern else self._of_all
-        return None if fields is None else core(fields, work, _first_difference)
+        return None if fields is None else core(fields, work, first_difference)
 
     @cached_property
     def _of_all(self) -> How | None:
@@ -488,7 +488,7 @@ _TEST_TILES: Final = 40
 _TEST_ROWS: Final = 13
 
 
-def _first_difference(make: Callable[[How], Core]) -> str | None:
+def first_difference(make: Callable[[How], Core]) -> str | None:
     """Return the first difference of compiled steps from NumPy's on many sizes, or None."""
     rng = np.random.default_rng(0)
     for ab, acc, how in _TESTED:

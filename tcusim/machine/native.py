@@ -103,7 +103,8 @@ def kept_library(source: Path, flags: tuple[str, ...]) -> Path | None:
 
 def _library_name(source: Path, flags: tuple[str, ...]) -> str:
     command = compiler_command()
-    parts = (source.read_text(), flags, command, _programs(command), _processor())
+    texts = [one.read_text() for one in (source, *sorted(source.parent.glob("include/*.h")))]
+    parts = (texts, flags, command, _programs(command), _processor())
     return f"{source.stem}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}.so"
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.errors import InputError
+from tcusim.machine.core import rule_core
 from tcusim.machine.exact import exact_values
 from tcusim.machine.formats import Float64, Values, canonical_nan, format_of
 from tcusim.machine.fused import fused_values
-from tcusim.machine.fused_narrow import NarrowUnit, has_pattern
+from tcusim.machine.fused_narrow import NarrowUnit, first_difference, has_pattern
 from tcusim.machine.rules import Exact, Fused, Integer, Rule, Sequential
 from tcusim.machine.sequential import sequential_values
 from tcusim.machine.watch import Watch
@@ -23,6 +24,11 @@ __all__ = ["Multiplier", "mma_values", "multiplier_of", "with_nan"]
 
 # Outputs handled at a time, so that the float64 temporaries stay in a core's cache.
 _BATCH_OUTPUTS: Final = 2**14
+# Products up to which the rule in C, one output after another, is faster than NumPy's operations on
+# all of them, if it is not faster altogether.
+_FEW_PRODUCTS: Final = 2**13
+# An exact sum that float64 does not hold takes NumPy so many times as long as another.
+_EXACT_WORK: Final = 2**10
 
 
 def mma_values(
@@ -87,6 +93,14 @@ class Multiplier:
         self._narrow: NarrowUnit | None = None
         if isinstance(rule.how, Fused) and not rule.b:
             self._narrow = NarrowUnit.of(format_of(rule.ab), acc, rule.how)
+        # Whether C is faster for few products.
+        match rule.how:
+            case Fused():
+                self._few_in_c = self._narrow is None
+            case Sequential():
+                self._few_in_c = acc.name != "f64" or rule.ab == "f64"
+            case _:
+                self._few_in_c = False
 
     def tiles(self, a: Values, b: Values, c: Values, watch: Watch | None = None) -> Values:
         """Return a @ b + c of tiles that fit and are not empty; NumPy may warn of its operations.
@@ -100,6 +114,10 @@ class Multiplier:
             found = narrow.compiled(a, b, c)
             if found is None and not _may_be_whole(a, b, c):
                 found = narrow.values(a, b, c)
+        if found is None and watch is None and self._few_in_c:
+            few = self._few(a, b, c)
+            if few is not None:
+                return few
         if found is None:
             shape = max(len(a), len(b), len(c)), a.shape[1], b.shape[2]
             d: Values = np.empty(shape, self.dtype)
@@ -110,6 +128,14 @@ class Multiplier:
             d = np.array(d)
             _fill(d, np.flatnonzero(odd), self.rule, (a, b, c), None)
         return d
+
+    def _few(self, a: Values, b: Values, c: Values) -> Values | None:
+        """Return `tiles` of few products by the rule in C; None if NumPy is to do them."""
+        work = max(len(a), len(b), len(c)) * a.shape[1] * a.shape[2] * b.shape[2]
+        if work > _FEW_PRODUCTS or _may_be_whole(a, b, c):
+            return None
+        compiled = rule_core(self.rule, work, first_difference)
+        return None if compiled is None else compiled.multiply(a, b, c)
 
 
 @lru_cache(maxsize=256)
@@ -175,11 +201,19 @@ def _batch(rule: Rule, a: Float64, b: Float64, c: Float64, watch: Watch | None =
         case Sequential():
             return sequential_values(a, b, c, types, rule.how, watch)
         case Exact():
-            return exact_values(a, b, c, ab, acc, watch)
+            return exact_values(a, b, c, ab, acc, watch, partial(_exact_outputs, rule))
         case Integer():
             return _integer_values(a, b, c, rule.how, watch)
         case _:
             assert_never(rule.how)
+
+
+def _exact_outputs(rule: Rule, rows: Float64, columns: Float64, addends: Float64) -> Values | None:
+    """Return exact sums by the rule in C: of rows (N, k), columns (N, k), addends (N,)."""
+    compiled = rule_core(rule, rows.size * _EXACT_WORK, first_difference)
+    if compiled is None:
+        return None
+    return compiled.multiply(rows[:, None], columns[:, :, None], addends[:, None, None])[:, 0, 0]
 
 
 def _integer_values(

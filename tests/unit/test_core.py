@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,12 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adversary import NARROW, PATTERNS, operand, pattern_of
+from drawn_rules import drawn_mma, drawn_rule
 from tcusim.errors import BackendUnavailable, InputError
-from tcusim.machine import Fused, mma_values, rule_for
+from tcusim.machine import Exact, Fused, Sequential, mma_values, rule_for
 from tcusim.machine import core as module
 from tcusim.machine.core import fields_of
 from tcusim.machine.formats import format_of
 from tcusim.machine.native import why_no_compiler
+from tcusim.machine.rule_row import HEADER
 
 needs_compiler = pytest.mark.skipif(why_no_compiler() is not None, reason="there is no compiler")
 HOPPER = rule_for("hopper", "f16", "f32")
@@ -67,6 +70,28 @@ def test_bits_are_numpys(data: st.DataObject) -> None:
         )
     with pytest.MonkeyPatch.context() as patch:
         assert same(*both(patch, a, b, c, rule))
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", [Fused, Sequential, Exact])
+def test_few_products_and_long_exact_sums_are_the_rules_in_c(
+    monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    rng = np.random.default_rng(4)
+    used = []
+    multiply = module.RuleCore.multiply
+
+    def noted(*operands: Any) -> Any:
+        used.append(operands)
+        return multiply(*operands)
+
+    monkeypatch.setattr(module.RuleCore, "multiply", noted)
+    for _ in range(60):
+        drawn = drawn_mma(rng, drawn_rule(rng, kind))
+        if drawn.scales is None:
+            a = drawn.a[:1] if rng.random() < 0.5 else drawn.a
+            assert same(*both(monkeypatch, a, drawn.b, drawn.c, drawn.rule)), drawn.rule
+    assert len(used) >= 15
 
 
 @needs_compiler
@@ -194,6 +219,7 @@ def test_halves_are_widened(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, i
     ("right", "wrong", "told"),
     [
         ("sums * scale, I)", "sums * scale * 0.5f, I)", "f16"),
+        ("(const char*)c + tile * c_step", "(const char*)c + 4", "Fused in f32 gives"),
         ("scaled *= 0x1p112f", "scaled *= 0x1p111f", "the half 0001 becomes"),
     ],
 )
@@ -203,6 +229,7 @@ def test_wrong_bits_are_noticed(
     monkeypatch.setenv("TCUSIM_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TCUSIM_CORE", "compiled")
     source = tmp_path / "core.cpp"
+    shutil.copytree(HEADER.parent, tmp_path / "include")
     text = module._SOURCE.read_text()
     assert right in text
     source.write_text(text.replace(right, wrong))

@@ -67,6 +67,12 @@ WARNINGS: Final = (
 )
 
 
+@pytest.fixture(autouse=True)
+def _numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let NumPy have no part in C."""
+    monkeypatch.setenv("TCUSIM_CORE", "numpy")
+
+
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The header as C99, with every warning an error."""
