@@ -9,8 +9,8 @@ from tcusim.backends import Progress, register_built_in, require_options, requir
 from tcusim.errors import InputError, told
 from tcusim.program.grammar import Program
 from tcusim.program.launches import Launch, LaunchPlan
-from tcusim.simulate.counts import steps_to_run
 from tcusim.simulate.interpreter import Event, run_numpy
+from tcusim.simulate.schedule import steps_to_run
 
 __all__ = ["NUMPY", "NumpyBackend"]
 
@@ -74,7 +74,7 @@ class _Watcher:
         watch: Callable[[Event], object] | None,
     ) -> None:
         self.warps = program.warps
-        self.per_batch = max(1, steps_to_run(program, scalars))
+        self.per_batch = max(1, steps_to_run(program.steps, scalars))
         self.most = max(1, program.grid(scalars)) * self.per_batch
         self.progress = progress
         self.watch = watch

@@ -22,7 +22,7 @@ from tcusim.program.grammar import (
 )
 from tcusim.simulate.interpreter import Event
 
-__all__ = ["Counts", "counts_of_text", "steps_to_run"]
+__all__ = ["Counts", "counts_of_text"]
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ def counts_of_text(program: Program, scalars: Mapping[str, int]) -> Counts:
     `otherwise` counts in a branch on data.
     """
     blocks = program.grid(scalars)
-    mma, additions, _ = _work(program.steps, scalars, tuple(range(program.warps)))
+    mma, additions = _work(program.steps, scalars, tuple(range(program.warps)))
     return Counts(
         blocks * mma,
         blocks * additions,
@@ -89,40 +89,31 @@ def counts_of_text(program: Program, scalars: Mapping[str, int]) -> Counts:
     )
 
 
-def steps_to_run(program: Program, scalars: Mapping[str, int]) -> int:
-    """Return the maximum number of leaf steps of a batch of warps (both branches of each When)."""
-    return _work(program.steps, scalars, tuple(range(program.warps)))[2]
-
-
 def _work(
     steps: tuple[Step, ...], scalars: Mapping[str, int], warps: tuple[int, ...]
-) -> tuple[int, int, int]:
-    """Return these warps' total products and additions, and their number of leaf steps."""
-    mma = additions = leaves = 0
+) -> tuple[int, int]:
+    """Return these warps' total products and additions."""
+    mma = additions = 0
     for step in steps:
         times = 1
         match step:
             case Loop(_, count, body):
                 times = count.evaluate(scalars)
                 work = _work(body, scalars, warps)
-            case When(_, body, otherwise, not_finite=View()):
-                usual = _work(otherwise, scalars, warps)
-                work = (*usual[:2], usual[2] + _work(body, scalars, warps)[2])
+            case When(_, _, otherwise, not_finite=View()):
+                work = _work(otherwise, scalars, warps)
             case When(_, body, otherwise):
                 some, others = _branches(step, warps)
                 taken, other = _work(body, scalars, some), _work(otherwise, scalars, others)
-                more = max(taken, other)
                 # Branches that share warps are alternatives for each of them.
+                work = max(taken, other)
                 if some != others:
-                    more = (taken[0] + other[0], taken[1] + other[1], 0)
-                work = (*more[:2], taken[2] + other[2])
+                    work = (taken[0] + other[0], taken[1] + other[1])
             case _:
-                added = len(warps) * isinstance(step, Add)
-                work = (len(warps) * isinstance(step, Mma), added, int(bool(warps)))
+                work = (len(warps) * isinstance(step, Mma), len(warps) * isinstance(step, Add))
         mma += times * work[0]
         additions += times * work[1]
-        leaves += times * work[2]
-    return mma, additions, leaves
+    return mma, additions
 
 
 def _branches(step: When, warps: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -30,7 +30,7 @@ from tcusim.program.grammar import (
 from tcusim.program.walk import Ints, Placement
 from tcusim.simulate.windows import Elements
 
-__all__ = ["Fork", "Leaf", "Prepared", "Schedule", "prepared", "warps_of"]
+__all__ = ["Fork", "Leaf", "Prepared", "Schedule", "prepared", "steps_to_run", "warps_of"]
 
 # Limits of the cache of prepared programs: programs with sizes, steps of batches, and bytes of
 # addresses.
@@ -200,15 +200,15 @@ class Schedule:
             leaf.found[id(view)] = elements
 
 
-def _leaves(steps: tuple[Step, ...], scalars: Mapping[str, int]) -> int:
+def steps_to_run(steps: tuple[Step, ...], scalars: Mapping[str, int]) -> int:
     """Return the maximum number of leaves in a batch, with all branches taken."""
     count = 0
     for step in steps:
         match step:
             case Loop(_, times, body):
-                count += max(0, times.evaluate(scalars)) * _leaves(body, scalars)
+                count += max(0, times.evaluate(scalars)) * steps_to_run(body, scalars)
             case When(_, body, otherwise):
-                count += _leaves(body, scalars) + _leaves(otherwise, scalars)
+                count += steps_to_run(body, scalars) + steps_to_run(otherwise, scalars)
             case _:
                 count += 1
     return count
@@ -234,7 +234,7 @@ class Prepared:
         self.scalars = bind_scalars(program, sizes)
         self.grid = program.grid(self.scalars)
         self.sizes = {one.name: one.size.evaluate(self.scalars) for one in program.buffers}
-        self._steps = _leaves(program.steps, self.scalars)
+        self._steps = steps_to_run(program.steps, self.scalars)
         self._schedules: dict[tuple[int, int], Schedule] = {}
         self._bytes = 0
         # The state before the first batch: no warps, no steps.

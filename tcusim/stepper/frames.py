@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from tcusim.errors import MOST_ELEMENTS, InputError, told
 from tcusim.machine import Format, Values, as_values, format_of, from_values
-from tcusim.program.bind import bind_scalars, offsets_of, require_inputs
+from tcusim.program.bind import offsets_of, require_inputs
 from tcusim.program.grammar import Program
 from tcusim.program.walk import Ints, Mask
+from tcusim.simulate.schedule import Prepared, prepared
 
 __all__ = [
     "IN_FLIGHT",
@@ -24,6 +25,7 @@ __all__ = [
     "known_text",
     "no_such",
     "number_text",
+    "prepared_for",
 ]
 
 # The note of a write that a barrier makes visible later.
@@ -123,6 +125,12 @@ class Frame:
         return (*self.reads, *self.writes)
 
 
+def prepared_for(program: Program, inputs: Mapping[str, Any]) -> Prepared:
+    """Return a program's grid and sizes on these inputs. InputError if they do not fit it."""
+    require_inputs(program, inputs)
+    return prepared(program, tuple((name, np.size(array)) for name, array in inputs.items()))
+
+
 def chosen_warps(
     program: Program,
     inputs: Mapping[str, Any],
@@ -133,9 +141,7 @@ def chosen_warps(
 
     Raises InputError if the grid has no such warp or block.
     """
-    require_inputs(program, inputs)
-    scalars = bind_scalars(program, {name: np.size(array) for name, array in inputs.items()})
-    there = program.grid(scalars)
+    there = prepared_for(program, inputs).grid
     found = set(_numbers(program, "warp", warps, there * program.warps))
     for block in _numbers(program, "block", blocks, there):
         found.update(range(block * program.warps, (block + 1) * program.warps))

@@ -51,10 +51,9 @@ def frame_text(
 
 def _head(pane: Pane) -> list[str]:
     """Return the lines above the elements of a tile."""
-    head = [f"{pane.verb} {pane.name}", f"{pane.size}, {pane.place}"]
-    if pane.tile.note:
-        return [*head, pane.tile.note]
-    return [head[0], f"{head[1]}, {pane.change}" if pane.change else head[1]]
+    separator = "\n" if pane.tile.note else ", "
+    second = separator.join(filter(None, (f"{pane.size}, {pane.place}", pane.change)))
+    return [f"{pane.verb} {pane.name}", *second.splitlines()]
 
 
 def _table(cells: Sequence[Sequence[str]], width: int, rows: int) -> list[str]:

@@ -15,19 +15,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
-from tcusim.program.bind import bind_scalars
 from tcusim.program.grammar import Program, accesses, walk
 from tcusim.simulate.counts import Counts
 from tcusim.simulate.interpreter import Event, interpret
 from tcusim.stepper.breakpoints import Breakpoint, Names
 from tcusim.stepper.comparison import Comparison
-from tcusim.stepper.frames import Frame, chosen_warps, no_such
+from tcusim.stepper.frames import Frame, chosen_warps, no_such, prepared_for
 from tcusim.stepper.store import About, FrameStore
 from tcusim.stepper.trace import Recorder, Trace, about_of
 
-__all__ = ["KeptSteps", "RunningSteps", "Steps", "Test", "Viewing", "Warps"]
+__all__ = ["KeptSteps", "RunningSteps", "Steps", "Test", "Viewing", "Warps", "first_of"]
 
 Test = Callable[[Frame], bool]
 
@@ -143,7 +140,7 @@ class Steps(ABC):
 
     def frame(self, number: int) -> Frame | None:
         """Return a step, without a time limit; None if no step has this index."""
-        return next((frame for frame in self.search(_any, number) if frame is not None), None)
+        return self.find(_any, number)
 
     def find(self, test: Test, start: int, *, backwards: bool = False) -> Frame | None:
         """Return the first step from index `start` on that passes a test, or None.
@@ -179,11 +176,8 @@ class Steps(ABC):
 
     def seek(self, test: Test, after: int) -> Iterator[Frame | None]:
         """Look for the next step that passes a test, and then from the beginning; see `search`."""
-        for part in ((after + 1, None), (self.first, after + 1)):
-            for frame in self.search(test, *part):
-                yield frame
-                if frame is not None:
-                    return
+        onwards, again = (after + 1, None), (self.first, after + 1)
+        return first_of(self.search(test, *onwards), self.search(test, *again))
 
     def __iter__(self) -> Iterator[Frame]:
         number = self.first
@@ -194,6 +188,15 @@ class Steps(ABC):
 
 def _any(_: Frame) -> bool:
     return True
+
+
+def first_of(*searches: Iterator[Frame | None]) -> Iterator[Frame | None]:
+    """Search as the first of these does; if it finds no step, as the next; see `Steps.search`."""
+    for search in searches:
+        for found in search:
+            yield found
+            if found is not None:
+                return
 
 
 class KeptSteps(Steps):
@@ -252,9 +255,9 @@ class RunningSteps(Steps):
     ) -> None:
         self.program, self.inputs, self.arch, self.window = program, inputs, arch, window
         (self.warp,) = chosen_warps(program, inputs, (warp,))
-        self.about, self.names = about_of(program, arch), _names_of(program)
-        scalars = bind_scalars(program, {name: np.size(array) for name, array in inputs.items()})
-        self.sizes = {buffer.name: buffer.size.evaluate(scalars) for buffer in program.buffers}
+        self.about = about_of(program, arch)
+        self.names = _names_of(program, self.about)
+        self.sizes = prepared_for(program, inputs).sizes
         self.first, self.last = 1, None
         # Windows by the index of their first step, most recently used last.
         self._kept: OrderedDict[int, FrameStore] = OrderedDict()
@@ -356,8 +359,7 @@ class Warps:
     @staticmethod
     def of_program(program: Program, inputs: Mapping[str, Any], arch: str = "hopper") -> Warps:
         """Return the warps of a grid. InputError if the inputs do not fit the program."""
-        scalars = bind_scalars(program, {name: np.size(array) for name, array in inputs.items()})
-        count = program.grid(scalars) * program.warps
+        count = prepared_for(program, inputs).grid * program.warps
 
         def steps(warp: int) -> Steps:
             return RunningSteps(program, inputs, arch=arch, warp=warp)
@@ -392,11 +394,10 @@ class Warps:
         return warp
 
 
-def _names_of(program: Program) -> Names:
+def _names_of(program: Program, about: About) -> Names:
     """Return the names of a program that a breakpoint may use."""
-    lines = about_of(program, "exact").lines
     touched = [accesses(step) for _, step in walk(program.steps)]
     frags = {frag.name for each in touched for frag in each.frags}
     ranges = {one.name for each in touched for one in each.ranges_written}
     memory = frozenset(buffer.name for buffer in program.buffers)
-    return Names(program.name, lines, frozenset(frags | ranges), memory)
+    return Names(program.name, about.lines, frozenset(frags | ranges), memory)

@@ -19,8 +19,9 @@ from tcusim.algorithms import Level, build, segmented_algorithms
 from tcusim.errors import Unsupported
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import Program
-from tcusim.simulate.counts import Counts, counts_of_text, steps_to_run
+from tcusim.simulate.counts import Counts, counts_of_text
 from tcusim.simulate.interpreter import interpret, run_numpy
+from tcusim.simulate.schedule import steps_to_run
 
 SHAPES = (
     (16, 16, 16),
@@ -171,15 +172,15 @@ def test_additions_are_those_that_were_asked_for() -> None:
 def test_steps_to_run_are_the_leaf_steps_of_both_branches() -> None:
     program = build("reduction_tn", segment_size=1024)
     events = list(interpret(program, {"in": np.ones(1024, np.float16)}))
-    assert steps_to_run(program, {"length": 1024}) == len(events)
+    assert steps_to_run(program.steps, {"length": 1024}) == len(events)
     masked = build("scan_tn", segment_size=1024, masked=True)
     # One warp takes the body of each When, the other its otherwise.
     events = list(interpret(masked, {"in": np.ones(1030, np.float16)}))
-    assert steps_to_run(masked, {"length": 1030}) >= len(events)
+    assert steps_to_run(masked.steps, {"length": 1030}) >= len(events)
     # The warps of a block part where the first one works for all.
     block = build("scan_tn_block", segment_size=1024, warps=2)
     events = list(interpret(block, {"in": np.ones(1024, np.float16)}))
-    assert steps_to_run(block, {"length": 1024}) == len(events)
+    assert steps_to_run(block.steps, {"length": 1024}) == len(events)
 
 
 @pytest.mark.parametrize("name", [row.name for row in segmented_algorithms()])

@@ -25,7 +25,7 @@ from tcusim.stepper.screen.dialogs import Breakpoints, Prompt, Reading
 from tcusim.stepper.screen.grids import picture_of
 from tcusim.stepper.screen.widgets import ListingPane, MemoryPane, TilesPane
 from tcusim.stepper.screen.words import HELP, KEYS, LEGEND_LINE, STYLE, explained
-from tcusim.stepper.steps import Steps, Viewing, Warps
+from tcusim.stepper.steps import Steps, Viewing, Warps, first_of
 from tcusim.stepper.store import SIMULATOR
 
 __all__ = ["StepApp"]
@@ -207,20 +207,18 @@ class StepApp(App[None]):
 
     def action_last(self) -> None:
         """Go to the last step."""
-        self._look(self._upto(_END), self._nothing())
+        self._look(self._last(), self._nothing())
 
     def _nothing(self) -> str:
         kinds = f"{' or '.join(self.viewing.only)} " if self.viewing.only else ""
         return f"no {kinds}step runs in warp {self.steps.warp}"
 
-    def _upto(self, number: int) -> Iterator[Frame | None]:
-        """Look for the last step up to a number."""
-        steps = self.steps
-        while steps.held(number) is None and not steps.is_past(number):
-            steps.work(number)
+    def _last(self) -> Iterator[Frame | None]:
+        """Run to the end, and look back for the last step."""
+        while self.steps.last is None:
+            self.steps.work(_END)
             yield None
-        last = number if steps.last is None else min(number, steps.last)
-        yield from steps.search(self.viewing.shows, last, backwards=True)
+        yield from self.steps.search(self.viewing.shows, self.steps.last, backwards=True)
 
     def action_turn(self, count: int) -> None:
         """Go to the next or the previous turn of the line that is shown."""
@@ -314,14 +312,9 @@ class StepApp(App[None]):
         def same(frame: Frame) -> bool:
             return (frame.path, frame.loops) == (was.path, was.loops)
 
-        self._look(self._same_or_first(same), self._nothing())
-
-    def _same_or_first(self, same: Callable[[Frame], bool]) -> Iterator[Frame | None]:
-        for test in (same, self.viewing.shows):
-            for found in self.steps.search(test, self.steps.first):
-                yield found
-                if found is not None:
-                    return
+        tests = same, self.viewing.shows
+        searches = (self.steps.search(test, self.steps.first) for test in tests)
+        self._look(first_of(*searches), self._nothing())
 
     # --- The cell under the cursor ------------------------------------------------------------
 

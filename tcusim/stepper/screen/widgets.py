@@ -131,15 +131,14 @@ class TilesPane(ScrollView, can_focus=False):
     def point(self, spot: Spot, related: Collection[Spot]) -> None:
         """Put the cursor on a cell, and mark others; keep the cursor in view."""
         self._cursor, self._related = spot, frozenset(related)
-        found = self._picture.spot(spot)
-        if found is not None:
-            block, number = found
-            x, y = block.place(number)
-            size = self.scrollable_content_region
+        cell = self.cursor_region
+        if cell is not None:
+            block, size = self._picture.blocks[spot.tile], self.scrollable_content_region
             offset = self.scroll_offset
-            left = scrolled(round(offset.x), size.width, (block.x, block.width), (x, block.cell))
+            tile = block.x, block.width
+            left = scrolled(round(offset.x), size.width, tile, (cell.x, cell.width))
             # The lines of the other tiles stay as long as the cursor is in view below them.
-            top = scrolled(round(offset.y), size.height, (0, self._picture.height), (y, 1))
+            top = scrolled(round(offset.y), size.height, (0, self._picture.height), (cell.y, 1))
             # A tile that fits as a whole does not move.
             left = 0 if self._picture.width <= size.width else left
             self.scroll_to(left, top, animate=False, immediate=True, force=True)
