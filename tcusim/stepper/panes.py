@@ -6,7 +6,7 @@ decides where they go.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import groupby
@@ -32,7 +32,6 @@ __all__ = [
     "cell_of",
     "distinct",
     "explanation_of",
-    "flowed",
     "panes_of",
     "place_text",
     "product_cell",
@@ -192,20 +191,6 @@ def _words(pattern: int, dtype: str) -> tuple[str, str]:
     is_nan = fmt.is_float and bool(np.isnan(value))
     text = "NaN" if is_nan else number_text(float(value))
     return hex_bits(to_bits(value, fmt), fmt), text
-
-
-def flowed(sizes: Sequence[tuple[int, int]], width: int, gap: int) -> Iterator[tuple[int, int]]:
-    """Yield places of blocks beside each other, as many as a width allows, the others below.
-
-    sizes: columns and lines of each. gap: columns between two.
-    """
-    x = y = tallest = 0
-    for columns, lines in sizes:
-        if x and x + columns > width:
-            x, y, tallest = 0, y + tallest, 0
-        yield x, y
-        x += columns + gap
-        tallest = max(tallest, lines)
 
 
 # --- Elements ---------------------------------------------------------------------------------

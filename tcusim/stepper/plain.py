@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from tcusim.errors import InputError
 from tcusim.stepper.frames import Frame
-from tcusim.stepper.panes import (
-    Pane,
-    cell_of,
-    explanation_of,
-    flowed,
-    panes_of,
-    place_text,
-    product_cell,
-)
+from tcusim.stepper.layout import cut_block, placed
+from tcusim.stepper.panes import cell_of, explanation_of, panes_of, place_text, product_cell
 from tcusim.stepper.steps import Steps, Viewing
 
 __all__ = ["WIDTH", "Plain", "frame_text"]
@@ -41,61 +34,19 @@ def frame_text(
     place = place_text(frame)
     # The path of a step outside loops is its index.
     place = place[len(frame.path) :] if frame.path == str(frame.number) else f": {place}"
-    blocks = [
-        [*_head(pane), *([] if pane.tile.note else _table(pane.texts, width, rows))]
-        for pane in panes_of(frame, hexadecimal=hexadecimal)
-    ]
-    lines = [f"step {frame.number}{place}", f"  {frame.line}", *_side_by_side(blocks, width), ""]
-    return "\n".join(map(str.rstrip, lines))
-
-
-def _head(pane: Pane) -> list[str]:
-    """Return the lines above the elements of a tile."""
-    separator = "\n" if pane.tile.note else ", "
-    second = separator.join(filter(None, (f"{pane.size}, {pane.place}", pane.change)))
-    return [f"{pane.verb} {pane.name}", *second.splitlines()]
-
-
-def _table(cells: Sequence[Sequence[str]], width: int, rows: int) -> list[str]:
-    """Return rows of aligned cells, as many rows and columns as there is room for."""
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    columns = _columns_that_fit(widths, width)
-    lines = []
-    for row in _chosen(len(cells), rows):
-        line = ""
-        for column in columns:
-            text = "…" if row is None or column is None else cells[row][column]
-            line += f"{text:>{1 if column is None else widths[column]}} "
-        lines.append(line)
-    return lines
-
-
-def _columns_that_fit(widths: list[int], width: int) -> list[int | None]:
-    """Return the columns to show; None stands for those left out, before the last."""
-    for count in range(len(widths), 2, -1):
-        shown = _chosen(len(widths), count)
-        if sum(2 if i is None else widths[i] + 1 for i in shown) <= width - _INDENT:
-            return shown
-    return _chosen(len(widths), 2)
-
-
-def _chosen(total: int, limit: int) -> list[int | None]:
-    """Return at most `limit` numbers below `total`, the last among them, and None for a gap."""
-    if total <= limit:
-        return list(range(total))
-    return [*range(limit - 1), None, total - 1]
-
-
-def _side_by_side(blocks: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """Yield blocks next to each other, as many as fit, the others below; indented."""
-    sizes = [(max(map(len, block)), len(block)) for block in blocks]
-    placed = list(zip(flowed(sizes, width - _INDENT, _GAP), blocks, strict=True))
-    for line in range(max((y + len(block) for (_, y), block in placed), default=0)):
+    panes = panes_of(frame, hexadecimal=hexadecimal)
+    room = width - _INDENT
+    picture = placed([cut_block(pane, room, rows) for pane in panes], room, _GAP)
+    lines = [f"step {frame.number}{place}", f"  {frame.line}"]
+    for y in range(picture.height):
         text = ""
-        for (x, y), block in placed:
-            if y <= line < y + len(block):
-                text = f"{text:<{x}}{block[line - y]}"
-        yield f"{'':{_INDENT}}{text}"
+        for _, block in picture.blocks_at(y):
+            line = y - block.y
+            own = block.head[line : line + 1] or (cell for _, cell in block.cells(y))
+            text = f"{text:<{block.x}}{' '.join(own)}"
+        lines.append(f"{'':{_INDENT}}{text}")
+    lines.append("")
+    return "\n".join(map(str.rstrip, lines))
 
 
 # --- Stepping ---------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ import numpy as np
 import tcusim
 from stepped import frames
 from tcusim.stepper.frames import Frame, default_inputs
+from tcusim.stepper.layout import Spot
 from tcusim.stepper.screen.cursor import Cursor
-from tcusim.stepper.screen.grids import Spot
 
 
 def all_frames(name: str, **options: str) -> list[Frame]:

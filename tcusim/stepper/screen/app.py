@@ -19,10 +19,10 @@ from tcusim.machine import arch_of
 from tcusim.stepper.breakpoints import Breakpoint, breakpoint_of
 from tcusim.stepper.comparison import Comparison
 from tcusim.stepper.frames import Frame, known_text
-from tcusim.stepper.panes import cell_of, explanation_of, place_text
+from tcusim.stepper.layout import picture_of
+from tcusim.stepper.panes import cell_of, explanation_of, panes_of, place_text
 from tcusim.stepper.screen.cursor import Cursor
 from tcusim.stepper.screen.dialogs import Breakpoints, Prompt, Reading
-from tcusim.stepper.screen.grids import picture_of
 from tcusim.stepper.screen.widgets import ListingPane, MemoryPane, TilesPane
 from tcusim.stepper.screen.words import HELP, KEYS, LEGEND_LINE, STYLE, explained
 from tcusim.stepper.steps import Steps, Viewing, Warps, first_of
@@ -431,16 +431,9 @@ class StepApp(App[None]):
         self.query_one(ListingPane).show(frame.path, frame.loops, stops)
         tiles = self.query_one(TilesPane)
         room, of_step = tiles.scrollable_content_region, self.tiles_of or frame
-        tiles.show(
-            picture_of(
-                of_step,
-                max(8, room.width),
-                room.height,
-                chosen=self.cursor.spot(of_step).tile,
-                hexadecimal=self.viewing.hexadecimal,
-                constants=about.constants,
-            )
-        )
+        hexadecimal, chosen = self.viewing.hexadecimal, self.cursor.spot(of_step).tile
+        panes = panes_of(of_step, hexadecimal=hexadecimal, constants=about.constants)
+        tiles.show(picture_of(panes, max(8, room.width), room.height, chosen=chosen))
         memory = self.query_one(MemoryPane)
         memory.show(frame, steps.sizes, memory.size.width, memory.size.height)
         counts = steps.counts(frame.number)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tcusim.stepper.frames import Frame
-from tcusim.stepper.screen.grids import Spot
+from tcusim.stepper.layout import Spot
 
 __all__ = ["Cursor"]
 

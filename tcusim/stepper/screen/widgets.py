@@ -15,8 +15,8 @@ from textual.widgets import Static
 
 from tcusim.stepper.breakpoints import loops_around
 from tcusim.stepper.frames import Frame
+from tcusim.stepper.layout import Block, Picture, Spot
 from tcusim.stepper.panes import panes_of
-from tcusim.stepper.screen.grids import Block, Picture, Spot
 from tcusim.stepper.store import About
 
 __all__ = ["ListingPane", "MemoryPane", "TilesPane", "bar_of", "scrolled"]
@@ -105,7 +105,7 @@ class TilesPane(ScrollView, can_focus=False):
 
     def __init__(self) -> None:
         super().__init__(id="tiles")
-        self._picture = Picture((), 0, 0)
+        self._picture = Picture(())
         self._cursor = Spot(0, 0, 0)
         self._related: frozenset[Spot] = frozenset()
         self._styles: dict[str, Style] = {}
@@ -125,8 +125,8 @@ class TilesPane(ScrollView, can_focus=False):
         if found is None:
             return None
         block, number = found
-        x, y = block.place(number)
-        return Region(x, y, block.cell, 1)
+        x, y, width = block.place(number)
+        return Region(x, y, width, 1)
 
     def point(self, spot: Spot, related: Collection[Spot]) -> None:
         """Put the cursor on a cell, and mark others; keep the cursor in view."""
@@ -156,9 +156,7 @@ class TilesPane(ScrollView, can_focus=False):
         blank = self._style("")
         segments: list[Segment] = []
         x = 0
-        for number, block in enumerate(self._picture.blocks):
-            if not block.y <= y + top < block.y + block.height:
-                continue
+        for number, block in self._picture.blocks_at(y + top):
             if block.x > x:
                 segments.append(Segment(" " * (block.x - x), blank))
             drawn = self._block_line(number, block, y + top)
@@ -174,16 +172,16 @@ class TilesPane(ScrollView, can_focus=False):
             return [Segment(block.head[line], self._style(("head", "quiet")[line]))]
         columns = block.tile.values.shape[1]
         drawn = []
-        for each in block.numbers(y):
-            spot = Spot(number, *divmod(each, columns))
-            look, text = block.looks[each], block.texts[each]
-            own = style = self._style(look)
+        for each, aligned in block.cells(y):
+            assert each is not None
+            spot, text = Spot(number, *divmod(each, columns)), aligned.lstrip()
+            own = style = self._style(block.look(each))
             mark = block.mark(each)
             if self._is_under_cursor(spot, block):
                 style += self._style("cursor")
             elif spot in self._related:
                 style += self._style("related")
-            drawn.append(Segment(" " * (block.cell - 1 - len(text)), self._style("")))
+            drawn.append(Segment(" " * (len(aligned) - len(text)), self._style("")))
             drawn.append(Segment(text, style))
             drawn.append(Segment(mark, self._style("") if mark == " " else own))
         return drawn

@@ -11,12 +11,18 @@ import pytest
 import tcusim
 from stepped import frames
 from tcusim.stepper.frames import Frame, default_inputs
-from tcusim.stepper.screen.grids import Picture, Spot, picture_of
+from tcusim.stepper.layout import Block, Picture, Spot, folded_block, picture_of
+from tcusim.stepper.panes import panes_of
 
 
 def all_frames(name: str, **options: Any) -> list[Frame]:
     program = tcusim.build(name, **options)
     return list(frames(program, default_inputs(program)))
+
+
+def count_of(block: Block) -> int:
+    """Return the number of cells that a block has."""
+    return sum(map(len, block.lines))
 
 
 def occupied(picture: Picture) -> Counter[tuple[int, int]]:
@@ -25,10 +31,10 @@ def occupied(picture: Picture) -> Counter[tuple[int, int]]:
     for block in picture.blocks:
         for line, text in enumerate(block.head):
             taken.update((block.x + i, block.y + line) for i in range(len(text)))
-        for number in range(len(block.texts)):
-            x, y = block.place(number)
-            taken.update((x + i, y) for i in range(block.cell))
-            assert number in block.numbers(y)
+        for number in range(count_of(block)):
+            x, y, width = block.place(number)
+            taken.update((x + i, y) for i in range(width))
+            assert number in dict(block.cells(y))
     return taken
 
 
@@ -38,7 +44,7 @@ def occupied(picture: Picture) -> Counter[tuple[int, int]]:
 @pytest.mark.parametrize("width", [10, 78, 200])
 def test_nothing_lies_over_another(name: str, width: int) -> None:
     for frame in all_frames(name):
-        picture = picture_of(frame, width)
+        picture = picture_of(panes_of(frame), width)
         assert len(picture.blocks) == len(frame.reads) + len(frame.writes)
         taken = occupied(picture)
         assert not taken or max(taken.values()) == 1
@@ -46,7 +52,7 @@ def test_nothing_lies_over_another(name: str, width: int) -> None:
         for number, block in enumerate(picture.blocks):
             rows, columns = block.tile.values.shape
             last = picture.spot(Spot(number, rows - 1, columns - 1))
-            assert last == (block, len(block.texts) - 1)
+            assert last == (block, count_of(block) - 1)
             assert picture.spot(Spot(number, rows, 0)) is None
         assert picture.spot(Spot(len(picture.blocks), 0, 0)) is None
 
@@ -55,13 +61,13 @@ def test_nothing_lies_over_another(name: str, width: int) -> None:
 @pytest.mark.parametrize("height", [10, 14, 24, 44])
 def test_without_room_other_tiles_are_lines(chosen: int, height: int) -> None:
     product = next(frame for frame in all_frames("reduction_16") if frame.kind == "mma")
-    picture = picture_of(product, 78, height, chosen=chosen)
+    picture = picture_of(panes_of(product), 78, height, chosen=chosen)
     heads = [block.head for block in picture.blocks]
-    assert picture.blocks[chosen].texts
+    assert picture.blocks[chosen].lines
     assert max(occupied(picture).values()) == 1
     lines = [head[0] for head in heads if len(head) == 1]
     assert all(len(line) <= 78 for line in lines)
-    whole = picture_of(product, 78)
+    whole = picture_of(panes_of(product), 78)
     if height >= whole.height:
         assert picture == whole
         return
@@ -74,25 +80,25 @@ def test_without_room_other_tiles_are_lines(chosen: int, height: int) -> None:
 
 def test_texts_are_those_of_the_tile() -> None:
     product = next(frame for frame in all_frames("scan_256n") if frame.kind == "mma")
-    picture = picture_of(product, 100, constants=("U",))
+    picture = picture_of(panes_of(product, constants=("U",)), 100)
     a, u, s, d = picture.blocks
-    assert a.texts == tuple(f"{value:.0f}" for value in product.reads[0].values.ravel())
-    assert s.texts == ("all 0",)
+    texts = [f"{value:.0f}" for value in product.reads[0].values.ravel()]
+    assert [a.text(number) for number in range(256)] == texts
+    assert (count_of(s), s.text(0), s.look(0)) == (1, "all 0", "zero")
     assert s.is_said_in_words
-    assert s.looks == ("zero",)
     assert "constant" in u.head[1]
-    assert set(u.looks) == {"zero", "constant"}
-    assert set(d.looks) == {"changed"}
+    assert {u.look(number) for number in range(256)} == {"zero", "constant"}
+    assert {d.look(number) for number in range(256)} == {"changed"}
     # All changed: the head says so, rather than each cell.
     assert "all changed" in d.head[1]
     assert d.mark(0) == " "
-    bits = picture_of(product, 100, hexadecimal=True).blocks[3]
-    assert bits.texts[0] == f"{product.writes[0].values[0, 0].view(np.uint32):08x}"
+    bits = picture_of(panes_of(product, hexadecimal=True), 100).blocks[3]
+    assert bits.text(0) == f"{product.writes[0].values[0, 0].view(np.uint32):08x}"
 
 
 def test_marks_tell_without_colours() -> None:
     store = next(frame for frame in all_frames("reduction_256n") if frame.path == "11")
-    some = picture_of(store, 100).blocks[-1]
+    some = picture_of(panes_of(store), 100).blocks[-1]
     changed = store.writes[0].changed.ravel()
     assert 0 < changed.sum() < changed.size
     assert [some.mark(number) == "*" for number in range(changed.size)] == changed.tolist()
@@ -105,11 +111,12 @@ def test_rows_and_columns_are_folded(name: str, shape: tuple[int, int]) -> None:
     every = all_frames(name, segment_size=256, rows_per_warp=1)
     shown = (frame for frame in every if frame.reads)
     first = next(frame for frame in shown if frame.reads[0].values.shape == shape)
-    block = picture_of(first, 50).blocks[0]
-    assert block.across % 8 == 0
-    assert block.across > 8
+    block = folded_block(panes_of(first)[0], 50)
+    across = len(block.widths)
+    assert across % 8 == 0
+    assert across > 8
     assert block.width <= 50
-    assert block.place(block.across) == (block.x, block.y + 3)
+    assert block.place(across)[:2] == (0, 3)
 
 
 @pytest.mark.parametrize("name", ["reduction_k", "scan_tn", "scan_ragged", "gemm"])
@@ -122,7 +129,9 @@ def test_small_tiles_fit_a_common_terminal(name: str, hexadecimal: bool) -> None
         tiles = (*frame.reads, *frame.writes)
         if len(tiles) > 4 or any(max(tile.values.shape) > 4 for tile in tiles):
             continue
-        picture = picture_of(frame, 76, hexadecimal=hexadecimal, constants=("P", "U", "Z", "L"))
+        picture = picture_of(
+            panes_of(frame, hexadecimal=hexadecimal, constants=("P", "U", "Z", "L")), 76
+        )
         assert (picture.width <= 76, picture.height <= 12) == (True, True), frame.line
         products += frame.kind == "mma"
     assert products
