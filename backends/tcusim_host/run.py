@@ -21,6 +21,7 @@ from tcusim.program.bind import bind_scalars, rule_of
 from tcusim.program.grammar import Buffer, Locate, Program, Space, walk
 from tcusim.program.walk import order_of_blocks
 from tcusim_cuda.arrays import from_bits, host_bits
+from tcusim_cuda.emit import instruction_for
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 from tcusim_host.build import Library, build, line_of, place_of, source_folder
 
@@ -153,6 +154,7 @@ def run_kernel(
     program = kernel.program
     rule = rule_of(program, arch)
     row = NumericsRow() if rule is None else numerics_row(rule)
+    _require_chain(program, rule)
     scalars = bind_scalars(program, {name: np.size(array) for name, array in inputs.items()})
     buffers = {
         one.name: _guarded(host_bits(inputs[one.name], one.dtype, f"input {one.name!r}"))
@@ -194,6 +196,20 @@ def numerics_row(rule: Rule) -> NumericsRow:
         where = f"the host backend, {rule.ab} -> {rule.acc}"
         raise Unsupported(f"{where}: WMMA has no such types; use ", Given("backend", "numpy"))
     return NumericsRow(_TYPES.index(rule.ab), _TYPES.index(rule.acc), rule_row(rule))
+
+
+def _require_chain(program: Program, rule: Rule | None) -> None:
+    """Refuse a tile that a kernel cuts along k where the rule does not."""
+    if rule is None:
+        return
+    instruction = instruction_for(program)
+    if instruction.grid[2] > 1 and not rule.is_chain(instruction.shape.k):
+        raise Unsupported(
+            f"{program.name}: a kernel sums {program.shape.name} tiles in pieces of "
+            f"{instruction.shape.k} products, which round on their own by the rule "
+            f"{rule.operands} -> {rule.acc}; use ",
+            Given("backend", "numpy"),
+        )
 
 
 # --- Memory -----------------------------------------------------------------------------------

@@ -367,6 +367,19 @@ class Rule:
         """The element type of matrix_b."""
         return self.b or self.ab
 
+    def is_chain(self, k: int) -> bool:
+        """Whether a sum of more than k products has the bits of a chain of sums of k each."""
+        match self.how:
+            case Fused(length=length):
+                return k % (2 * length if self.how.register_halves else length) == 0
+            case Sequential(length=length):
+                plain = self.how.order == "chain" and self.how.sums == 1
+                return plain or (length is not None and k % length == 0)
+            case Integer(length=length):
+                return self.how.is_basic or (length is not None and k % length == 0)
+            case _:
+                return False
+
     def __post_init__(self) -> None:
         """Prove that the arithmetic and the types go together."""
         where = f"Rule {self.ab} -> {self.acc}"

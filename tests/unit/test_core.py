@@ -219,7 +219,7 @@ def test_halves_are_widened(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, i
     ("right", "wrong", "told"),
     [
         ("sums * scale, I)", "sums * scale * 0.5f, I)", "f16"),
-        ("(const char*)c + tile * c_step", "(const char*)c + 4", "Fused in f32 gives"),
+        ("(const char*)b + tile * b_step", "(const char*)a + tile * a_step", "Fused in f32 gives"),
         ("scaled *= 0x1p112f", "scaled *= 0x1p111f", "the half 0001 becomes"),
     ],
 )

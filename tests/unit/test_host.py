@@ -315,6 +315,14 @@ def test_types_that_kernels_lack_are_refused() -> None:
         numerics_row(rule)
 
 
+def test_a_tile_in_pieces_is_refused_where_a_rule_rounds_it_whole() -> None:
+    program = build_program("reduction_k", tile="16x16x32")
+    kernel, inputs = emit(program), {"in": halves(512)}
+    assert run_kernel(kernel, inputs, arch="ieee")["out"].size
+    with pytest.raises(Unsupported, match="in pieces of 16 products"):
+        run_kernel(kernel, inputs, arch="exact")
+
+
 def test_inputs_are_bound_as_the_simulator_binds_them() -> None:
     with pytest.raises(InputError, match="must be flat"):
         run_kernel(kernel_of(BY_HAND), {"in": halves(256).reshape(16, 16)})

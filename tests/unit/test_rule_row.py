@@ -146,6 +146,26 @@ def test_c_and_numpy_agree_on_every_rule_of_the_registry(compiled: Any) -> None:
             check(compiled, drawn_mma(rng, rule))
 
 
+def test_a_rule_says_whether_it_sums_in_a_chain() -> None:
+    rng = np.random.default_rng(6)
+    chains = 0
+    for _ in range(300):
+        rule = drawn_rule(rng, pick(rng, KINDS))
+        if rule.block:
+            continue
+        drawn = drawn_mma(rng, rule)
+        piece = int(rng.integers(1, 20))
+        if not rule.is_chain(piece):
+            continue
+        chains += drawn.a.shape[2] > piece
+        c = drawn.c
+        for first in range(0, drawn.a.shape[2], piece):
+            terms = slice(first, first + piece)
+            c = mma_values(drawn.a[:, :, terms], drawn.b[:, terms], c, rule)
+        assert same_bits(c, by_numpy(drawn)), rule
+    assert chains > 30
+
+
 def test_one_output_reads_elements_at_strides(compiled: Any) -> None:
     rng = np.random.default_rng(5)
     rule = Rule("f16", "f32", Fused(4, 23), "", "")
