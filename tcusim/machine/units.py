@@ -184,7 +184,8 @@ class Unit(Tabular):
     clock, cores, units_per_core, fma_per_core, warps_per_core, blocks_per_core, threads_per_core, \
 registers_per_core, shared_bytes_per_core, shared_bytes_per_block, shared_bandwidth, \
 shared_latency, l2_bytes, l2_bandwidth, l2_latency, memory_bytes, memory_bandwidth, \
-memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_seconds : Figure or None
+memory_latency, page_bytes, tlb_bytes, tlb_miss_latency, shuffle_latency, shuffle_interval, \
+barrier_latency, launch_seconds : Figure or None
         Figures of the machine, as `FIGURES` defines them; None if unknown.
 
     Examples
@@ -237,6 +238,15 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
         "bytes a second", "of global memory", **_BYTES_A_SECOND
     )
     memory_latency: Figure | None = _figure("cycles", "of a load that global memory serves")
+    page_bytes: Figure | None = _figure(
+        "bytes", "a page of memory, which an entry of a TLB translates", whole=True, most=1e12
+    )
+    tlb_bytes: Figure | None = _figure(
+        "bytes", "that a core's first TLB covers", whole=True, most=1e15
+    )
+    tlb_miss_latency: Figure | None = _figure(
+        "cycles", "of a load from global memory if that TLB lacks its page"
+    )
     shuffle_latency: Figure | None = _figure("cycles", "of an exchange between lanes of a warp")
     shuffle_interval: Figure | None = _figure(
         "cycles", "between two such exchanges of one scheduler's warps"
@@ -393,6 +403,8 @@ ORDERED: Final = (
     ("blocks_per_core", "warps_per_core"),
     ("shared_latency", "l2_latency"),
     ("l2_latency", "memory_latency"),
+    ("memory_latency", "tlb_miss_latency"),
+    ("page_bytes", "tlb_bytes"),
     ("l2_bytes", "memory_bytes"),
     ("memory_bandwidth", "l2_bandwidth"),
     ("shuffle_interval", "shuffle_latency"),

@@ -21,7 +21,7 @@ from tcusim.machine.likeness import borrowed, like
 def test_no_figure_of_its_own_takes_another_away(far: float, some: Some) -> None:
     """Whatever a designer fills in, far from the other's, the rest fits and times are known."""
     other = unit_of("h200")
-    for name in some(FIGURES, 2, start=int(far) % 2):
+    for name in some(other.figures(), 2, start=int(far) % 2):
         quantity, value = FIGURES[name], getattr(other, name).value * far
         value = max(1.0, round(value)) if quantity.whole else value
         if not quantity.least <= value <= quantity.most:
@@ -60,7 +60,7 @@ def test_a_file_says_whom_its_unit_is_like(tmp_path: Path) -> None:
     assert unit.clock.value == 1e9
     assert unit.cores is not None
     assert (unit.cores.source, unit.cores.confidence) == ("as h200", "assumed")
-    assert set(borrowed(unit)) > set(FIGURES) - {"clock"}
+    assert set(borrowed(unit)) > set(unit_of("h200").figures()) - {"clock"}
     again = tmp_path / "again.toml"
     again.write_text(unit_toml(unit))
     assert read_unit(again).figures() == unit.figures()

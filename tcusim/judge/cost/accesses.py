@@ -185,15 +185,16 @@ def tile_pass(view: View, frag: Frag, places: Placement, *, matrices: bool = Tru
     flat = begins.reshape(places.count, -1)
     instructions = max(1, flat.shape[1] * size // (LANES * min(size, _TILE_ROW)))
     there = np.ones(flat.shape, bool)
+    twice = 1 if matrices or frag.role is Role.ACC else 2
     if shared:
-        twice = 1 if matrices or frag.role is Role.ACC else 2
         passes = twice * _bank_passes(flat, there, size) / places.count
         return Access(twice * instructions, 0.0, passes, twice * nbytes)
     # The first-level cache has what one instruction asks for and another has brought.
     which = _units(flat, there, size, SECTOR, of=flat.shape[1])
     lines = _units(flat, there, size, LINE).size / places.count
     opened = _units(flat, there, size, ROW, of=flat.shape[1]).size / places.count
-    return Access(instructions, which.size / places.count, lines, nbytes, which, opened)
+    sectors = which.size / places.count
+    return Access(twice * instructions, sectors, lines, nbytes, which, opened)
 
 
 def _grouped(lines: Ints, along: int) -> Ints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tcusim.judge.cost.accesses import BANKS, FETCH, LINE, SECTOR
 from tcusim.judge.cost.fitted import FITTED, Fitted
@@ -142,9 +142,12 @@ class _Known:
         return float(figure.value)
 
     def latencies(
-        self, program: Program, busy: float, *, cached: bool, fitted: Fitted
+        self, program: Program, busy: float, *, resident: float, cached: bool, fitted: Fitted
     ) -> Latencies:
-        """Return the latencies of what a program does on so many busy cores."""
+        """Return the latencies of what a program does on so many busy cores.
+
+        resident: blocks of a core at once.
+        """
         multiplies = _multiplies(program)
         cores = max(rows_of(self.unit.arch.sm), key=lambda row: row.sm, default=_NEWEST)
         return Latencies(
@@ -159,7 +162,23 @@ class _Known:
             units=self("units_per_core"),
             fetch=0.0 if cores.copies_alone else self._cycles_of_a_byte(busy),
             matrices=cores.loads_matrices,
+            **({} if cached or math.isnan(busy) else self._translation(int(busy), int(resident))),
         )
+
+    def _translation(self, busy: int, resident: int) -> dict[str, Any]:
+        """Return the figures of the translation of addresses; none if one is not known."""
+        page, covered, missed = (
+            getattr(self.unit, name) for name in ("page_bytes", "tlb_bytes", "tlb_miss_latency")
+        )
+        if page is None or covered is None or missed is None:
+            return {}
+        return {
+            "page": int(page.value),
+            "entries": covered.value / page.value,
+            "missed": missed.value,
+            "resident": resident,
+            "apart": busy,
+        }
 
     def _cycles_of_a_byte(self, busy: float) -> float:
         """Return cycles for each byte from the cache to one of so many cores that read at once."""
@@ -190,7 +209,8 @@ def launch_cost(
         return LaunchCost(program.name, nothing, 0.0, Work(), occupancy, 0, 0, 0, cached)
     cycle, cores = 1 / known("clock"), known("cores")
     busy = min(cores, blocks)
-    idle = known.latencies(program, busy, cached=cached, fitted=fitted)
+    resident = min(occupancy.blocks, _ceil(blocks / busy))
+    idle = known.latencies(program, busy, resident=resident, cached=cached, fitted=fitted)
     one = work_of(program, scalars, idle, fitted.overhead, queueing=fitted.queueing)
     work = one.times(blocks)
     read, written = (

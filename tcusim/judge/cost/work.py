@@ -85,7 +85,9 @@ class Latencies:
 
     load: of global memory, wherever the data are. shared: of shared memory. mma, add: of a product
     and of an addition. barrier: of a block's. word: of a status word. pace: from one instruction of
-    a warp to its next.
+    a warp to its next. page, entries, missed: the bytes of a page, the pages that a core's TLB has,
+    and the latency of a load from another page; 0 if they are not known. resident, apart: the
+    blocks of a core at once, and the distance of their indices.
     """
 
     load: float
@@ -99,6 +101,11 @@ class Latencies:
     units: float = 1.0
     fetch: float = 0.0
     matrices: bool = True
+    page: int = 0
+    entries: float = 0.0
+    missed: float = 0.0
+    resident: int = 1
+    apart: int = 1
 
 
 @dataclass(slots=True)
@@ -185,7 +192,10 @@ def work_of(
     found.queued_span = found.span
     if queueing > 1:
         # This walk makes the same accesses, one after the other.
-        queued = replace(latencies, load=queueing * latencies.load)
+        load = queueing * latencies.load
+        # Translation does not wait for the memory that is busy.
+        missed = latencies.missed and latencies.missed + load - latencies.load
+        queued = replace(latencies, load=load, missed=missed)
         again = _Walk(program, scalars, queued, overhead, number, replay=iter(seen))
         found.queued_span = again.work().span
     return found
@@ -255,6 +265,9 @@ class _Walk:
         self.total = Work()
         warps = np.arange(program.warps, dtype=np.int64)
         self.all = Placement.of_warps(program, scalars, block * program.warps + warps)
+        # The warps of the core's other blocks, and by rectangle the part of loads that miss.
+        self.block, self.blocks = block, program.grid(scalars)
+        self.misses: dict[View, float] = {}
         self._known = known_steps(program)
         self._first = {
             name: int(value[0])
@@ -569,8 +582,42 @@ class _Walk:
         the branch begins, as far as there are registers.
         """
         if view.buffer.role is BufferRole.INPUT:
-            return max(self.now, self.region + self.latencies.load)
+            return max(self.now, self.region + self._load(view))
         return self.now + self._latency(view.buffer)
+
+    def _load(self, view: View) -> float:
+        """Return the latency of a load of a rectangle of an input.
+
+        It waits for the slowest of its pages. Of the pages that the blocks of a core read at once,
+        the TLB has as many as it has entries.
+        """
+        late = self.latencies
+        if not late.missed:
+            return late.load
+        if view not in self.misses:
+            self.misses[view] = self._missing(view)
+        return late.load + self.misses[view] * (late.missed - late.load)
+
+    def _missing(self, view: View) -> float:
+        """Return the part of the loads of a rectangle of which a page is not in the TLB."""
+        late, warps = self.latencies, self.program.warps
+        # Blocks start in order, so that a core has some at equal distances.
+        of_core = (self.block + late.apart * np.arange(late.resident)) % self.blocks
+        indices = (of_core[:, None] * warps + np.arange(warps)).ravel()
+        places = Placement.of_warps(self.program, self.scalars, indices)
+        loops = {
+            name: value
+            for name, value in self.all.symbols.items()
+            if not isinstance(value, np.ndarray)
+        }
+        places = Placement(places.count, {**loops, **places.symbols})
+        itemsize = format_of(view.buffer.dtype).itemsize
+        pages = places.addresses(view) * itemsize // late.page
+        all_pages = np.unique(pages).size
+        if all_pages <= late.entries:
+            return 0.0
+        each = np.unique(np.broadcast_to(pages, (places.count, view.rows, view.cols))[0]).size
+        return float(1 - (late.entries / all_pages) ** each)
 
     def _latency(self, buffer: Buffer) -> float:
         if buffer.role is BufferRole.STATUS:
