@@ -697,12 +697,7 @@ class State:
         if view.buffer.role is BufferRole.OUTPUT and self.records_writers:
             own = self._leaf.warps[np.nonzero(elements.keep)[0]]
             self._record_writers(view.buffer, elements.kept, own)
-        if elements.writes is not None:
-            _write(elements, self.memory[name], values)
-        elif elements.mask is None:
-            self.memory[name][elements.index] = values
-        else:
-            self.memory[name][elements.kept] = _chosen(values, elements)
+        elements.put(self.memory[name], values)
 
     def _record_writers(self, buffer: Buffer, index: Ints, own: Ints) -> None:
         """Record the writing warps of these elements of an output; no two may write one."""
@@ -732,7 +727,7 @@ class State:
                 f"each block its own, and let one warp publish it.",
             )
         publishers[where] = np.broadcast_to(self._block_numbers(), elements.shape)[elements.keep]
-        self.memory[view.buffer.name][where] = _chosen(values, elements)
+        elements.put(self.memory[view.buffer.name], values)
 
     def _require_published(self, view: View) -> None:
         """Require that an earlier block publishes the awaited words: a GPU would hang."""
@@ -781,7 +776,7 @@ class State:
         """Apply a write for the warps at these distances from the writer in its block."""
         elements, name = write.elements, write.buffer.name
         if turns == range(1) and elements.writes is not None:
-            _write(elements, self._lying[name], write.values)
+            elements.put(self._lying[name], write.values)
             return
         if not turns:
             return
@@ -789,7 +784,7 @@ class State:
         first = places - places % count
         index, values = elements.index, write.values
         if elements.mask is not None:
-            index, values = elements.kept, _chosen(values, elements)
+            index, values = elements.kept, elements.chosen(values)
         # As in `_at`.
         index = index * pitch_of_warps(self.warps.size)
         for turn in turns:
@@ -820,20 +815,6 @@ def _with_status(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 def _in_each(array: NDArray[Any], places: Ints) -> NDArray[Any]:
     """Return an array (W or 1, rows, cols) for each of the warps at these positions."""
     return np.broadcast_to(array, (places.size, *array.shape[1:]))
-
-
-def _write(elements: Elements, memory: Values, values: Values) -> None:
-    """Write values, (W or 1, rows, cols), to evenly spaced elements of memory."""
-    assert elements.writes is not None
-    elements.writes.of(memory)[...] = values[:, elements.rows_written]
-
-
-def _chosen(values: Values, elements: Elements) -> Values:
-    """Return the in-bounds values of (W or 1, rows, cols), warp by warp."""
-    if values.shape != elements.shape:
-        values = np.broadcast_to(values, elements.shape)
-    chosen: Values = values[elements.keep]
-    return chosen
 
 
 class _Write(NamedTuple):

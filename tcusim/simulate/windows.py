@@ -223,6 +223,20 @@ class Elements:
         all_of_them = 0 if self._index is None else 9 * int(np.prod(self.shape))
         return self._firsts.nbytes + all_of_them
 
+    def chosen(self, values: Values) -> Values:
+        """Return the in-bounds values of (W or 1, rows, cols), warp by warp."""
+        kept: Values = np.broadcast_to(values, self.shape)[self.keep]
+        return kept
+
+    def put(self, memory: Values, values: Values) -> None:
+        """Write values, (W or 1, rows, cols), to the in-bounds elements of memory."""
+        if self.writes is not None:
+            self.writes.of(memory)[...] = values[:, self.rows_written]
+        elif self.mask is None:
+            memory[self.index] = values
+        else:
+            memory[self.kept] = self.chosen(values)
+
     def of(self, chosen: Mask) -> Elements:
         """Return only the elements of the chosen warps."""
         firsts, index, mask = self._firsts, self._index, self.mask

@@ -22,7 +22,6 @@ from tcusim.program.grammar import (
     Scope,
     Space,
     Sync,
-    View,
     accesses,
 )
 from tcusim.program.walk import Ints, Mask
@@ -143,21 +142,17 @@ class Replay(State):
                 found = self._left(0, places)
                 self._put_ranges(ranges, (found[:, 0], found[:, 1]))
             case Publish(view):
-                self._write(view, self._left(0, places))
+                self._elements(view).put(self.memory[view.buffer.name], self._left(0, places))
             case _:
                 touched = accesses(step)
                 if isinstance(step, Await):
                     # The awaited values are the recorded ones.
-                    self._write(step.src, self._left(0, places))
+                    awaited = self.memory[step.src.buffer.name]
+                    self._elements(step.src).put(awaited, self._left(0, places))
                 for number, frag in enumerate(touched.frags_written):
                     self._put(frag, self._left(number, places))
                 for number, view in enumerate(touched.views_written):
                     self._scatter(view, self._left(number, places))
-
-    def _write(self, view: View, values: Values) -> None:
-        """Write status words."""
-        elements = self._elements(view)
-        self.memory[view.buffer.name][elements.kept] = values[elements.keep]
 
     def _sync(self, scope: Scope) -> None:
         super()._sync(Scope.WARP)
