@@ -139,7 +139,9 @@ function start({ sides: given, differences, exact, verdict }) {
     $("next").disabled = $("end").disabled = at === mine.length - 1;
     const inGrid = document.activeElement.closest(".grid") !== null;
     const loops = step.loops.map(([name, value]) => `, ${name} = ${value}`).join("");
-    const text = `step ${step.number} of ${mine[mine.length - 1].number}: ${step.path}${loops}`;
+    // The path of a step outside loops is its index.
+    const path = step.path === String(step.number) ? "" : `: ${step.path}`;
+    const text = `step ${step.number} of ${mine[mine.length - 1].number}${path}${loops}`;
     $("slider").setAttribute("aria-valuetext", text);
     $("where").textContent = `${text}. ${step.writes.map(inWords).join(" ")}`;
     if (beside) showDifference(step);
@@ -459,13 +461,16 @@ function start({ sides: given, differences, exact, verdict }) {
   $("hex").addEventListener("change", show);
   document.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
-    // These have their own use for the keys.
-    if (event.target.matches("select, #slider, .scroll")) return;
+    // These have their own use for the keys; a box only if it can scroll.
+    const { target, key } = event;
+    const scrolls = /^Arrow/.test(key) ? target.scrollWidth > target.clientWidth
+      : /^(Home|End)$/.test(key) && target.scrollHeight > target.clientHeight;
+    if (target.matches("select, #slider") || (target.matches(".scroll") && scrolls)) return;
     const keys = { ArrowLeft: () => go(at - 1), ArrowRight: () => go(at + 1), Home: () => go(0),
       End: () => go(mine.length - 1), h: () => $("hex").click(), d: () => differ(true), D: () => differ(false) };
-    if (!keys[event.key]) return;
+    if (!keys[key]) return;
     event.preventDefault();
-    keys[event.key]();
+    keys[key]();
   });
   choose(warps[0]);
   // An address that ends in #step=6 opens the page there; in #step=6,3,2 at this output of it.
