@@ -154,8 +154,10 @@ class Problem:
             return self._sample_of_ragged()
         if self.kind == "matmul":
             return self._sample_of_product()
-        in_pieces = self.case.is_whole and self.case.length % _PIECE == 0
-        return self._sample_of_whole() if in_pieces else self._sample_of_segments()
+        is_long = self.case.is_whole or self.segment_size > _SAMPLE
+        if is_long and self.kind != "matvec" and self.segment_size % _PIECE == 0:
+            return self._sample_of_pieces()
+        return self._sample_of_segments()
 
     def _sample_of_segments(self) -> Sample:
         """Return the results of the first segment, the last, and some between."""
@@ -182,29 +184,32 @@ class Problem:
         norms = np.sqrt(device.cp.asnumpy((left * left) @ (right * right)))
         return Sample(places, device.cp.asnumpy(left @ right), norms)
 
-    def _sample_of_whole(self) -> Sample:
-        """Return the sum of the array; of its scan, all of some pieces, and the ends of all pieces.
+    def _sample_of_pieces(self) -> Sample:
+        """Return the sums of long segments; of scans, the ends of all pieces, and all of some.
 
         float16 and int8 data are multiples of 2^-24 or of 1: their sums in float64 are exact.
         """
-        device, data = self.device, self.data
-        sums, square = [], 0.0
+        device, data, each = self.device, self.data, self.segment_size // _PIECE
+        sums, squares = [], []
         for start in range(0, data.size, CHUNK):
-            wide = device.wide(data[start : start + CHUNK], self.case.dtype)
-            sums.append(device.cp.asnumpy(wide.reshape(-1, _PIECE).sum(axis=1)))
-            square += float((wide * wide).sum())
-        ends = np.concatenate(sums).cumsum()
-        norms = np.full(1, np.sqrt(square))
+            pieces = device.wide(data[start : start + CHUNK], self.case.dtype).reshape(-1, _PIECE)
+            sums.append(device.cp.asnumpy(pieces.sum(axis=1)))
+            squares.append(device.cp.asnumpy((pieces * pieces).sum(axis=1)))
+        ends = np.concatenate(sums).reshape(-1, each).cumsum(axis=1)
+        norms = np.sqrt(np.concatenate(squares).reshape(-1, each).sum(axis=1))
         if self.kind == "sum":
-            return Sample(np.zeros(1, np.int64), ends[-1:], norms)
+            return Sample(np.arange(norms.size), ends[:, -1], norms)
+        ends = ends.ravel()
         chosen = _drawn(ends.size, _SAMPLE // _PIECE)
         pieces = data.reshape(-1, _PIECE)[device.cp.asarray(chosen)]
-        before = np.where(chosen > 0, ends[chosen - 1], 0.0)
+        before = np.where(chosen % each > 0, ends[chosen - 1], 0.0)
         within = before[:, None] + reference("scan", device.to_host(pieces, self.case.dtype))
         places = chosen[:, None] * _PIECE + np.arange(_PIECE)
         last = np.arange(1, ends.size + 1) * _PIECE - 1
         right = np.concatenate([ends, within.ravel()])
-        return Sample(np.concatenate([last, places.ravel()]), right, norms)
+        of_piece = np.repeat(norms, each)
+        scales = np.concatenate([of_piece, np.repeat(of_piece[chosen], _PIECE)])
+        return Sample(np.concatenate([last, places.ravel()]), right, scales)
 
     def _sample_of_ragged(self) -> Sample:
         """Return the results of some segments; of a scan, the last one of each very long one."""

@@ -174,6 +174,20 @@ def test_the_papers_programs_are_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "parts=8192" in best.label
 
 
+@pytest.mark.parametrize("kind", ["sum", "scan"])
+def test_long_segments_are_verified_by_pieces(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every sum, and every end of a piece of a scan; and a wrong one is found."""
+    monkeypatch.setattr(bench_problems, "_SAMPLE", 2**15)
+    device = NoGpu(2**18, "cupy")
+    problem = Problem(Case("x", kind, 2**16, 2**18), device)
+    right = bench_problems.reference(kind, device.numbers["f16"].reshape(-1, 2**16)).ravel()
+    assert problem.error(right.astype(np.float32), "f32") < 1e-6
+    for place in (0, right.size - 1) if kind == "sum" else (2**14 - 1, right.size - 1):
+        wrong = right.astype(np.float32)
+        wrong[place] += 100
+        assert problem.error(wrong, "f32") > 0.1
+
+
 def test_paper_stands_for_all_figures(no_gpu: None) -> None:
     found = run(["paper"], Settings(14, (64,), quick=True))
     assert set(found) == set(FIGURES)
