@@ -109,6 +109,18 @@ def test_copies_that_warps_wait_for_do_not_overlap_products() -> None:
     assert hopper.bound != "latency"
 
 
+def test_a_plan_for_another_unit_is_refused_if_its_blocks_do_not_fit() -> None:
+    def plan(arch: str) -> Any:
+        types = {"dtype": "float64", "options": {"arch": arch}}
+        return tcusim.plan("cumsum", length=2**24, **types)
+
+    with pytest.raises(
+        Unsupported, match=r"of shared memory for a block, and t4 has 65,536\. Plan"
+    ):
+        cost(plan("hopper"), "t4")
+    assert cost(plan("t4"), "t4").seconds
+
+
 def test_some_speeds_are_near_those_that_the_authors_measured_on_a_v100() -> None:
     check_speeds_on_a_v100(every=3)
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tcusim.arrays.plan_functions import Plan, ProductPlan
-from tcusim.errors import InputError, require_flags, require_int, told
+from tcusim.errors import InputError, Unsupported, require_flags, require_int, told
 from tcusim.judge.cost.fitted import FITTED, Fitted
 from tcusim.judge.cost.model import CACHED_PART, RESOURCES, LaunchCost, launch_cost, longest
 from tcusim.machine import Unit, unit_of
 from tcusim.machine.rules import Arch
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan
+from tcusim.program.resources import SharedMemory
 from tcusim.table import Table, Tabular
 
 __all__ = ["Cost", "cost", "time_text"]
@@ -122,7 +123,9 @@ def cost(
     Parameters
     ----------
     target : Program, Plan, ProductPlan or LaunchPlan
-        What to launch: `tcusim.build` makes programs, `tcusim.plan` plans.
+        What to launch, as it is: `tcusim.build` makes programs, `tcusim.plan` plans. A plan has the
+        launches for the architecture that it was made for, hopper by default. Those of the unit,
+        as `tcusim cost` plans them, are of ``tcusim.plan(..., options={"arch": "v100"})``.
     unit : str, Path, Unit or Arch
         On what: anything that `tcusim.unit_of` takes.
     length : int, optional
@@ -145,12 +148,16 @@ def cost(
     InputError
         If a program is given without the sizes of its inputs, or a plan with some.
     Unsupported
-        For segments of unequal length: their time depends on data.
+        For segments of unequal length: their time depends on data. For a plan with a block that
+        needs more shared memory than the unit has.
     """
     if cached is not None:
         require_flags(cached=cached)
     plan = _launches(target, length, sizes)
     where = unit_of(unit)
+    if isinstance(target, Plan | ProductPlan):
+        for launch in plan.launches:
+            _require_space(launch.program, where)
     given = [plan.memory[name].nbytes for name in (*plan.inputs, *plan.outputs)]
     if cached is None:
         room = where.l2_bytes.value if where.l2_bytes else 0.0
@@ -168,6 +175,16 @@ def cost(
         for launch in plan.launches
     )
     return Cost(plan.title, where.name, costs, tuple(unknown), sum(given))
+
+
+def _require_space(program: Program, unit: Unit) -> None:
+    """Raise an error if a block of a program needs more shared memory than a unit has."""
+    most, needed = unit.shared_bytes_per_block, SharedMemory(program).needed
+    if most is not None and needed > most.value:
+        raise Unsupported(
+            f"{program.name} needs {needed:,} bytes of shared memory for a block, and {unit.name} "
+            f"has {most.value:,.0f}. Plan for it, with options={{'arch': {unit.name!r}}}"
+        )
 
 
 def time_text(seconds: float | None) -> str:
