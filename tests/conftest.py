@@ -19,7 +19,7 @@ from tcusim import backends, plugins
 from tcusim.backends import Backend, get_backend
 from tcusim.errors import BackendUnavailable
 
-# Whatever a test says of its examples, they are the same in each run.
+# The examples of a test are the same in each run, for any settings of its own.
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
 settings.load_profile("repeatable")
 
@@ -65,7 +65,7 @@ def registries() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def seeds() -> None:
-    """Have torch draw the same numbers in each run, whichever tests there are beside this one."""
+    """Have torch draw the same numbers in each run, beside any other tests."""
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "manual_seed"):
         torch.manual_seed(0)

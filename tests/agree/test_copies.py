@@ -101,14 +101,14 @@ class Draw:
         return int(self.rng.choice(choices))
 
     def oddity(self, *choices: int) -> int:
-        """Return 0 in a tidy program, whose chunks can be large."""
+        """Return 0 in a tidy program: its chunks can be large."""
         return 0 if self.tidy else self.one_of(0, *choices)
 
     def extents(self) -> tuple[int, int]:
         return self.one_of(1, 3, 16, 32, 48), self.one_of(1, 16, 16, 24, 32)
 
     def strides(self, rows: int, cols: int, gap: int) -> tuple[int, int]:
-        """Return strides of a rectangle whose elements are all different."""
+        """Return strides of a rectangle without repeated elements."""
         down = self.down != bool(self.oddity(0, 0, 1))
         return (1, rows + gap) if down else (cols + gap, 1)
 

@@ -16,7 +16,7 @@ from tcusim.judge.correctness.testing import assert_agree, random_inputs
 from tcusim_host import compile_programs
 
 ALGORITHMS = [row.name for row in segmented_algorithms()]
-# Cases in which much depends on barriers.
+# Cases that depend much on barriers.
 LANES = (
     "reduction_tn masked=1 segment_size=1000 warps=4 combine=add length=5003",
     "reduction_kn_coalesced masked=1 segment_size=100 warps=2 items_per_warp=2 side=b length=1237",

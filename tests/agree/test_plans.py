@@ -65,7 +65,7 @@ def test_float16_summed_exactly_in_float64_on_the_host(kind: str, size: int) -> 
 @pytest.mark.parametrize(
     ("types", "length", "reverse"),
     [
-        # Two groups, of 2**20 elements, whose running sum begins with the initial value.
+        # Two groups, of 2**20 elements; the running sum begins with the initial value.
         (Types("f64", "f64", "f64", "f64"), 2**20 + 1300, True),
         (Types("s8", "s32", "s8", "s64"), 20_000, False),
     ],

@@ -128,7 +128,7 @@ WIDE = {name: Buffer(name, "f64", Extent.of(4), BufferRole.INPUT) for name in "x
 MIXED = np.array([1, np.inf, 0, NAN, 0, 2, -np.inf, 0], np.float32)
 
 
-# Rows of 8 and of 100 numbers whose sums depend on the order.
+# Rows of 8 and of 100 numbers: their sums depend on the order.
 SPREAD = ((np.arange(40) % 7 - 3) * 1.1 ** np.arange(40)).astype(np.float32)
 LONG_ROWS = ((np.arange(200) % 13 - 5) * 1.07 ** np.arange(200)).astype(np.float32)
 PANEL, SUMS = rows_of(shared("panel", 40), 5, 8), shared("sums", 5)
@@ -228,7 +228,7 @@ def in_pairs(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def prefixes(x: NDArray[np.float32], cols: int) -> NDArray[np.float32]:
-    """Return the prefix sums of rows: an element's is that of the pairs which end with it."""
+    """Return the prefix sums of rows: an element's sums the pairs that end with it."""
     rows = x.reshape(-1, cols)
     columns = []
     for end in range(1, cols + 1):
@@ -255,7 +255,7 @@ def array(*values: float) -> NDArray[np.float32]:
 
 
 def parts_of(value: float) -> tuple[float, float, float]:
-    """Return three numbers of 8 bits each whose sum is the float32 value."""
+    """Split float32 values into three numbers of 8 bits each."""
     found = []
     rest = np.float32(value)
     for _ in range(3):
@@ -268,7 +268,7 @@ def parts_of(value: float) -> tuple[float, float, float]:
 
 
 def passed_on(awaited: View) -> Step:
-    """Return steps by which block 1 writes the value that block 0 has published."""
+    """Return steps: block 1 writes the value that block 0 has published."""
     get = (Await(line(T, 4), awaited), SYNC, Assign(line(OUT, 4, 4 * BLOCK), line(T, 4)))
     return When((Bound(BLOCK, Index.of(1)),), (Publish(line(STATUS, 4), line(X, 4)),), get)
 

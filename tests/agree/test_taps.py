@@ -51,11 +51,11 @@ def halves(length: int, seed: int = 0) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def scan() -> tuple[Program, dict[str, Any]]:
-    """Return a program whose warps wait for each other, and its input."""
+    """Return a program with warps that wait for each other, and its input."""
     return tcusim.build("scan_tn_block", segment_size=1024, warps=4), halves(4096)
 
 
-# --- Which warps and steps ------------------------------------------------------------------------
+# --- The warps and steps --------------------------------------------------------------------------
 
 
 def test_one_warp_sees_what_the_others_of_its_block_wrote(

@@ -1,4 +1,4 @@
-"""Memory that nothing has written holds the same on every engine, of whichever type it is."""
+"""Memory that nothing has written holds the same on every engine, for every type."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def _results(case: Case) -> int:
 
 
 def drawn(text: str) -> list[ET.Element]:
-    """Return the charts of a page's HTML, which is well formed."""
+    """Return the charts of a page; its HTML is well formed."""
     assert "\n\n" not in text  # Markdown would end it there
     return ET.fromstring(f"<div>{text}</div>").findall(".//figure")
 
@@ -90,7 +90,7 @@ def test_claims_that_nothing_is_recorded_of(tools: Any, folder: Path) -> None:
 
 
 def test_figure_10(tools: Any, folder: Path) -> None:
-    """The paper's programs by algorithm, whatever their tile; ours before all others."""
+    """The paper's programs by algorithm, of any tile; ours before all others."""
     found = {
         Case("figure 10", "sum", size, LENGTH): [
             attempt(OURS, 0.5),

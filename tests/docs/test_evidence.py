@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def tool(name: str) -> ModuleType:
-    """Load a module of docs/tools, which belong to no package."""
+    """Load a module of docs/tools; they belong to no package."""
     sys.path.insert(0, str(ROOT / "docs" / "tools"))
     try:
         return importlib.import_module(name)
@@ -76,7 +76,7 @@ def test_mmaemu_where_it_is_installed(preset: str) -> None:
         assert compare.compare(preset, "e4m3", kind, 64, side=40) == (1600, 0)
 
 
-# How many operand types an architecture has beside MMA-Sim, which knows no integers.
+# How many operand types an architecture has beside MMA-Sim, without its integers.
 MMASIM_ROWS = {"hopper": 13, "blackwell": 13, "ampere": 5}
 
 

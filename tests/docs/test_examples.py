@@ -3,7 +3,7 @@
 - `pycon` blocks are doctests; `python` blocks run as they are. The blocks of a page share names.
 - `console` blocks run each `$ tcusim ...` line and compare its output; a line `...` stands for
   anything. They run in an empty folder that all blocks of a page share.
-- Blocks whose title says that they need torch, dask or jax run where that is.
+- Blocks with a title that says that they need torch, dask or jax run where that is.
 - No other kind of block may hold a command line of tcusim or Python's prompt, unless its title says
   that it needs a GPU.
 """

@@ -25,7 +25,7 @@ NARROWEST = 0.42
 
 
 def _tool(name: str) -> ModuleType:
-    """Load a module of docs/tools, which belong to no package."""
+    """Load a module of docs/tools; they belong to no package."""
     sys.path.insert(0, str(ROOT / "docs" / "tools"))
     try:
         return importlib.import_module(name)

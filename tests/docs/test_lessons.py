@@ -26,7 +26,7 @@ LESSONS = sorted((ROOT / "tutorials").glob("*.py"))
 
 
 def _tool(name: str) -> Any:
-    """Load a module of docs/tools, which belong to no package."""
+    """Load a module of docs/tools; they belong to no package."""
     sys.path.insert(0, str(ROOT / "docs" / "tools"))
     try:
         return importlib.import_module(name)

@@ -89,7 +89,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             continue
         target = target_of(page, parts.path)
         if "assets/through/" in parts.path:
-            continue  # made when the site is built, which checks it
+            continue  # made, and checked, when the site is built
         if not target.exists():
             wrong.append(f"{link}: there is no {target}")
         elif parts.fragment and target.suffix in (".md", ".py"):

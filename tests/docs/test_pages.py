@@ -15,7 +15,7 @@ PAGE = Path("page.md")
 
 @pytest.fixture(scope="module")
 def pages() -> Any:
-    """Load docs/tools/pages.py, which belongs to no package."""
+    """Load docs/tools/pages.py; it belongs to no package."""
     sys.path.insert(0, str(TOOLS))
     try:
         return importlib.import_module("pages")

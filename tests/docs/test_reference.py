@@ -23,7 +23,7 @@ SECTION = re.compile(r"^([A-Z][a-z]+)\n-+$", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def reference() -> ModuleType:
-    """Load docs/tools/reference.py, which belongs to no package."""
+    """Load docs/tools/reference.py; it belongs to no package."""
     sys.path.insert(0, str(ROOT / "docs" / "tools"))
     try:
         return importlib.import_module("reference")

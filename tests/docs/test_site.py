@@ -42,7 +42,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     commands = (
         ["docs/tools/pages.py", str(pages)],
-        # Not --quiet, which keeps the warnings from --strict, too.
+        # Not --quiet: it keeps the warnings from --strict, too.
         ["-m", "mkdocs", "build", "--strict", "-f", str(folder / "mkdocs.yml"), "-d", str(site)],
     )
     for command in commands:

@@ -1,4 +1,4 @@
-"""Copies that are only started: which, and where a warp waits for how many of them."""
+"""Copies that are only started, and the waits of a warp for a number of them."""
 
 from __future__ import annotations
 

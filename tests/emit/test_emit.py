@@ -124,7 +124,7 @@ def test_every_algorithm_on_every_wmma_shape(algorithm: str, shape: str) -> None
         ), f"no line says that it is step {path}, {step}"
     assert kernel.text.isascii()
     buffers = [buffer.name for buffer in (*program.inputs, *program.outputs)]
-    # A block gives values to later ones by mail, which lies in a workspace.
+    # A block gives values to later ones by mail, in a workspace.
     buffers += ["workspace"] if program.status else []
     assert kernel.arguments == (*buffers, *(scalar.name for scalar in program.scalars))
 

@@ -62,7 +62,7 @@ def test_rows_and_their_rest_are_one_run(size: int) -> None:
     program, run = of_sums(size)
     assert [type(step) for _, step in run.steps].count(Loop) == (size >= 64)
     assert sum(member.registers for member in run.members) <= HELD_TOGETHER
-    # One test of the bounds: that of the last element which any of them takes.
+    # One test of the bounds: of the last element that any of them takes.
     bounds = [test for test in run.guard if isinstance(test, Bound)]
     (bound,) = bounds
     taken = program.blocks.per // program.warps
@@ -117,7 +117,7 @@ def test_a_run_holds_no_more_than_registers_allow() -> None:
 
 
 def test_what_is_never_whole_is_in_no_run() -> None:
-    """The zeros behind short rows: their source is out of bounds, whatever happens."""
+    """The zeros past short rows: their source is always out of bounds."""
     program = build("reduction_panel", segment_size=100, masked=True)
     clears = [
         path for path, step in walk(program.steps) if "1 < 0" in str(getattr(step, "src", ""))

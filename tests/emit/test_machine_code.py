@@ -57,7 +57,7 @@ def compiled(kernel: AnyKernel, sm: int) -> Usage:
     return cubin.usage
 
 
-# Every algorithm in every shape and with both accumulators, which take turns.
+# Every algorithm in every shape, with one accumulator after the other.
 @pytest.mark.parametrize(
     ("algorithm", "shape", "acc"),
     [
@@ -87,7 +87,7 @@ def test_a_v100_runs_every_algorithm_on_its_tensor_cores(
     assert (kernel.products > 0) == (not algorithm.endswith("simt"))
 
 
-# A reduction and a scan, which take turns.
+# A reduction and a scan, one after the other.
 @pytest.mark.parametrize(
     ("tile", "sm", "algorithm"),
     [

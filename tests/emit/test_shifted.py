@@ -26,7 +26,7 @@ TYPES = {
 
 
 def plan_of(kind: str, types: str, size: int, order: Order = FORWARD) -> LaunchPlan:
-    """Return the plan for seven segments, of which the last one lacks three elements."""
+    """Return the plan for seven segments; the last one lacks three elements."""
     return launch_plan(
         kind, 7 * size - 3, size=size, types=TYPES[types], tile="16x16x16", arch="hopper",
         order=order,

@@ -74,7 +74,7 @@ def test_the_guard_tests_what_is_not_known() -> None:
     source = rectangle(16, 16, place, bound)
     last = Bound(place + 255, LENGTH)
     assert moved(source).guard == (Alignment(IN, Index(), 16), last)
-    # WMMA loads tiles of such an array, which is therefore aligned.
+    # WMMA loads tiles of such an array, so it is aligned.
     aligned = moved(source, tiled=True)
     assert aligned.where == (Where.ALIGNED, Where.ALIGNED)
     assert aligned.guard == (last,)

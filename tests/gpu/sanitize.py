@@ -139,7 +139,7 @@ def _others() -> Iterator[Program]:
     for (shape, ab, acc, source), reverse in product(TYPES, (False, True)):
         if not _has(algorithm_of("scan_single_pass"), ab, acc):
             continue
-        # Three groups of two blocks, of which the last has half a block.
+        # Three groups of two blocks; the last has half a block.
         size = 9 * CHUNK_PANELS * PANEL_ROWS * shape_of(shape).k + 1
         try:
             yield tcusim.build(
@@ -210,7 +210,7 @@ SIZES = (
 
 
 def _of_one_size() -> Iterator[tuple[LaunchPlan, str]]:
-    """Yield plans for segments of one size, the last of which is cut short."""
+    """Yield plans for segments of one size; the last one is shorter."""
     for (size, ab, acc), kind, order in product(
         SIZES, ("reduction", "scan"), (Order(), Order(exclusive=True, reverse=True))
     ):
@@ -243,7 +243,7 @@ def launch(plan: LaunchPlan, name: str) -> None:
 
 
 def call(dtype: str, words: str) -> None:
-    """Sum and scan segments of an array in GPU memory, which is told by offsets and ids there."""
+    """Sum and scan segments of an array in GPU memory, with offsets and ids there."""
     offsets = np.cumsum([0, *LENGTHS["short"]]).astype(words)
     ids = np.repeat(np.arange(offsets.size - 1), np.diff(offsets)).astype(words)
     x = cupy.ones(int(offsets[-1]), dtype)

@@ -167,7 +167,7 @@ def test_an_out_with_an_initial_zero_that_does_not_go(library: Library) -> None:
             tcusim.cumsum(both[:512], out=out, **asked(**options))
     with pytest.raises(InputError, match=r"out must be an array of float16, shape \(513,\); got"):
         tcusim.cumsum(both[:512], out=both[512:1024], **asked(**options))
-    # A result that begins anywhere, and whose neighbours stay as they are.
+    # A result that begins anywhere; its neighbours stay as they are.
     before = library.back(both)
     tcusim.cumsum(both[:512], out=both[513:1026], **asked(**options))
     after = library.back(both)

@@ -194,7 +194,7 @@ def test_exact_bits_are_those_of_numpy_arrays(
     x[2, length // 2] = np.inf
     a = there(x)
     for result in ("float16", "float32", "float64"):
-        # On Volta, whose float16 products have nothing in common with float64.
+        # On Volta: its float16 products have nothing in common with float64.
         given: dict[str, Any] = {"bits": "exact", "dtype": result, "arch": "volta"}
         own: dict[str, Any] = {"bits": "exact", "dtype": result}
         assert bits(back(tcusim.sum(a, axis=1, **asked(**own)))) == bits(

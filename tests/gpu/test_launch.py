@@ -61,7 +61,7 @@ def torch() -> Any:
 
 
 def halves(length: int = LENGTH, seed: int = 0) -> NDArray[np.float16]:
-    """Return numbers of both signs whose sums are rounded."""
+    """Return numbers of both signs; their sums are rounded."""
     rng = np.random.default_rng(seed)
     return rng.standard_normal(length).astype(np.float16)
 

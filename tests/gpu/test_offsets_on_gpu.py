@@ -151,7 +151,7 @@ def test_segments_of_many_calls(library: Library) -> None:
 def test_segments_of_one_size_begin_with_initial_values(
     library: Library, dtype: str, size: int, reverse: bool
 ) -> None:
-    """In one launch, whose kernel reads them; those on the computer are copied in each call."""
+    """In one launch: its kernel reads them; those on the computer are copied in each call."""
     x = numbers(dtype, size + size // 2)
     sums = {"float64": "float64", "int8": "int64"}.get(dtype, "float32")
     a, options = library.there(x), dict[str, Any](backend=library.backend, reverse=reverse)

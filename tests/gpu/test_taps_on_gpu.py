@@ -2,7 +2,7 @@
 
     python tests/gpu/run_on_gpu.py -n 14 -k taps_on_gpu
 
-Most of the time goes to NVRTC, which compiles a kernel with taps for each test.
+Most of the time goes to NVRTC: it compiles a kernel with taps for each test.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""On two GPUs: whichever is current, arrays are computed where they are, with the bits of either.
+"""On two GPUs: arrays are computed where they are, for either current GPU, with the bits of either.
 
 The bits are the simulator's for the GPU's architecture.
 """

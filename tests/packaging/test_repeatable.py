@@ -1,4 +1,4 @@
-"""A test that fails can be run again on the same numbers: whatever draws numbers has a seed."""
+"""A test that fails can be run again on the same numbers: every draw has a seed."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def floats(array: Values, fmt: str) -> Values:
 
 
 def mismatches(d: Values, recorded: Values) -> int:
-    """Count elements whose bits differ; a zero's sign and a NaN's payload count."""
+    """Count elements with different bits; a zero's sign and a NaN's payload count."""
     unsigned = f"u{d.dtype.itemsize}"
     return int((d.view(unsigned) != recorded.view(unsigned)).sum())
 

@@ -59,7 +59,7 @@ def cut_vectors(full: Any) -> dict[str, Any]:
 
 
 def numbers(path: Path, base: int) -> NDArray[np.float32]:
-    """Return the float32 values of a text file, whose words are their bits to this base."""
+    """Return the float32 values of a text file: its words are their bits to this base."""
     return np.array([int(word, base) for word in path.read_text().split()], np.uint32).view(
         np.float32
     )

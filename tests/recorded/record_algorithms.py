@@ -55,7 +55,7 @@ ROWS = 20
 COLS, INNER = 18, 40
 
 
-# --- Which cases --------------------------------------------------------------------------------
+# --- The cases ----------------------------------------------------------------------------------
 
 
 def chosen_cases() -> list[Case]:
@@ -110,7 +110,7 @@ def products(row: Algorithm, columns: tuple[Column, ...]) -> Iterator[Recipe]:
 
 
 def pool_name(case: Case, dtype: str) -> str:
-    """Return the key of the numbers of which a case's inputs of a type are made."""
+    """Return the key of the numbers for a case's inputs of a type."""
     return f"in_{case.recipe.get('ab')}_{dtype}_{case.kind}"
 
 

@@ -206,7 +206,7 @@ def run(function: Any, name: str, a: Bits, b: Bits, c: Bits) -> Bits:
 
 
 def stored(bits: Bits, ab: str) -> Bits:
-    """Return 8-bit floats as the bits of float16, which holds them exactly; others as they are."""
+    """Return 8-bit floats as the bits of float16, exactly; others as they are."""
     if ab not in ("e4m3", "e5m2"):
         return bits
     wide = bits.astype(np.uint16)

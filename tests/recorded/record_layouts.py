@@ -1,4 +1,4 @@
-"""Record which lane holds which element of a fragment, on this machine's GPU.
+"""Record the lane of each element of a fragment, on this machine's GPU.
 
 Usage: ``python tests/recorded/record_layouts.py --out FILE``, with NumPy, CuPy and nvcc; a source
 tree of tcusim is enough. FILE gets int16 arrays of two kinds, for every row of the table of shapes
@@ -105,7 +105,7 @@ class Load:
         return {"a": (m, k), "b": (k, n), "c": (m, n)}[self.operand]
 
     def source(self) -> str:
-        """Return a kernel, whose block p loads matrix p."""
+        """Return a kernel: its block p loads matrix p."""
         bits, kind, pointer = TYPES[self.dtype]
         rows, cols = self.sizes
         whole = f"wmma::{self.order}_major"
@@ -160,7 +160,7 @@ class Multiply:
         return m * k * tiles // LANES, k * n * tiles // LANES, m * n * tiles // LANES
 
     def source(self) -> str:
-        """Return a kernel, each block of which multiplies once."""
+        """Return a kernel: each of its blocks multiplies once."""
         row, (m, n, k) = self.row, self.shape
         wide = row.ab == "f64"
         bits = (TYPES[row.ab][0], TYPES[row.ab][0], TYPES[row.acc][0])
@@ -221,7 +221,7 @@ def _text(shape: tuple[int, int, int]) -> str:
 
 
 def packed(values: Numbers, dtype: str) -> Numbers:
-    """Return whole numbers as the bytes of elements, which lie one after another in the last axis.
+    """Return integers as the bytes of elements, contiguous in the last axis.
 
     Elements of less than a byte lie with the first in the lowest bits [PTX].
     """
@@ -242,7 +242,7 @@ def packed(values: Numbers, dtype: str) -> Numbers:
 
 
 def unpacked(content: Numbers, dtype: str) -> Numbers:
-    """Return the numbers, or bits, whose bytes these are."""
+    """Return the numbers, or bits, of these bytes."""
     bits = TYPES[dtype][0]
     content = np.ascontiguousarray(content)
     if dtype in ("f16", "f32", "tf32", "f64", "s32"):

@@ -23,7 +23,7 @@ from tcusim.program.grammar import Program
 
 FILE = Path(__file__).parent / "long_arrays.json"
 PIECE = 2**24
-# Architecture whose bits are recorded.
+# Architecture of the recorded bits.
 ARCH = "hopper"
 
 

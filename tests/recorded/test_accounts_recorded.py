@@ -22,7 +22,7 @@ CASES = int(os.environ.get("TCUSIM_EXPLAIN_CASES", "6"))
 
 
 def explained(a: Values, b: Values, c: Values, rule: Rule) -> Values:
-    """Return a @ b + c, many of whose outputs are the results of accounts."""
+    """Return a @ b + c; many of its outputs are the results of accounts."""
     d = np.ascontiguousarray(mma_values(a, b, c, rule))
     tiles = len(d)
     wide_a, wide_b = (np.broadcast_to(x, (tiles, *x.shape[1:])) for x in (a, b))

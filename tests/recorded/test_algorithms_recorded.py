@@ -67,7 +67,7 @@ def recorded_of(data: dict[str, Any], algorithm: str) -> Recorded:
 
 
 def differing(data: dict[str, Any], backend: Backend, recorded: Recorded) -> list[str]:
-    """Return the cases in which a backend returns other bytes."""
+    """Return the cases for which a backend returns other bytes."""
     return [
         text
         for text, expected in recorded

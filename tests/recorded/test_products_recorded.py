@@ -24,7 +24,7 @@ TOLD: Final = {Call(**row["call"]): row for row in REPORT["rows"]}
 
 
 def some(rows: Sequence[Captured], count: int) -> list[Any]:
-    """Return parameters of all rows, of which `count` are tried without --full."""
+    """Return parameters of all rows; `count` of them are tried without --full."""
     step = max(1, len(rows) // count)
     return [
         pytest.param(row, id=str(row.call), marks=[pytest.mark.full] if number % step else [])

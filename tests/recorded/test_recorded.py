@@ -44,7 +44,7 @@ def test_instructions_of_an_h200(
 
 
 def planted_bugs(how: Fused) -> dict[str, Fused]:
-    """Return wrong parameters, each of which the recorded bits must expose."""
+    """Return wrong parameters; the recorded bits must expose each."""
     return {
         "F - 1": replace(how, fraction_bits=how.fraction_bits - 1),
         "F + 1": replace(how, fraction_bits=how.fraction_bits + 1),

@@ -46,7 +46,7 @@ class Browser:
         here, self.write_fd = os.pipe()
         self.read_fd, there = os.pipe()
 
-        # The browser reads from its descriptor 3 and writes to 4, which a shell sets up.
+        # The browser reads from its descriptor 3 and writes to 4; a shell sets them up.
         command = f'exec "$@" 3<&{here} 4>&{there}'
         arguments = [path, *_FLAGS, f"--user-data-dir={self.profile}", "about:blank"]
         self.process = subprocess.Popen(

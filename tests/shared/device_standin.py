@@ -65,7 +65,7 @@ class Session:
         def computed(start: Mapping[str, int]) -> NDArray[Any]:
             parts = {name: x[start.get(name, 0) :][: sizes[name]] for name, x in flat.items()}
             self.owner.runs.append((self.plan, stream))
-            # As a GPU, which does not see two warps write one element.
+            # As a GPU: it does not see two warps write one element.
             found: NDArray[Any] = NUMPY.run(self.plan, parts, arch=self.arch, check=False)["out"]
             return found
 

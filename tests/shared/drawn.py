@@ -144,7 +144,7 @@ def parameters_of(function: Callable[..., Any]) -> list[str]:
 
 @dataclass
 class By:
-    """The arguments of `tcusim.Segments`, which is made in the call, and there refused."""
+    """The arguments of `tcusim.Segments`: it is made in the call, and refused there."""
 
     keywords: dict[str, Any]
 

@@ -1,6 +1,6 @@
 """Programs of Assigns, drawn: formulas up to three deep, types, strides, bounds and places.
 
-Most are correct; the others are for the verifier to refuse. Whatever it accepts has to run.
+Most are correct; the others are for the verifier to refuse. All that it accepts have to run.
 """
 
 from __future__ import annotations

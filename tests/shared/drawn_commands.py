@@ -217,7 +217,7 @@ def command_lines(draw: st.DrawFn, name: str) -> Line:
         odds = _odds(parameter.name or "", words)
         if parameter.name in apart or (not needed and draw(st.integers(1, odds)) < odds):
             continue
-        # Which options of programs go together is judged by the calls of `build`.
+        # The calls of `build` judge the combinations of a program's options.
         line.odd |= (parameter.name or "").startswith("build_")
         options.append(draw(st.sampled_from(parameter.opts)))
         if not parameter.is_flag and not parameter.count:

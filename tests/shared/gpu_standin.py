@@ -193,7 +193,7 @@ def launch_program(
 ) -> None:
     """Compute a program on the memory at the addresses that its kernel is given with scalars."""
     buffers = (*program.inputs, *program.outputs)
-    # Behind the buffers lies the memory for status words, of which the simulator has its own.
+    # Past the buffers is the memory for status words; the simulator has its own.
     numbers = arguments[len(buffers) + bool(program.status) :]
     scalars = {scalar.name: value for scalar, value in zip(program.scalars, numbers, strict=True)}
     arrays = {
@@ -208,7 +208,7 @@ def launch_program(
 
 
 class StandIn(Launcher):
-    """A launcher whose programs are run by the simulator, and other kernels by the CPU."""
+    """A launcher: the simulator runs its programs, and the CPU other kernels."""
 
     name = "stand-in"
     title = "no GPU"
@@ -335,7 +335,7 @@ class Torch(ModuleType):
         layout = "strided"
         requires_grad = False
         device = SimpleNamespace(index=0)
-        # Of whose memory was let go.
+        # Their memory was released.
         sizes: list[int] = []  # noqa: RUF012
 
         def __init__(self, values: NDArray[Any]) -> None:

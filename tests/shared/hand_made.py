@@ -87,7 +87,7 @@ class Small:
 
 
 def through_shared(rng: Rng) -> Program:
-    """Return a copy by way of memory of the block, in which warps read the writes of others."""
+    """Return a copy through memory of the block: warps read the writes of others."""
     s = Small(rng)
     tile = scratch("tile", s.warps * s.cols, Space.SHARED)
     s.buffers.append(tile)
@@ -102,7 +102,7 @@ def through_shared(rng: Rng) -> Program:
 
 
 def through_turns(rng: Rng) -> Program:
-    """Return a copy whose turns fill memory first, and are written out afterwards."""
+    """Return a copy: its iterations fill memory first, and are written out afterwards."""
     s = Small(rng)
     space = Space.WARP if rng.random() < 0.5 else Space.SHARED
     whole = s.turns * s.cols * (s.warps if space is Space.SHARED else 1)
@@ -169,7 +169,7 @@ def computed(rng: Rng) -> Program:
 
 
 def chained(rng: Rng) -> Program:
-    """Return a program whose blocks publish words and await those of some blocks before them."""
+    """Return a program: blocks publish words and await those of some earlier blocks."""
     s = Small(rng)
     words = int(rng.integers(1, 4))
     back = int(rng.integers(1, 4))

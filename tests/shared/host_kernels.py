@@ -76,7 +76,7 @@ def kernel_of(
 def small_kernel(
     body: str, source: str = "f32", target: str = "f32", warps: int = 1, elements: int = 32
 ) -> Kernel:
-    """Return a kernel whose blocks each take and give `elements` elements."""
+    """Return a kernel: each block takes and gives `elements` elements."""
     types = {"f16": "half", "bf16": "__nv_bfloat16", "f32": "float", "f64": "double"}
     text = (
         '#include <mma.h>\n#include "tcusim.cuh"\nusing namespace nvcuda;\n'

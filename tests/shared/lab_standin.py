@@ -90,7 +90,7 @@ class NoGpuHere(Gpu):
 
 
 class NoLab(Lab):
-    """A laboratory without a GPU, which compiles nothing."""
+    """A laboratory without a GPU; it compiles nothing."""
 
     def __init__(self, *broken: str) -> None:
         gpu = NoGpuHere(broken)

@@ -103,7 +103,7 @@ def _drawn(value: Any, rng: np.random.Generator, name: str = "") -> Any:
     if isinstance(value, dict):
         return {key: _drawn(one, rng, name) for key, one in value.items()}
     if isinstance(value, tuple) and isinstance(value[0], tuple):
-        # A table by rows, of which the first one begins at 1.
+        # A table by rows; the first one begins at 1.
         kept = [row for row in value if row[0] == 1 or rng.random() < 0.7]
         return tuple((first, *(_drawn(one, rng, name) for one in row)) for first, *row in kept)
     if isinstance(value, tuple):

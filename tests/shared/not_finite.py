@@ -96,7 +96,7 @@ ORDERS: Final = tuple(
     {"exclusive": exclusive, "reverse": reverse}
     for exclusive, reverse in itertools.product((False, True), repeat=2)
 )
-# One for each way in which a warp reads its rows once more: on the host each has to be compiled.
+# One for each way to read the rows of a warp again: on the host each has to be compiled.
 FEW: Final = (CASES[1], CASES[2], CASES[4], CASES[9], CASES[14])
 
 
@@ -106,7 +106,7 @@ def inputs_of(case: Case, program: Program) -> tuple[dict[str, Any], dict[str, A
     values = np.random.default_rng(7).integers(-8, 9, edges[-1]) / 4
     finite, spoiled = values.copy(), values.copy()
     for number, (begin, end) in enumerate(itertools.pairwise(edges)):
-        # Of few segments, which are long, those with places far from the beginning.
+        # Of few long segments, those with places far from the beginning.
         pattern = SPREAD if case.size is None else PATTERNS[-1 - number % len(PATTERNS)]
         for place, value in pattern.items():
             at = begin + place if place >= 0 else end + place

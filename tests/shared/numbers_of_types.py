@@ -18,7 +18,7 @@ from tcusim.machine import (
 def random_values(
     rng: np.random.Generator, shape: tuple[int, ...], fmt: str, spread: int
 ) -> Values:
-    """Draw values whose exponents are spread over an interval, some of them zero."""
+    """Draw values with exponents spread over an interval, some of them zero."""
     row = FORMATS[fmt]
     numbers = rng.uniform(1.0, 2.0, shape) * rng.choice([-1.0, 1.0], shape)
     low = max(row.emin - row.fraction_bits, -spread)

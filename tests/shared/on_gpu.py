@@ -31,7 +31,7 @@ def imported(name: str) -> Any:
 
 
 def numbers(dtype: str, *shape: int) -> NDArray[Any]:
-    """Return numbers of both signs whose sums are rounded."""
+    """Return numbers of both signs; their sums are rounded."""
     if device_sm() < 80 and dtype in ("float32", "float64"):
         pytest.skip(f"sm_{device_sm()} does not multiply {dtype}")
     x = np.random.default_rng(len(shape)).standard_normal(shape) * 20
@@ -76,13 +76,13 @@ class Library:
         return type(a).__module__.split(".")[0] == self.name
 
     def require_bits(self, a: Any, expected: Any) -> None:
-        """Compare an array in GPU memory, which must be this library's, bit for bit."""
+        """Compare an array in GPU memory bit for bit; it must be this library's."""
         assert self.is_own(a)
         require_bits(self.back(a), expected)
 
 
 def library_of(name: str, backend: str) -> Library:
-    """Return a library whose arrays a backend takes; skip where one of them is missing."""
+    """Return the library of a backend's arrays; skip where one of them is missing."""
     launcher = {"cuda": CUDA, "cupy": CUPY, "pycuda": PYCUDA}[backend]
     reason = launcher.available()
     if reason is not None:

@@ -177,7 +177,7 @@ def scan() -> Program:
 
 
 def block_reduction() -> Program:
-    """Return a reduction by two warps, whose partial sums meet in the block's shared memory."""
+    """Return a reduction by two warps; their partial sums meet in the block's shared memory."""
     values = Buffer("in", "f16", Extent(LENGTH), BufferRole.INPUT)
     sums = Buffer("out", "f32", Extent(LENGTH, 32), BufferRole.OUTPUT)
     result = shared("v", "f32", 256)

@@ -99,7 +99,7 @@ def check_integers(rank: int) -> None:
 
 
 def check_sizes(own: Any, sizes: list[int], rank: int) -> None:
-    """Sum with sizes that are known, of which nobody is asked; refuse wrong ones."""
+    """Sum with known sizes, without asking a rank for them; refuse wrong ones."""
     expected = tcd.sum(own)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tcusim.torch.distributed.gathered_numbers", None)
@@ -117,7 +117,7 @@ def offsets(x: Any) -> Any:
 
 
 def weight(x: Any) -> Any:
-    """Return a weight of the rows, whose gradient torch adds up for float32."""
+    """Return a weight of the rows; torch adds up its gradient for float32."""
     return x[0] if x.dim() == 2 and x.dtype != torch.float32 else None
 
 

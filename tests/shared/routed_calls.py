@@ -36,7 +36,7 @@ def _rows(x: Any, call: Callable[[Any], Any]) -> Any:
     return torch.stack([call(row) for row in x])
 
 
-# Of rows (B, COLUMNS), results (B, ...), in which a row follows from that row alone.
+# Of rows (B, COLUMNS), results (B, ...): each row follows only from that row.
 CALLS: Final[dict[str, Callable[[Any], Any]]] = {
     "sum": lambda x: _rows(x, torch.sum),
     "sum.dim_IntList": lambda x: torch.sum(x, 1),

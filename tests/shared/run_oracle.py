@@ -106,7 +106,7 @@ class Recorder:
         return view.buffer.name, event.warps[warp], index, row * view.cols + col
 
     def sync(self, event: Event) -> None:
-        """Count a barrier, which the whole block has to reach if it is one of the block."""
+        """Count a barrier; the whole block has to reach a barrier of the block."""
         assert isinstance(event.step, Sync)
         self.any[event.warps] += 1
         if event.step.scope is Scope.BLOCK:
@@ -215,7 +215,7 @@ def sizes_for(
 
 
 def inputs_for(program: Program, length: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Return inputs of 1, and offsets of segments of which some are empty."""
+    """Return inputs of 1, and offsets of segments; some are empty."""
     made: dict[str, Any] = {}
     length = max(1, length)
     for scalar in program.scalars:

@@ -29,7 +29,7 @@ class Some:
 
 
 def marked(many: Sequence[Any], step: int, start: int = 0) -> list[ParameterSet]:
-    """Return values for `parametrize`, of which --full alone tries more than every `step`-th."""
+    """Return values for `parametrize`; only --full tries more than every `step`-th."""
     kept = set(Some(full=False)(range(len(many)), step, start))
     return [
         pytest.param(

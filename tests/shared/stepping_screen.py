@@ -33,7 +33,7 @@ class Driver:
             await self.settle()
 
     async def type(self, text: str) -> None:
-        """Fill in the line of a dialog, which takes long letter by letter; press Enter."""
+        """Fill in the line of a dialog at once: letters take long; press Enter."""
         self.app.screen.query_one(Input).value = text
         await self.press("enter")
 

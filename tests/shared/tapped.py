@@ -1,4 +1,4 @@
-"""Programs of every algorithm, with inputs, whose steps a backend is to leave as the simulator."""
+"""Programs of every algorithm, with inputs: a backend has to step as the simulator does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tcusim.stepper.frames import Frame
 from tcusim.stepper.trace import Trace
 from tcusim_cuda.tapped import emit_tapped
 
-# Options with which a program is small, and its blocks have something to do with each other.
+# Options for small programs with blocks that depend on each other.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "reduction_k": {"segment_size": None},
     "scan_k": {"segment_size": None},
@@ -97,7 +97,7 @@ def traces_of(case: Tapped, backend: str | Backend, arch: str | None = None) -> 
 
 
 def require_equal(there: Trace, here: Trace) -> None:
-    """Assert that two traces have the same steps, which leave the same bits in the same places."""
+    """Assert that two traces have the same steps, with the same bits in the same places."""
     difference = there.first_difference(here)
     assert difference is None, str(difference)
     assert (there.ran, there.left_out) == (here.ran, here.left_out)

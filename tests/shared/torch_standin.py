@@ -271,7 +271,7 @@ def _is_ours(name: str) -> bool:
 
 @contextmanager
 def standing_in() -> Iterator[Any]:
-    """Have the stand-in imported as torch; yield `tcusim.torch`, which is imported above it."""
+    """Have the stand-in imported as torch; yield `tcusim.torch`, imported above it."""
     before = {name: sys.modules.pop(name) for name in list(sys.modules) if _is_ours(name)}
     package = vars(tcusim).pop("torch", None)
     sys.modules.update(_modules())

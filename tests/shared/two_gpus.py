@@ -35,7 +35,7 @@ FLAGS = ("-std=c++17", "-O1")
 
 
 def started(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with these arguments on two GPUs that stand in, for which `folder` is."""
+    """Run Python with these arguments on two GPUs that stand in; `folder` is theirs."""
     library = folder / "libcuda.so.1"
     if not library.exists():
         library.symlink_to(native.shared_library(SOURCE, FLAGS))
@@ -71,7 +71,7 @@ class Gpus:
     # --- Kernels -----------------------------------------------------------------------------
 
     def compile_kernels(self, kernels: Sequence[Any], sm: int) -> list[Any]:
-        """Stand in for NVRTC, which does not start beside this library."""
+        """Stand in for NVRTC: it does not start beside this library."""
         cubins = []
         for kernel in kernels:
             program = getattr(kernel, "program", None)
@@ -152,7 +152,7 @@ class Gpus:
 
 
 class Array:
-    """An array of no known library: it has the CUDA array interface, which says no device."""
+    """An array of no known library: it has the CUDA array interface, without a device."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class Array:
 
 
 class Tensor:
-    """A tensor of torch, which says its device."""
+    """A tensor of torch, with its device."""
 
     is_cuda = True
     layout = "torch.strided"
@@ -218,7 +218,7 @@ class Tensor:
 
     def new_empty(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
         made = Tensor(self.gpus, self.device.index, np.full(shape, 99).astype(dtype), self.context)
-        # Torch goes back to the GPU that it takes for the current one, whatever the driver says.
+        # Torch goes back to the GPU that it takes for the current one, against the driver.
         Driver.open().set_context(Driver.open().primary_context(self.gpus.believed))
         return made
 
@@ -282,7 +282,7 @@ def faulty(asked: Any) -> Any:
 
 
 class CupyArray:
-    """An array of CuPy, which makes new ones on the current GPU."""
+    """An array of CuPy: it makes new ones on the current GPU."""
 
     __module__ = "cupy"
 

@@ -39,7 +39,7 @@ def standing_in() -> Gpus:
 
 @pytest.fixture
 def gpus(standing_in: Gpus, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
-    """Give two GPUs of one kind, of which every call must have been right."""
+    """Give two GPUs of one kind; every call on them must have been right."""
     monkeypatch.setattr(runtime, "compile_kernels", standing_in.compile_kernels)
     monkeypatch.setenv("TWO_GPUS_SM", "90,90")
     monkeypatch.setattr(cuda, "cuPointerGetAttribute", faulty(ASK))
@@ -53,7 +53,7 @@ def gpus(standing_in: Gpus, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
 
 @pytest.fixture
 def long_ways(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list to which each call adds its GPU, but for prepared launches."""
+    """Return a list; each call but a prepared launch adds its GPU."""
     seen: list[int] = []
     active = type(CUDA).active
 
@@ -179,7 +179,7 @@ def test_a_plan_is_for_the_gpu_of_its_array(gpus: Gpus, monkeypatch: pytest.Monk
         forget_plans()
         monkeypatch.setenv("TWO_GPUS_SM", given)
         a, b = Array(gpus, able, A), Array(gpus, able, B.T)
-        # Turing has no bf16, of which a product of float32 is made.
+        # Turing has no bf16, the parts of a product of float32.
         same(tcusim.matmul(a, b), tcusim.matmul(A, B.T, options={"arch": "hopper"}), able)
         with pytest.raises(InputError, match="turing"):
             tcusim.matmul(Array(gpus, 1 - able, A), Array(gpus, 1 - able, B.T))
@@ -403,7 +403,7 @@ class SpeaksDlpack:
 def test_who_exports_by_dlpack_orders_for_the_stream_of_its_own_gpu(
     gpus: Gpus, device: int
 ) -> None:
-    # Work of ours on a stream of that GPU, which the default stream of the current one is not.
+    # Work of ours on a stream of that GPU, not on the default stream of the current one.
     scanned = tcusim.cumsum(Array(gpus, device, X))
     given = SpeaksDlpack(scanned)
     with gpus.current(1 - device):
@@ -415,7 +415,7 @@ def test_who_exports_by_dlpack_orders_for_the_stream_of_its_own_gpu(
 def test_arrays_of_xla(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass(frozen=True, slots=True)
     class XlaArray:
-        """As in tcusim.jax.ffi, which JAX comes with."""
+        """As in tcusim.jax.ffi: JAX comes with it."""
 
         ptr: int
         shape: tuple[int, ...]
@@ -438,7 +438,7 @@ def test_arrays_of_xla(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
     for device in (0, 1):
         with gpus.current(device):
             streams.append(int(Driver.open()._call("cuStreamCreate", 0)))
-    # Whichever is current, and whatever was computed before with like arrays.
+    # With either one current, and after other computations on like arrays.
     for current in (0, 1):
         for device, arch in ((0, "turing"), (1, "hopper")):
             module.current_stream = lambda device=device: streams[device]
