@@ -29,7 +29,17 @@ from tcusim.machine.registry import (
     scaled_rule,
     usual_types,
 )
-from tcusim.machine.rules import Arch, Exact, Fused, Integer, Late, Refusal, Rule, Sequential
+from tcusim.machine.rules import (
+    Arch,
+    Exact,
+    Fused,
+    Integer,
+    Late,
+    Passes,
+    Refusal,
+    Rule,
+    Sequential,
+)
 from tcusim.machine.scaled import as_scales, scaled_mma
 from tcusim.machine.unit_file import read_unit, unit_toml
 from tcusim.machine.units import FIGURES, Figure, Instruction, Unit
@@ -46,6 +56,7 @@ __all__ = [
     "Instruction",
     "Integer",
     "Late",
+    "Passes",
     "Refusal",
     "Rule",
     "Sequential",

@@ -5,6 +5,7 @@ Keys such as [KHATTAK25] are those of docs/references.md:
 - [KHATTAK25]: Khattak and Mikaitis, arXiv 2512.07004, and their recorded vectors
   (github.com/north-numerical-computing/MATLAB-tensor-core).
 - [MMASIM25]: MMA-Sim, arXiv 2511.10909.
+- [ARM]: Arm Architecture Reference Manual, DDI 0487, pseudocode of the instruction.
 - [FASI21]: Fasi, Higham, Mikaitis and Pranesh, PeerJ Computer Science 7:e330, 2021.
 - [PTX]: NVIDIA, Parallel Thread Execution ISA.
 - [SASS]: machine code that NVCC 13.0 makes of one instruction, see docs/numerics.md.
@@ -156,16 +157,20 @@ def _scaled_rows(family: str) -> tuple[Rule, ...]:
 
     [MMASIM25]: mxf8f6f4 aligns products as they are scaled, in steps of 32. mxf4nvf4, in steps of
     64, sums 16 products exactly, multiplies by the significands of the scales, and aligns by the
-    scales' exponents. It leaves out the 6-bit types of mxf8f6f4.
+    scales' exponents. It leaves out the 6-bit types of mxf8f6f4, whose rows here are those of the
+    instruction's other types, as [PTX] defines one instruction for all.
     """
     eight = Fused(32, 25, exponent_floor=_HOPPER_FLOORS[0])
     four = Fused(64, 35, exponent_floor=-126, exponents="scales", presum=16)
     kinds = ("block32.ue8m0", "block16.ue4m3", "block16.ue8m0")
     rows = [("e2m1", four, f"mxf4nvf4.{kind}") for kind in kinds]
     rows += [(ab, eight, "mxf8f6f4.block32.ue8m0") for ab in ("e4m3", "e5m2", "e2m1")]
+    six = [(ab, eight, "mxf8f6f4.block32.ue8m0") for ab in ("e2m3", "e3m2")]
+    inferred = "[PTX], [MMASIM25] of other types", "inferred from other types of the instruction"
     return tuple(
-        Rule(ab, "f32", how, "[MMASIM25]", _PUBLISHED, family, scale=scale)
-        for ab, how, scale in rows
+        Rule(ab, "f32", how, *known, family, scale=scale)
+        for several, known in ((rows, ("[MMASIM25]", _PUBLISHED)), (six, inferred))
+        for ab, how, scale in several
     )
 
 
@@ -320,6 +325,10 @@ _CDNA3_FP8: Final = replace(
     _CDNA3, length=16, sums=2, c_joins=Late(31, 24, "rd", floor=-126, reach=25)
 )
 
+# A pair of products and their sum, rounded to odd without subnormal numbers.
+_BFDOT: Final = Sequential(2, "tree", rounding="odd", flush_inputs=True, flush_outputs=True)
+_EMULATED: Final = "documented; equal to QEMU's emulation"
+
 # No bits of these have been compared; pairs without a rule here are rejected.
 _BY_DEFINITION: Final = "exact by definition"
 _OTHERS: Final = (
@@ -418,16 +427,16 @@ _OTHERS: Final = (
         (),
         ("arm sme",),
         (
-            Rule("f32", "f32", Sequential(), "Arm ARM, FMOPA", "documented, not compared"),
-            Rule("s8", "s32", Integer(), "Arm ARM, SMOPA", _BY_DEFINITION),
-            Rule("u8", "s32", Integer(), "Arm ARM, UMOPA", _BY_DEFINITION),
+            Rule("f32", "f32", Sequential(), "[ARM] FMOPA", "documented, not compared"),
+            # FPDotAdd: the exact sum of a pair, rounded, is added to c.
+            Rule("f16", "f32", Exact(2, "after"), "[ARM] FMOPA", _EMULATED, nan="quiet"),
+            # BFDotAdd: each operation is rounded to odd and flushed. With FPCR.EBF a pair is as in
+            # f16: the unit arm_ebf16.
+            Rule("bf16", "f32", _BFDOT, "[ARM] BFMOPA, BFMMLA", _EMULATED, nan="quiet"),
+            Rule("s8", "s32", Integer(), "[ARM] SMOPA", _BY_DEFINITION),
+            Rule("u8", "s32", Integer(), "[ARM] UMOPA", _BY_DEFINITION),
         ),
-        source="Arm ARM",
-        refusals=_refused(
-            "f16 bf16",
-            "the outer products of this type round pairs of products in ways of their own "
-            "[Arm ARM], which no kind of rule here says",
-        ),
+        source="[ARM]",
     ),
     Arch(
         "tpu",

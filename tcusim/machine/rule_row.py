@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tcusim.machine.formats import FORMATS, Format, format_of
-from tcusim.machine.rules import SCALES, Exact, Fused, Integer, Late, Rule, Sequential
+from tcusim.machine.rules import (
+    MOST_PASSES,
+    SCALES,
+    Exact,
+    Fused,
+    Integer,
+    Late,
+    Rule,
+    Sequential,
+)
 
 __all__ = ["HEADER", "RuleRow", "rule_row"]
 
@@ -38,10 +47,16 @@ class _CStruct(ctypes.Structure):
 
     def _texts(self) -> list[str]:
         values = [getattr(self, field[0]) for field in self._fields_]
-        return [
-            one.text() if isinstance(one, _CStruct) else f"{one}u" if one >= 2**31 else str(one)
-            for one in values
-        ]
+        return [_text(one) for one in values]
+
+
+def _text(value: Any) -> str:
+    """Return a field of a struct as C."""
+    if isinstance(value, _CStruct):
+        return value.text()
+    if isinstance(value, ctypes.Array):
+        return f"{{{', '.join(map(_text, value))}}}"
+    return f"{value}u" if value >= 2**31 else str(value)
 
 
 class FormatRow(_CStruct):
@@ -75,9 +90,12 @@ class RuleRow(_CStruct):
                 *("alignment", "c_joins", "late_sum_bits", "late_c_bits", "late_alignment"),
                 *("late_floor", "late_reach", "exponent_floor", "register_halves", "exponents"),
                 *("addition", "product_overflows", "signed_zeros", "presum", "scale_type"),
-                *("block", "order", "sum_bits", "overflow"),
+                *("block", "order", "has_sum_type"),
             )
         ),
+        ("sum_type", FormatRow),
+        *((name, ctypes.c_int32) for name in ("sum_bits", "overflow", "passes")),
+        *((name, ctypes.c_uint64 * MOST_PASSES) for name in ("pass_a", "pass_b")),
     )
 
 
@@ -108,6 +126,7 @@ def rule_row(rule: Rule, *, as_values: bool = False) -> RuleRow:
                 "order": _ORDERS.index(how.order),
                 "flush_inputs": how.flush_inputs,
                 "flush_outputs": how.flush_outputs,
+                "has_sum_type": bool(how.sum_type),
                 "keeps_nan": rule.ab == rule.acc == "f64" and not rule.nan,
             }
         case Integer():
@@ -117,7 +136,7 @@ def rule_row(rule: Rule, *, as_values: bool = False) -> RuleRow:
                 "overflow": _OVERFLOWS.index(how.overflow),
             }
         case Exact():
-            pass
+            parts |= {"length": how.length or 0, "c_joins": _C_JOINS.index(how.c_joins)}
     if rule.block:
         parts |= {"block": rule.block, "scale_type": 1 + SCALES.index(rule.scale_type)}
     formats = {
@@ -125,12 +144,27 @@ def rule_row(rule: Rule, *, as_values: bool = False) -> RuleRow:
         "b": _format_row(right, as_values=as_values),
         "c": _format_row(acc, as_values=as_values),
     }
+    if isinstance(how, Sequential) and how.sum_type:
+        formats["sum_type"] = _format_row(format_of(how.sum_type), as_values=False)
+        formats["sum_type"].nan = _quiet_nan(format_of(how.sum_type))
     if in_registers:
         # A subnormal number of 8 bits is normal in fp16.
         formats["a"].aligned_emin = formats["b"].aligned_emin = FORMATS["f16"].emin
     if acc.is_float:
         formats["c"].nan = _written_nan(rule, acc)
-    return RuleRow(**formats, **parts)
+    row = RuleRow(**formats, **parts)
+    if rule.passes is not None:
+        row.passes = len(rule.passes.pairs)
+        for place, (i, j) in enumerate(rule.passes.pairs):
+            row.pass_a[place] = _mask(rule.passes.left, i)
+            row.pass_b[place] = _mask(rule.passes.right, j)
+    return row
+
+
+def _mask(parts: Sequence[int], place: int) -> int:
+    """Return the bits of a part of a significand or a magnitude."""
+    low = sum(parts[place + 1 :])
+    return ((1 << parts[place]) - 1) << low
 
 
 def _fused(how: Fused, acc: Format) -> Mapping[str, int]:
@@ -171,7 +205,11 @@ def _written_nan(rule: Rule, acc: Format) -> int:
     ones = rule.nan == "ones" or (not rule.nan and (isinstance(rule.how, Fused) or keeps))
     if ones and acc.nan_bits:
         return acc.nan_bits
-    # The quiet NaN: the exponent field, and the first bit below it.
+    return _quiet_nan(acc)
+
+
+def _quiet_nan(acc: Format) -> int:
+    """Return the quiet NaN of a type: the exponent field, and the first bit below it."""
     return (2 << (acc.bits - 1 - acc.fraction_bits)) - 1 << (acc.fraction_bits - 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -11,7 +12,9 @@ from tcusim.machine.formats import ROUNDED, Rounding, format_of
 
 __all__ = [
     "FAMILIES",
+    "MOST_PASSES",
     "SCALES",
+    "SUM_TYPES",
     "TF32",
     "Alignment",
     "Arch",
@@ -20,6 +23,7 @@ __all__ = [
     "Integer",
     "Late",
     "Numerics",
+    "Passes",
     "Refusal",
     "Rule",
     "Sequential",
@@ -36,6 +40,12 @@ Alignment: TypeAlias = Rounding | Literal["sticky"]
 
 # The types of block scales: powers of two, and numbers of e4m3 without a sign.
 SCALES: Final = ("ue8m0", "ue4m3")
+
+# The most passes over an operand's bits: those of float64 in four parts.
+MOST_PASSES: Final = 16
+
+# The types that sums of a sequential rule may have, if it is not that of c.
+SUM_TYPES: Final = ("f16", "bf16")
 
 # The instructions whose arithmetic may differ on one architecture.
 FAMILIES: Final = ("wmma", "mma.sync", "wgmma", "tcgen05")
@@ -75,6 +85,54 @@ class Late:
             require_int("Late.floor", self.floor, -500, 500)
         if self.reach is not None:
             require_int("Late.reach", self.reach, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Multiplications of parts of the operands' bits, one after another, each added to c.
+
+    An operand is the sum of its parts: fields of the significand of a float, or of the magnitude
+    of an integer, each with the operand's sign. Every group of products is summed once in each
+    pass, with the result of the last pass as its c. A part is a number of its own in the
+    alignment. A sum with an infinity or a NaN among its operands is made in one pass.
+
+    Attributes
+    ----------
+    left, right : tuple of int
+        Bits of each part of a's elements, and of b's, the highest part first: together all bits
+        of the type, 24 of f32 and 8 of s8.
+    order : tuple of (int, int)
+        Passes: a part of a and a part of b, by their places; empty for all pairs, those of a's
+        first part first.
+    """
+
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    order: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Prove that the parts exist."""
+        for name in ("left", "right"):
+            parts = getattr(self, name)
+            require_tuple(f"Passes.{name}", parts, int)
+            for bits in parts:
+                require_int(f"Passes.{name}", bits, 1, 53)
+        for pair in self.pairs:
+            sizes = len(self.left), len(self.right)
+            if len(pair) != 2 or not all(
+                0 <= one < size for one, size in zip(pair, sizes, strict=True)
+            ):
+                raise InputError(
+                    f"Passes.order must have pairs of a part of {sizes[0]} and of {sizes[1]}, "
+                    f"counted from 0, got {told(pair)}"
+                )
+        if not 1 <= len(self.pairs) <= MOST_PASSES:
+            raise InputError(f"Passes has 1 to {MOST_PASSES} passes, got {len(self.pairs)}")
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """The parts of each pass."""
+        return self.order or tuple(itertools.product(range(len(self.left)), range(len(self.right))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +289,11 @@ class Sequential:
         Partial sums of a chain: product i belongs to sum i modulo this number. Several begin with
         zero, and are added up in their order.
     rounding : {"rne", "rna", "rz", "rd", "odd"}
-        Rounding of each operation; overflow is that of IEEE 754.
+        Rounding of each operation; overflow is that of IEEE 754. IEEE 754 does not round to odd:
+        there it gives an infinity, as in [ARM].
+    sum_type : {"", "f16", "bf16"}
+        Type of the operations of a group, where c is added last; ``""`` is the accumulator's. The
+        addition to c is rounded to the accumulator's type.
     flush_inputs, flush_outputs : bool
         Whether subnormal operands (c among them), or results, count as zeros of their sign.
 
@@ -242,6 +304,7 @@ class Sequential:
     order: Literal["chain", "apart", "tree"] = "chain"
     sums: int = 1
     rounding: Rounding = "rne"
+    sum_type: Literal["", "f16", "bf16"] = ""
     flush_inputs: bool = False
     flush_outputs: bool = False
 
@@ -260,6 +323,12 @@ class Sequential:
         )
         if self.order == "tree" and (self.length is None or self.sums > 1):
             raise InputError("Sequential.order = 'tree' needs a length, and has one sum")
+        require_choice("Sequential.sum_type", self.sum_type, ("", *SUM_TYPES))
+        if self.sum_type and self.order == "chain" and self.sums == 1:
+            raise InputError(
+                "Sequential.sum_type is for sums that c is added to last: give order = 'apart' or "
+                "'tree', or several sums"
+            )
 
     @property
     def is_basic(self) -> bool:
@@ -269,7 +338,25 @@ class Sequential:
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """The exact value of a @ b + c, rounded once to nearest even."""
+    """The exact value of a group of products and c, rounded once to nearest even.
+
+    Attributes
+    ----------
+    length : int or None
+        Products of a group; None for all of them. The d of one group is the c of the next.
+    c_joins : {"sum", "after"}
+        Whether c is one of the terms, or is added to the rounded sum of every group by an addition
+        in the accumulator's type, rounded to nearest even.
+    """
+
+    length: int | None = None
+    c_joins: Literal["sum", "after"] = "sum"
+
+    def __post_init__(self) -> None:
+        """Prove that the parameters make sense."""
+        if self.length is not None:
+            require_int("Exact.length", self.length, 1)
+        require_choice("Exact.c_joins", self.c_joins, ("sum", "after"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +418,8 @@ class Rule:
         NaN that the unit writes: every bit set but the sign, as NVIDIA's do in fused steps; or the
         quiet NaN of IEEE 754 without sign or payload, as in RISC-V. ``""`` is the first for fused
         steps, and otherwise the second; in f64, the given NaN.
+    passes : Passes or None
+        Passes over parts of the operands' bits; None where an operand is multiplied whole.
     scale : str
         Block scales, such as ``"block32.ue8m0"``, or with the kind of instruction before that, as
         PTX has it, ``"mxf8f6f4.block32.ue8m0"``; nothing without.
@@ -345,6 +434,7 @@ class Rule:
     b: str = ""
     nan: Literal["", "ones", "quiet"] = ""
     scale: str = ""
+    passes: Passes | None = None
 
     @property
     def block(self) -> int:
@@ -388,9 +478,27 @@ class Rule:
         require_choice(f"{where}: nan", self.nan, ("", "ones", "quiet"))
         if self.nan and isinstance(self.how, Integer):
             raise InputError(f"{where}: nan is for floats, and integers have none")
-        why = self._refusal() or self._refused_scale()
+        why = self._refusal() or self._refused_scale() or self._refused_passes()
         if why:
             raise InputError(f"{where}: {why}")
+
+    def _refused_passes(self) -> str:
+        """Say why the passes do not go with the types and the arithmetic; nothing if they do."""
+        if self.passes is None:
+            return ""
+        if not isinstance(self.passes, Passes):
+            return f"passes must be Passes or None, got {told(self.passes)}"
+        others = [one for one in ("register_halves", "flush_inputs") if getattr(self.how, one, 0)]
+        if self.scale:
+            others.append("block scales")
+        if others:
+            return f"passes go with no {', '.join(others)}"
+        for name, parts in (("ab", self.passes.left), ("b", self.passes.right)):
+            fmt = format_of(self.ab if name == "ab" else self.right)
+            bits = fmt.fraction_bits + 1 if fmt.is_float else fmt.bits
+            if sum(parts) != bits:
+                return f"the parts of {fmt.name} in passes have {bits} bits, got {sum(parts)}"
+        return ""
 
     def _refused_scale(self) -> str:
         """Say why the scales do not go with the arithmetic; nothing if they do."""

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tcusim.machine.formats import Float64, Format, Values, flushed, round_values
+from tcusim.machine.formats import Float64, Format, Values, flushed, format_of, round_values
 from tcusim.machine.rules import Sequential
 from tcusim.machine.watch import Watch
 
@@ -57,7 +57,7 @@ def sequential_values(
 
 
 class _Sums(NamedTuple):
-    """Products of rows and columns, summed by operations of the accumulator's type."""
+    """Products of rows and columns, summed by operations of one type, `acc` at first."""
 
     a: Float64
     b: Float64
@@ -67,17 +67,24 @@ class _Sums(NamedTuple):
 
     def add_group(self, group: range, c: Float64) -> Float64:
         """Return c and the products of a group."""
-        if self.how.order == "tree":
-            return self.operation((), 0.0, c, self.tree(group))
         if self.how.sums == 1 and self.how.order == "chain":
             return self.chain(group, c)
+        inner = self
+        if self.how.sum_type:
+            inner = self._replace(acc=format_of(self.how.sum_type))
+        return self.operation((), 0.0, c, inner.total(group))
+
+    def total(self, group: range) -> Float64:
+        """Return the sum of a group, without c."""
+        if self.how.order == "tree":
+            return self.tree(group)
         total, *others = [
             self.chain(group[first :: self.how.sums], None)
             for first in range(min(self.how.sums, len(group)))
         ]
         for one in others:
             total = self.operation((), 0.0, total, one)
-        return self.operation((), 0.0, c, total)
+        return total
 
     def chain(self, products: range, addend: Float64 | None) -> Float64:
         """Return the addend, zero without one, and these products one after another."""
@@ -112,8 +119,11 @@ class _Sums(NamedTuple):
             # IEEE 754: numbers that cancel make -0 in this direction.
             both = ((x == 0.0) & ~np.signbit(x)) & ((y == 0.0) & ~np.signbit(y))
             total = np.where((total == 0.0) & ~both, -0.0, total)
-        rounded = round_values(round_to_odd(total, error), self.acc, self.how.rounding)
-        d = rounded.astype(np.float64)
+        exact = round_to_odd(total, error)
+        d = round_values(exact, self.acc, self.how.rounding).astype(np.float64)
+        if self.how.rounding == "odd":
+            beyond = np.abs(exact) >= 2.0 ** (self.acc.emax + 1)
+            np.copyto(d, np.copysign(np.inf, exact), where=beyond)
         if self.how.flush_outputs:
             d = flushed(d, self.acc)
         if self.watch is not None:

@@ -26,6 +26,7 @@ from tcusim.machine.rules import (
     Integer,
     Late,
     Numerics,
+    Passes,
     Refusal,
     Rule,
     Sequential,
@@ -87,11 +88,20 @@ _RULE_KEYS: Final = {
         "of a sequential group: chain (which begins with c), apart (with zero), or tree (pairs "
         "of rounded products); the last two have c added last",
     ),
+    "sum_type": Key(
+        "acc", "type of the sums of a sequential group that c is added to last: f16 or bf16"
+    ),
+    "passes": Key(
+        "one",
+        "a table of left and right, the bits of the parts of a's and b's elements, highest part "
+        "first, and order, pairs of parts: every pass multiplies one pair of parts",
+    ),
     "c_joins": Key(
         "sum",
-        "sum: c is one of the terms; after: it is added after every step, in the accumulator's "
-        "own type; or a table of sum_bits, c_bits, alignment (rd), floor and reach: c and the sum "
-        "of products are aligned once more, and each is cut to its own bits",
+        "of fused and exact steps: sum, if c is one of the terms; after, if it is added after "
+        "every step, in the accumulator's own type; of fused steps also a table of sum_bits, "
+        "c_bits, alignment (rd), floor and reach: c and the sum of products are aligned once more, "
+        "and each is cut to its own bits",
     ),
     "addition_rounding": Key("rne", "rounding of the addition of c_joins = after"),
     "overflow": Key(
@@ -193,10 +203,10 @@ _OTHERWISE: Final[Mapping[str, str]] = {
     "tree": 'Write kind = "sequential" and order = "tree".',
     "saturate saturation satfinite": 'Write overflow = "saturate" for integers; no file can say it '
     "of floats.",
-    "g psm": "What a unit of RISC-V Zvvm discloses is written with fused_length, c_joins and "
-    "output_rounding.",
+    "g psm": 'What a unit of RISC-V Zvvm discloses: kind = "exact", fused_length = G times W, and '
+    'c_joins = "after" if the sum of a group is rounded before it is added, else "sum".',
     "rnd frm": "Write output_rounding.",
-    "passes fidelity": "No file can say it: an operand is multiplied with all its bits.",
+    "fidelity phases": "Write passes = { left = [4, 4], right = [4, 4] }.",
     "scales block": 'Write scale = "block32.ue8m0".',
     "sparsity sparse": "No file can say it: all products count.",
     "area energy power": "No file can say it; explore estimates the area of the adders.",
@@ -445,6 +455,7 @@ class _Reader:
         family = table.text("family", "")
         nan: Any = table.text("nan", "") if "nan" in table.values else ""
         scale = table.text("scale") if "scale" in table.values else ""
+        passes = self._passes(table)
         accs = table.texts("acc", ("s32" if isinstance(how, Integer) else "f32",))
         operands = table.texts("ab", ("f16",))
         for name in (*operands, *accs):
@@ -453,7 +464,23 @@ class _Reader:
                 raise table.error(f"{unknown} A file cannot define a type.")
         for ab, acc in itertools.product(operands, accs):
             with _within(table.where):
-                yield Rule(ab, acc, how, source, evidence, family, nan=nan, scale=scale)
+                yield Rule(ab, acc, how, source, evidence, family, "", nan, scale, passes)
+
+    def _passes(self, table: _Table) -> Passes | None:
+        """Return the passes of a rule; None without."""
+        if "passes" not in table.values:
+            return None
+        where = f"{table.where}: passes"
+        parts = _Table(where, table.values["passes"], [one.name for one in fields(Passes)])
+        for key in ("left", "right"):
+            if not isinstance(parts.values.get(key), list):
+                raise parts.error(f"{key} is needed, as a list of bits, such as [4, 4]")
+        given: Any = {
+            key: tuple(tuple(one) if isinstance(one, list) else one for one in value)
+            for key, value in parts.values.items()
+        }
+        with _within(where):
+            return Passes(**given)
 
     def _numerics(self, table: _Table, depths: list[int]) -> Numerics:
         """Return the arithmetic that a table describes."""
@@ -555,7 +582,7 @@ def _within(where: str) -> Iterator[None]:
         for kind, parameters in _PARAMETERS.items():
             for name, key in parameters.items():
                 text = text.replace(f"{_KINDS[kind].__name__}.{name} ", f"{key} ")
-        text = text.replace("Late.", "")
+        text = text.replace("Late.", "").replace("Passes.", "")
         raise InputError(f"{where}: {text}") from error
 
 
@@ -620,6 +647,8 @@ def rule_keys(rule: Rule) -> dict[str, str]:
         always = isinstance(how, Fused) and one.name in _ALWAYS
         if value is not None and (always or value != one.default):
             found[_PARAMETERS[kind][one.name]] = _joined(value)
+    if rule.passes is not None:
+        found["passes"] = _joined(rule.passes)
     return found
 
 
@@ -632,11 +661,11 @@ def _rule_lines(rule: Rule) -> list[str]:
 
 
 def _joined(value: Any) -> str:
-    """Return a value as TOML: a late c is a table on one line."""
-    if not isinstance(value, Late):
+    """Return a value as TOML: a late c, and passes, are a table on one line."""
+    if not isinstance(value, Late | Passes):
         return _quoted(value)
-    given = {one.name: getattr(value, one.name) for one in fields(Late)}
-    parts = (f"{name} = {_quoted(one)}" for name, one in given.items() if one is not None)
+    given = {one.name: getattr(value, one.name) for one in fields(value)}
+    parts = (f"{name} = {_quoted(one)}" for name, one in given.items() if one not in (None, ()))
     return f"{{ {', '.join(parts)} }}"
 
 
@@ -654,7 +683,7 @@ def _figure_line(key: str, figure: Figure | None, about: Key) -> str:
     return f"{key} = {{ {texts} }}  # {about.meaning}"
 
 
-def _quoted(value: str | float) -> str:
+def _quoted(value: str | float | tuple[Any, ...]) -> str:
     """Return a value as TOML writes it; its texts and numbers are those of JSON."""
     if isinstance(value, float) and value == int(value) and abs(value) < 2**63:
         value = int(value)

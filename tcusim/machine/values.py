@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Final, assert_never
 
@@ -12,10 +13,17 @@ from numpy.typing import NDArray
 from tcusim.errors import InputError
 from tcusim.machine.core import rule_core
 from tcusim.machine.exact import exact_values
-from tcusim.machine.formats import Float64, Values, canonical_nan, format_of
+from tcusim.machine.formats import (
+    Float64,
+    Format,
+    Values,
+    canonical_nan,
+    format_of,
+    leading_power,
+)
 from tcusim.machine.fused import fused_values
 from tcusim.machine.fused_narrow import NarrowUnit, first_difference, has_pattern
-from tcusim.machine.rules import Exact, Fused, Integer, Rule, Sequential
+from tcusim.machine.rules import Exact, Fused, Integer, Passes, Rule, Sequential
 from tcusim.machine.sequential import sequential_values
 from tcusim.machine.watch import Watch
 from tcusim.machine.whole import largest_sum, whole_values
@@ -91,7 +99,7 @@ class Multiplier:
         self.dtype: np.dtype[Any] = acc.dtype
         # Steps on numbers of 4 bytes, if they fit.
         self._narrow: NarrowUnit | None = None
-        if isinstance(rule.how, Fused) and not rule.b:
+        if isinstance(rule.how, Fused) and not rule.b and rule.passes is None:
             self._narrow = NarrowUnit.of(format_of(rule.ab), acc, rule.how)
         # Whether C is faster for few products.
         match rule.how:
@@ -187,6 +195,8 @@ def with_nan(values: Values, rule: Rule) -> Values:
 
 def _batch(rule: Rule, a: Float64, b: Float64, c: Float64, watch: Watch | None = None) -> Values:
     """Multiply-accumulate some tiles: (W, m, k) @ (W, k, n) + (W, m, n); each W may be 1."""
+    if rule.passes is not None:
+        return _in_passes(rule, rule.passes, (a, b, c), watch)
     types = format_of(rule.ab), format_of(rule.right), format_of(rule.acc)
     ab, _, acc = types
     largest = math.inf
@@ -201,7 +211,8 @@ def _batch(rule: Rule, a: Float64, b: Float64, c: Float64, watch: Watch | None =
         case Sequential():
             return sequential_values(a, b, c, types, rule.how, watch)
         case Exact():
-            return exact_values(a, b, c, ab, acc, watch, partial(_exact_outputs, rule))
+            outputs = partial(_exact_outputs, replace(rule, how=Exact()))
+            return exact_values(a, b, c, (ab, acc), rule.how, watch, outputs)
         case Integer():
             return _integer_values(a, b, c, rule.how, watch)
         case _:
@@ -214,6 +225,44 @@ def _exact_outputs(rule: Rule, rows: Float64, columns: Float64, addends: Float64
     if compiled is None:
         return None
     return compiled.multiply(rows[:, None], columns[:, :, None], addends[:, None, None])[:, 0, 0]
+
+
+def _in_passes(
+    rule: Rule, passes: Passes, operands: tuple[Float64, Float64, Float64], watch: Watch | None
+) -> Values:
+    """Multiply-accumulate some tiles in passes over the bits of a and b."""
+    a, b, c = operands
+    whole = replace(rule, passes=None)
+    left = _parts(a, format_of(rule.ab), passes.left)
+    right = _parts(b, format_of(rule.right), passes.right)
+    k = a.shape[2]
+    length = getattr(rule.how, "length", None) or k
+    d = c
+    for start in range(0, k, length):
+        group = slice(start, start + length)
+        for i, j in passes.pairs:
+            one = _batch(whole, left[i][:, :, group], right[j][:, group], d, watch)
+            d = one.astype(np.float64)
+    finite = np.isfinite(a).all(axis=2, keepdims=True) & np.isfinite(b).all(axis=1, keepdims=True)
+    result: Values = d.astype(format_of(rule.acc).dtype)
+    if not finite.all():
+        np.copyto(result, _batch(whole, a, b, c), where=~finite)
+    return result
+
+
+def _parts(x: Float64, fmt: Format, bits: tuple[int, ...]) -> list[Float64]:
+    """Return the parts of numbers by the bits of their significands, the highest first."""
+    known = np.where(np.isfinite(x), x, 0.0)
+    quantum = 1.0 if not fmt.is_float else np.maximum(leading_power(known), 2.0**fmt.emin)
+    # The leading bit of an integer's magnitude is counted as for the largest one.
+    top = quantum * 2.0 ** (1 if fmt.is_float else fmt.bits)
+    parts, last, seen = [], np.zeros_like(known), 0
+    for one in bits:
+        seen += one
+        kept = np.trunc(known / top * 2.0**seen) * 2.0**-seen * top
+        parts.append(np.copysign(kept - last, x))
+        last = kept
+    return parts
 
 
 def _integer_values(

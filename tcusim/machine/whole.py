@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from tcusim.machine.formats import Float64, Format, Values
+from tcusim.machine.formats import Float64, Format, Values, format_of
 from tcusim.machine.rules import Exact, Fused, Late, Sequential
 
 __all__ = ["are_aligned_whole", "largest_sum", "multiply", "whole_values"]
@@ -45,9 +45,9 @@ def whole_values(
     """
     if largest > _most(acc, how):
         return None
-    if isinstance(how, Sequential) and (
-        how.rounding == "rd" or bool(((c == 0.0) & np.signbit(c)).any())
-    ):
+    signed = isinstance(how, Sequential) or (isinstance(how, Exact) and how.c_joins == "after")
+    down = isinstance(how, Sequential) and how.rounding == "rd"
+    if down or (signed and bool(((c == 0.0) & np.signbit(c)).any())):
         # Numbers that cancel may be -0. So is -0 + -0, if nothing else is ever added.
         return None
     # Any other zero is +0, whatever sign the matrix product gave it.
@@ -67,6 +67,8 @@ def are_aligned_whole(how: Fused, acc: Format, terms: int, largest: float) -> bo
 
 def _most(acc: Format, how: Fused | Sequential | Exact) -> float:
     """Return the integer up to which all integers enter a sum without loss."""
+    if isinstance(how, Sequential) and how.sum_type:
+        return 2.0 ** min(acc.fraction_bits, format_of(how.sum_type).fraction_bits)
     if not isinstance(how, Fused):
         return 2.0**acc.fraction_bits
     if _floor(how) > _aligned_bits(how):

@@ -53,7 +53,10 @@ def check_sum(account: Account, step: Step) -> None:
     if step.last_bit is not None:
         unit = Fraction(2) ** step.last_bit
         units = step.total / unit
-        expected = (round(units) if step.rounding == "rne" else int(units)) * unit
+        whole = round(units) if step.rounding == "rne" else int(units)
+        if step.rounding == "odd" and whole != units and whole % 2 == 0:
+            whole += 1 if units > 0 else -1
+        expected = whole * unit
         how = account.rule.how
         flushed = isinstance(how, Sequential) and how.flush_outputs
         if flushed and abs(expected) < Fraction(2) ** format_of(account.rule.acc).emin:

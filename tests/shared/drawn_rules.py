@@ -12,7 +12,18 @@ from numpy.typing import NDArray
 
 from numbers_of_types import random_values
 from tcusim.errors import InputError
-from tcusim.machine import FORMATS, Exact, Format, Fused, Integer, Late, Rule, Sequential, Values
+from tcusim.machine import (
+    FORMATS,
+    Exact,
+    Format,
+    Fused,
+    Integer,
+    Late,
+    Passes,
+    Rule,
+    Sequential,
+    Values,
+)
 from tcusim.machine.bits import from_bits
 from tcusim.machine.formats import ROUNDED, to_memory
 from tcusim.machine.rules import SCALES, Numerics
@@ -54,10 +65,11 @@ PARTS: Final[dict[type, dict[str, tuple[Any, ...]]]] = {
         "order": ("chain", "apart", "tree"),
         "sums": (1, 1, 2, 3),
         "rounding": ROUNDINGS,
+        "sum_type": ("", "", "f16", "bf16"),
         "flush_inputs": FLAGS,
         "flush_outputs": FLAGS,
     },
-    Exact: {},
+    Exact: {"length": (None, None, 1, 2, 5, 16), "c_joins": ("sum", "after")},
     Integer: {
         "length": (None, 1, 2, 4, 16),
         "sum_bits": (2, 8, 16, 20, 32, 32),
@@ -105,9 +117,23 @@ def drawn_rule(rng: Rng, kind: type[Numerics]) -> Rule:
         try:
             how = drawn_part(rng, kind, few)
             nan = pick(rng, ("", "", "ones", "quiet"))
-            return Rule(ab, acc, how, "a test", "none", b=right, nan=nan, scale=scale)
+            passes = drawn_passes(rng, ab, right) if rng.random() < 0.2 else None
+            return Rule(ab, acc, how, "a test", "none", "", right, nan, scale, passes)
         except InputError:
             continue
+
+
+def drawn_passes(rng: Rng, ab: str, right: str) -> Passes:
+    """Draw passes over the bits of operands of these types."""
+    sides = []
+    for name in (ab, right or ab):
+        fmt = FORMATS[name]
+        bits = fmt.fraction_bits + 1 if fmt.is_float else fmt.bits
+        cuts = sorted({int(rng.integers(1, bits + 1)) for _ in range(3)} | {bits})
+        sides.append(tuple(np.diff([0, *cuts]).tolist()))
+    pairs = [(i, j) for i in range(len(sides[0])) for j in range(len(sides[1]))]
+    some = [pairs[i] for i in rng.permutation(len(pairs))][: int(rng.integers(1, 17))]
+    return Passes(*sides, order=tuple(some) if rng.random() < 0.7 else ())
 
 
 def drawn_mma(rng: Rng, rule: Rule, tiles: int = 4, most_k: int = 40) -> DrawnMma:

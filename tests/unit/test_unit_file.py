@@ -368,7 +368,7 @@ def test_a_step_of_more_products_than_a_tile_is_refused(tmp_path: Path) -> None:
         ("accumulator_bits", "Floats accumulate in the type acc; sums of integers"),
         ("tree", 'Write kind = "sequential" and order = "tree"'),
         ("sticky", 'Write alignment = "sticky"'),
-        ("passes", "No file can say it: an operand"),
+        ("fidelity", "Write passes = "),
         ("k", 'Write tiles = "16x16x16"'),
         ("exponent_bits", "No file can say it: ab and acc"),
         ("FTZ", "Write flush_inputs and flush_outputs"),

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from tcusim.errors import Unsupported, require_int, unknown_name
 from tcusim.judge.accuracy.families import FAMILIES, Family, Float64, in_type, terms_of
-from tcusim.machine import Fused, Integer, Rule, Sequential, format_of
+from tcusim.machine import Exact, Fused, Integer, Rule, Sequential, format_of
 
 __all__ = ["LONGEST", "Step", "predicted_error", "step_of"]
 
@@ -198,9 +198,12 @@ def step_of(rule: Rule, k: int) -> Step:
     bits = acc.fraction_bits
     if isinstance(how, Sequential) and not how.is_basic:
         nearest = how.rounding in _NEAREST
-        return Step(min(k, how.length or k), None, bits, True, nearest, True, acc.largest, bits)
-    length = 1 if isinstance(how, Sequential) else k
-    return Step(length, None, bits, True, True, False, acc.largest, bits)
+        own = format_of(how.sum_type or rule.acc).fraction_bits
+        return Step(min(k, how.length or k), None, own, True, nearest, True, acc.largest, bits)
+    length, after = 1 if isinstance(how, Sequential) else k, False
+    if isinstance(how, Exact):
+        length, after = min(k, how.length or k), how.c_joins == "after"
+    return Step(length, None, bits, True, True, after, acc.largest, bits)
 
 
 def predicted_error(

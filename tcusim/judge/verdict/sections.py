@@ -288,7 +288,8 @@ def rule_in_words(rule: Rule) -> str:
             parts = f", {how.sums} sums" if how.sums > 1 else ""
             return f"{_ORDERS[how.order]}{length}{parts}, {how.rounding}"
         case Exact():
-            return "exact, one rounding"
+            length = f" of {how.length}" if how.length else ""
+            return f"exact{length}, one rounding" + (", c after" * (how.c_joins == "after"))
     late = ", c late" if isinstance(how.c_joins, Late) else ""
     return f"{how.length} terms, {how.fraction_bits} bits, {how.output}{late}"
 

@@ -201,10 +201,12 @@ def in_words(one: Account) -> str:
                 f"{head}{_sequence(how)}, each {_how_rounded(how.rounding)} to "
                 f"{acc.fraction_bits + 1} bits; nothing is aligned or cut"
             )
-        case Exact():
+        case Exact() as how:
+            of = f"groups of {how.length} products" if how.length else "everything"
+            late = ", then added to c" if how.c_joins == "after" else ""
             return (
-                f"{head}everything added exactly, rounded once to nearest even to "
-                f"{acc.fraction_bits + 1} bits"
+                f"{head}{of} added exactly, rounded once to nearest even to "
+                f"{acc.fraction_bits + 1} bits{late}"
             )
         case Integer():
             return f"{head}integers added exactly, {_how_rounded(rule.how.overflow)}"

@@ -29,13 +29,21 @@ def accounts_of(a: Values, b: Values, c: Values, rule: Rule, arch: Arch) -> Iter
     Raises
     ------
     Unsupported
-        If a step aligns its terms more than once.
+        If a step aligns its terms more than once, multiplies parts of operands, or has sums of
+        another type than its accumulator.
     """
     how = rule.how
     if isinstance(how, Fused) and (how.sums > 1 or isinstance(how.c_joins, Late)):
         raise Unsupported(
             f"{arch.name}, {rule.ab} -> {rule.acc}: a step aligns its terms more than once, which "
             f"is not shown bit by bit; tcusim.mma computes it"
+        )
+    narrow = isinstance(how, Sequential) and how.sum_type
+    if rule.passes is not None or narrow:
+        why = f"rounds sums to {narrow}" if narrow else "multiplies operands in parts of their bits"
+        raise Unsupported(
+            f"{arch.name}, {rule.ab} -> {rule.acc}: a step {why}, which is not shown bit by bit; "
+            f"tcusim.mma computes it"
         )
     for first in range(0, len(a), _BATCH):
         rows, columns, addends = (x[first : first + _BATCH] for x in (a, b, c))
@@ -199,7 +207,7 @@ def _kind(one: _Sum, rule: Rule) -> Kind:
         case Sequential():
             return "multiply-add" if any(len(each[0]) > 1 for each in one.factors) else "addition"
         case Exact():
-            return "exact"
+            return "exact" if any(len(each[0]) > 1 for each in one.factors) else "addition"
         case Integer():
             return "integer"
 

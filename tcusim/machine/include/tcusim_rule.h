@@ -48,6 +48,9 @@ enum { TCUSIM_CHAIN, TCUSIM_APART, TCUSIM_TREE };
 enum { TCUSIM_WRAP, TCUSIM_SATURATE, TCUSIM_SYMMETRIC };
 enum { TCUSIM_NO_SCALES, TCUSIM_UE8M0, TCUSIM_UE4M3 };
 
+/* The most passes of a rule. */
+#define TCUSIM_PASSES 16
+
 /* An element type. An encoding is the low bits of an element: sign, exponent, fraction. A magnitude,
  * an encoding without its sign, is a number up to `largest`, or `infinity`, or else a NaN; `nan` is
  * one as well. Of an encoding that the type lacks every bit is set. */
@@ -91,9 +94,14 @@ typedef struct tcusim_rule {
     tcusim_i32 block;      /* products that share a scale */
     /* Sequential sums. */
     tcusim_i32 order; /* TCUSIM_CHAIN, TCUSIM_APART or TCUSIM_TREE */
+    tcusim_i32 has_sum_type;
+    tcusim_format sum_type; /* of the operations before c is added, if it has one */
     /* Integers. */
     tcusim_i32 sum_bits;
     tcusim_i32 overflow; /* TCUSIM_WRAP, TCUSIM_SATURATE or TCUSIM_SYMMETRIC */
+    /* Passes over the operands' bits: those of the significand, or of the magnitude, in each. */
+    tcusim_i32 passes;
+    tcusim_u64 pass_a[TCUSIM_PASSES], pass_b[TCUSIM_PASSES];
 } tcusim_rule;
 
 /* --- Numbers ---------------------------------------------------------------------------------- */
@@ -118,6 +126,8 @@ typedef struct tcusim_operand {
     /* Its scales, one for each block of products. */
     const tcusim_u8* scales;
     tcusim_i64 scale_stride;
+    /* The bits of a pass; 0 for all. */
+    tcusim_u64 mask;
 } tcusim_operand;
 
 TCUSIM_RULE_FUNCTION tcusim_i32 tcusim_larger(tcusim_i32 x, tcusim_i32 y) { return x > y ? x : y; }
@@ -213,9 +223,44 @@ TCUSIM_RULE_FUNCTION tcusim_number tcusim_decode(const tcusim_format* f, tcusim_
     return x;
 }
 
-TCUSIM_RULE_FUNCTION tcusim_number tcusim_at(const tcusim_operand* x, tcusim_i32 i) {
+/* Returns an element whole. */
+TCUSIM_RULE_FUNCTION tcusim_number tcusim_whole_at(const tcusim_operand* x, tcusim_i32 i) {
     if (x->numbers) return x->numbers[i * x->stride];
     return tcusim_decode(x->format, tcusim_element(x->elements, i * x->stride, x->format->bytes), x->flush);
+}
+
+/* Returns an element, or the part of it that a pass takes. */
+TCUSIM_RULE_FUNCTION tcusim_number tcusim_at(const tcusim_operand* x, tcusim_i32 i) {
+    tcusim_number part = tcusim_whole_at(x, i);
+    if (!x->mask) return part;
+    if (x->format->kind != TCUSIM_FLOAT) {
+        const tcusim_i64 whole = (tcusim_i64)part.significand;
+        const tcusim_u64 magnitude = (whole < 0 ? (tcusim_u64)-whole : (tcusim_u64)whole) & x->mask;
+        part.significand = whole < 0 ? ~magnitude + 1 : magnitude;
+        return part;
+    }
+    if (part.what == TCUSIM_FINITE && part.significand) {
+        const tcusim_format* f = x->format;
+        tcusim_i32 exponent = tcusim_larger(part.unit + tcusim_leading(part.significand), f->emin);
+        /* The bits count from the type's own last place, which a subnormal in a wider element has not. */
+        part.significand &= x->mask << (exponent - (f->fraction_bits - f->unread) - part.unit);
+        if (part.significand == 0) return part;
+        exponent = part.unit + tcusim_leading(part.significand);
+        part.exponent = (tcusim_i16)tcusim_larger(exponent, f->aligned_emin);
+    }
+    return part;
+}
+
+/* Returns an operand from a product on, of which a pass takes these bits. */
+TCUSIM_RULE_FUNCTION tcusim_operand tcusim_part(const tcusim_operand* x, tcusim_i32 first, tcusim_u64 mask) {
+    tcusim_operand part = *x;
+    if (x->numbers) {
+        part.numbers += first * x->stride;
+    } else {
+        part.elements = (const unsigned char*)x->elements + first * x->stride * x->format->bytes;
+    }
+    part.mask = mask;
+    return part;
 }
 
 /* --- Infinities and NaN ------------------------------------------------------------------------ */
@@ -311,7 +356,8 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_round(
         result += (tcusim_u64)(exponent - f->emin) << f->fraction_bits;
     }
     if (result > f->largest) {
-        const tcusim_i32 away = rounding == TCUSIM_RNE || rounding == TCUSIM_RNA || (rounding == TCUSIM_RD && sign);
+        const tcusim_i32 directed = rounding == TCUSIM_RZ || rounding == TCUSIM_RD;
+        const tcusim_i32 away = !directed || (rounding == TCUSIM_RD && sign);
         result = !ieee || away ? f->infinity : f->largest;
     }
     return tcusim_signed(f, sign, result);
@@ -727,15 +773,20 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_fused_dot(
 
 /* --- Sequential sums -------------------------------------------------------------------------- */
 
-TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_operation(const tcusim_rule* rule, tcusim_term x, tcusim_u64 y) {
-    const tcusim_term addend = tcusim_term_of(tcusim_decode(&rule->c, y, 0));
-    const tcusim_u64 d = tcusim_add(&rule->c, x, addend, rule->output, 1);
-    if (rule->flush_outputs && tcusim_is_small(&rule->c, d)) return d >> (rule->c.bits - 1) << (rule->c.bits - 1);
+/* Adds a term to an encoding of a type, which the result has, too. */
+TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_operation(
+    const tcusim_rule* rule, const tcusim_format* f, tcusim_term x, tcusim_u64 y
+) {
+    const tcusim_term addend = tcusim_term_of(tcusim_decode(f, y, 0));
+    const tcusim_u64 d = tcusim_add(f, x, addend, rule->output, 1);
+    if (rule->flush_outputs && tcusim_is_small(f, d)) return d >> (f->bits - 1) << (f->bits - 1);
     return d;
 }
 
-TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_plus(const tcusim_rule* rule, tcusim_u64 x, tcusim_u64 y) {
-    return tcusim_operation(rule, tcusim_term_of(tcusim_decode(&rule->c, x, 0)), y);
+TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_plus(
+    const tcusim_rule* rule, const tcusim_format* f, tcusim_u64 x, tcusim_u64 y
+) {
+    return tcusim_operation(rule, f, tcusim_term_of(tcusim_decode(f, x, 0)), y);
 }
 
 /* The NaN of a.b + c: of several given, b's comes first, then c's, then a's, as an H200 shows. */
@@ -751,12 +802,12 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_given_nan(
 
 /* Adds every `step`th product to c, one after another. */
 TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_chain(
-    const tcusim_rule* rule, const tcusim_operand* a, const tcusim_operand* b, tcusim_i32 first, tcusim_i32 end,
-    tcusim_i32 step, tcusim_u64 c
+    const tcusim_rule* rule, const tcusim_format* f, const tcusim_operand* a, const tcusim_operand* b,
+    tcusim_i32 first, tcusim_i32 end, tcusim_i32 step, tcusim_u64 c
 ) {
     tcusim_i32 i;
     for (i = first; i < end; i += step) {
-        const tcusim_u64 d = tcusim_operation(rule, tcusim_product(a, b, i), c);
+        const tcusim_u64 d = tcusim_operation(rule, f, tcusim_product(a, b, i), c);
         if (rule->keeps_nan && tcusim_decode(&rule->c, d, 0).what == TCUSIM_NAN) {
             c = tcusim_given_nan(rule, tcusim_at(a, i), tcusim_at(b, i), tcusim_decode(&rule->c, c, 0));
         } else {
@@ -768,14 +819,15 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_chain(
 
 /* Sums the rounded products pairwise: those of the first half, and those of the second. */
 TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_tree(
-    const tcusim_rule* rule, const tcusim_operand* a, const tcusim_operand* b, tcusim_i32 first, tcusim_i32 end
+    const tcusim_rule* rule, const tcusim_format* f, const tcusim_operand* a, const tcusim_operand* b,
+    tcusim_i32 first, tcusim_i32 end
 ) {
     /* The sums whose other half is yet to come, one for each level. */
     tcusim_u64 waiting[32];
     tcusim_i32 i, count = 0;
     for (i = first; i < end; ++i) {
         tcusim_i32 low = first, size = end - first, halves = 0;
-        tcusim_u64 sum = tcusim_operation(rule, tcusim_product(a, b, i), 0);
+        tcusim_u64 sum = tcusim_operation(rule, f, tcusim_product(a, b, i), 0);
         /* How many second halves end with this product. */
         while (size > 1) {
             const tcusim_i32 half = size / 2;
@@ -788,7 +840,7 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_tree(
                 ++halves;
             }
         }
-        for (; halves; --halves) sum = tcusim_plus(rule, waiting[--count], sum);
+        for (; halves; --halves) sum = tcusim_plus(rule, f, waiting[--count], sum);
         waiting[count++] = sum;
     }
     return waiting[0];
@@ -798,21 +850,25 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_sequential_dot(
     const tcusim_rule* rule, tcusim_i32 k, const tcusim_operand* a, const tcusim_operand* b, tcusim_u64 c
 ) {
     const tcusim_i32 length = rule->length ? rule->length : k;
+    const tcusim_format* f = rule->has_sum_type ? &rule->sum_type : &rule->c;
     tcusim_i32 first, i;
     if (rule->flush_inputs && tcusim_is_small(&rule->c, c)) c = c >> (rule->c.bits - 1) << (rule->c.bits - 1);
     for (first = 0; first < k; first += length) {
         const tcusim_i32 end = length < k - first ? first + length : k;
-        if (rule->order == TCUSIM_TREE) {
-            c = tcusim_plus(rule, c, tcusim_tree(rule, a, b, first, end));
-        } else if (rule->order == TCUSIM_CHAIN && rule->sums == 1) {
-            c = tcusim_chain(rule, a, b, first, end, 1, c);
-        } else {
-            tcusim_u64 total = tcusim_chain(rule, a, b, first, end, rule->sums, 0);
-            for (i = 1; i < tcusim_less(rule->sums, end - first); ++i) {
-                total = tcusim_plus(rule, total, tcusim_chain(rule, a, b, first + i, end, rule->sums, 0));
-            }
-            c = tcusim_plus(rule, c, total);
+        tcusim_u64 total;
+        if (rule->order == TCUSIM_CHAIN && rule->sums == 1) {
+            c = tcusim_chain(rule, &rule->c, a, b, first, end, 1, c);
+            continue;
         }
+        if (rule->order == TCUSIM_TREE) {
+            total = tcusim_tree(rule, f, a, b, first, end);
+        } else {
+            total = tcusim_chain(rule, f, a, b, first, end, rule->sums, 0);
+            for (i = 1; i < tcusim_less(rule->sums, end - first); ++i) {
+                total = tcusim_plus(rule, f, total, tcusim_chain(rule, f, a, b, first + i, end, rule->sums, 0));
+            }
+        }
+        c = tcusim_operation(rule, &rule->c, tcusim_term_of(tcusim_decode(f, total, 0)), c);
     }
     if (!rule->keeps_nan && tcusim_decode(&rule->c, c, 0).what == TCUSIM_NAN) return rule->c.nan;
     return c;
@@ -843,8 +899,9 @@ TCUSIM_RULE_FUNCTION void tcusim_accumulate(tcusim_i64* digits, tcusim_i32 lowes
     }
 }
 
-TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_exact_dot(
-    const tcusim_rule* rule, tcusim_i32 k, const tcusim_operand* a, const tcusim_operand* b, tcusim_u64 c
+/* Adds a group of products to a term exactly, and rounds once. */
+TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_exact_sum(
+    const tcusim_rule* rule, const tcusim_operand* a, const tcusim_operand* b, tcusim_range r, tcusim_term term
 ) {
     const tcusim_format *fa = &rule->a, *fb = &rule->b, *fc = &rule->c;
     const tcusim_i32 of_products =
@@ -856,13 +913,12 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_exact_dot(
     /* With the carries of 2^31 products, and a sign. */
     const tcusim_i32 count = (highest - lowest + 32) / 32 + 1;
     tcusim_i64 digits[TCUSIM_DIGITS];
-    tcusim_term term = tcusim_term_of(tcusim_decode(fc, c, 0));
     tcusim_i32 i, special = term.special, negative, lost = 0;
     tcusim_i64 carry = 0;
     tcusim_u64 magnitude;
     for (i = 0; i < count; ++i) digits[i] = 0;
     if (!special) tcusim_accumulate(digits, lowest, term);
-    for (i = 0; i < k; ++i) {
+    for (i = r.first; i < r.end; ++i) {
         term = tcusim_product(a, b, i);
         special |= term.special;
         if (!special) tcusim_accumulate(digits, lowest, term);
@@ -902,6 +958,40 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_exact_dot(
     return tcusim_round(fc, negative, magnitude, lowest, 0, fc->fraction_bits, TCUSIM_RNE, 1);
 }
 
+/* Whether every product of a group is -0. */
+TCUSIM_RULE_FUNCTION tcusim_i32 tcusim_negative_zeros(
+    const tcusim_operand* a, const tcusim_operand* b, tcusim_range r
+) {
+    tcusim_i32 i;
+    for (i = r.first; i < r.end; ++i) {
+        const tcusim_term x = tcusim_product(a, b, i);
+        if (x.special || !x.sign || x.high | x.low) return 0;
+    }
+    return 1;
+}
+
+TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_exact_dot(
+    const tcusim_rule* rule, tcusim_i32 k, const tcusim_operand* a, const tcusim_operand* b, tcusim_u64 c
+) {
+    const tcusim_i32 length = rule->length ? rule->length : k;
+    tcusim_range r;
+    r.step = 1;
+    r.half = -1;
+    for (r.first = 0; r.first < k; r.first += length) {
+        tcusim_term addend = tcusim_term_of(tcusim_decode(&rule->c, c, 0));
+        r.end = length < k - r.first ? r.first + length : k;
+        if (rule->c_joins == TCUSIM_C_IN_SUM) {
+            c = tcusim_exact_sum(rule, a, b, r, addend);
+        } else {
+            const tcusim_term none = tcusim_term_of(tcusim_decode(&rule->c, 0, 0));
+            tcusim_u64 sum = tcusim_exact_sum(rule, a, b, r, none);
+            if (tcusim_negative_zeros(a, b, r)) sum = tcusim_signed(&rule->c, 1, 0);
+            c = tcusim_add(&rule->c, tcusim_term_of(tcusim_decode(&rule->c, sum, 0)), addend, TCUSIM_RNE, 1);
+        }
+    }
+    return tcusim_decode(&rule->c, c, 0).what == TCUSIM_NAN ? rule->c.nan : c;
+}
+
 /* --- Integers --------------------------------------------------------------------------------- */
 
 /* An integer modulo 2^bits, in two's complement. */
@@ -936,16 +1026,36 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_integer_dot(
 
 /* --- One output, and one tile ------------------------------------------------------------------ */
 
-TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_dot_of(
+TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_one_pass(
     const tcusim_rule* rule, tcusim_i32 k, const tcusim_operand* a, const tcusim_operand* b, tcusim_u64 c
 ) {
-    if (k == 0) return c;
     switch (rule->kind) {
         case TCUSIM_FUSED: return tcusim_fused_dot(rule, k, a, b, c);
         case TCUSIM_SEQUENTIAL: return tcusim_sequential_dot(rule, k, a, b, c);
         case TCUSIM_EXACT: return tcusim_exact_dot(rule, k, a, b, c);
         default: return tcusim_integer_dot(rule, k, a, b, c);
     }
+}
+
+TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_dot_of(
+    const tcusim_rule* rule, tcusim_i32 k, const tcusim_operand* a, const tcusim_operand* b, tcusim_u64 c
+) {
+    const tcusim_i32 length = rule->length ? rule->length : k;
+    tcusim_i32 first, i, whole = rule->passes == 0;
+    if (k == 0) return c;
+    for (i = 0; i < k && !whole; ++i) {
+        whole = tcusim_whole_at(a, i).what != TCUSIM_FINITE || tcusim_whole_at(b, i).what != TCUSIM_FINITE;
+    }
+    if (whole) return tcusim_one_pass(rule, k, a, b, c);
+    for (first = 0; first < k; first += length) {
+        const tcusim_i32 count = length < k - first ? length : k - first;
+        for (i = 0; i < rule->passes; ++i) {
+            const tcusim_operand left = tcusim_part(a, first, rule->pass_a[i]);
+            const tcusim_operand right = tcusim_part(b, first, rule->pass_b[i]);
+            c = tcusim_one_pass(rule, count, &left, &right, c);
+        }
+    }
+    return c;
 }
 
 /* Returns c + a.b of k products as encoded bits.
@@ -965,8 +1075,8 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_rule_dot(
     const tcusim_u8* b_scales,
     tcusim_i64 b_scale_stride
 ) {
-    const tcusim_operand left = {&rule->a, rule->flush_inputs, a, 0, a_stride, a_scales, a_scale_stride};
-    const tcusim_operand right = {&rule->b, rule->flush_inputs, b, 0, b_stride, b_scales, b_scale_stride};
+    const tcusim_operand left = {&rule->a, rule->flush_inputs, a, 0, a_stride, a_scales, a_scale_stride, 0};
+    const tcusim_operand right = {&rule->b, rule->flush_inputs, b, 0, b_stride, b_scales, b_scale_stride, 0};
     return tcusim_dot_of(rule, k, &left, &right, c);
 }
 
@@ -987,8 +1097,8 @@ TCUSIM_RULE_FUNCTION void tcusim_rule_tile(
 ) {
     const tcusim_i32 blocks = rule->block ? k / rule->block : 0, bytes = rule->c.bytes;
     tcusim_number *rows = scratch, *columns = scratch + (tcusim_i64)m * k;
-    tcusim_operand left = {&rule->a, 0, 0, 0, 1, 0, 1};
-    tcusim_operand right = {&rule->b, 0, 0, 0, 1, 0, 0};
+    tcusim_operand left = {&rule->a, 0, 0, 0, 1, 0, 1, 0};
+    tcusim_operand right = {&rule->b, 0, 0, 0, 1, 0, 0, 0};
     tcusim_i64 i, j, at;
     right.scale_stride = n;
     for (at = 0; at < (tcusim_i64)m * k; ++at) {
