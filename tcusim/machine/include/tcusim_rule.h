@@ -244,6 +244,7 @@ TCUSIM_RULE_FUNCTION tcusim_number tcusim_at(const tcusim_operand* x, tcusim_i32
         tcusim_i32 exponent = tcusim_larger(part.unit + tcusim_leading(part.significand), f->emin);
         /* The bits count from the type's own last place, which a subnormal in a wider element has not. */
         part.significand &= x->mask << (exponent - (f->fraction_bits - f->unread) - part.unit);
+        part.exponent = TCUSIM_OF_ZERO;
         if (part.significand == 0) return part;
         exponent = part.unit + tcusim_leading(part.significand);
         part.exponent = (tcusim_i16)tcusim_larger(exponent, f->aligned_emin);
