@@ -26,7 +26,16 @@ from tcusim.machine.formats import (
     format_of,
     leading_power,
 )
-from tcusim.machine.rules import Exact, Fused, Integer, Late, Numerics, Rule, Sequential
+from tcusim.machine.rules import (
+    SUM_TYPES,
+    Exact,
+    Fused,
+    Integer,
+    Late,
+    Numerics,
+    Rule,
+    Sequential,
+)
 from tcusim.machine.sequential import round_to_odd, two_sum
 
 __all__ = ["Coverage", "events_of", "operand_events", "wrong_rules"]
@@ -121,7 +130,7 @@ def _rounding_of(how: Fused | Sequential) -> Rounding:
 
 def _is_positive(how: Numerics) -> bool:
     """Return whether a zero result is always +0."""
-    return isinstance(how, Exact) or (
+    return (isinstance(how, Exact) and how.c_joins == "sum") or (
         isinstance(how, Fused) and how.zeros == "positive" and how.c_joins != "after"
     )
 
@@ -378,6 +387,8 @@ def wrong_rules(rule: Rule, k: int) -> Iterator[tuple[str, Rule]]:
         with suppress(InputError):
             how = replace(rule.how, **changed)
             yield f"{_SPELLED.get(name, name).replace('_', ' ')}: {value}", replace(rule, how=how)
+    if rule.passes is not None:
+        yield "passes: none", replace(rule, passes=None)
     if isinstance(rule.how, Exact):
         yield "kind: sequential", replace(rule, how=Sequential())
     if not isinstance(rule.how, Integer) and rule.acc != "f64":
@@ -436,5 +447,9 @@ def _choices(how: Numerics, name: str) -> Sequence[Any]:
     elif isinstance(how, Integer):
         known = {"overflow": ("wrap", "saturate", "symmetric")}
     elif isinstance(how, Sequential):
-        known = {"order": ("chain", "apart", "tree"), "rounding": roundings}
+        known = {
+            "order": ("chain", "apart", "tree"),
+            "rounding": roundings,
+            "sum_type": ("", *SUM_TYPES),
+        }
     return known.get(name, (False, True))

@@ -94,7 +94,7 @@ class Passes:
     An operand is the sum of its parts: fields of the significand of a float, or of the magnitude
     of an integer, each with the operand's sign. Every group of products is summed once in each
     pass, with the result of the last pass as its c. A part is a number of its own in the
-    alignment. A sum with an infinity or a NaN among its operands is made in one pass.
+    alignment. A group with an infinity or a NaN is summed in one pass.
 
     Attributes
     ----------
@@ -460,6 +460,10 @@ class Rule:
     def is_chain(self, k: int) -> bool:
         """Whether a sum of more than k products has the bits of a chain of sums of k each."""
         match self.how:
+            case Exact(length=length):
+                return length is not None and k % length == 0
+            case Sequential(length=length) | Integer(length=length) if self.passes is not None:
+                return length is not None and k % length == 0
             case Fused(length=length):
                 return k % (2 * length if self.how.register_halves else length) == 0
             case Sequential(length=length):
@@ -467,8 +471,6 @@ class Rule:
                 return plain or (length is not None and k % length == 0)
             case Integer(length=length):
                 return self.how.is_basic or (length is not None and k % length == 0)
-            case _:
-                return False
 
     def __post_init__(self) -> None:
         """Prove that the arithmetic and the types go together."""

@@ -240,14 +240,15 @@ def _in_passes(
     d = c
     for start in range(0, k, length):
         group = slice(start, start + length)
+        rows, columns = a[:, :, group], b[:, group]
+        finite = np.isfinite(rows).all(axis=2, keepdims=True)
+        finite = finite & np.isfinite(columns).all(axis=1, keepdims=True)
+        before = d
         for i, j in passes.pairs:
-            one = _batch(whole, left[i][:, :, group], right[j][:, group], d, watch)
-            d = one.astype(np.float64)
-    finite = np.isfinite(a).all(axis=2, keepdims=True) & np.isfinite(b).all(axis=1, keepdims=True)
-    result: Values = d.astype(format_of(rule.acc).dtype)
-    if not finite.all():
-        np.copyto(result, _batch(whole, a, b, c), where=~finite)
-    return result
+            d = _batch(whole, left[i][:, :, group], right[j][:, group], d, watch).astype(np.float64)
+        if not finite.all():
+            np.copyto(d, _batch(whole, rows, columns, before), where=~finite)
+    return d.astype(format_of(rule.acc).dtype)
 
 
 def _parts(x: Float64, fmt: Format, bits: tuple[int, ...]) -> list[Float64]:

@@ -223,15 +223,14 @@ TCUSIM_RULE_FUNCTION tcusim_number tcusim_decode(const tcusim_format* f, tcusim_
     return x;
 }
 
-/* Returns an element whole. */
-TCUSIM_RULE_FUNCTION tcusim_number tcusim_whole_at(const tcusim_operand* x, tcusim_i32 i) {
-    if (x->numbers) return x->numbers[i * x->stride];
-    return tcusim_decode(x->format, tcusim_element(x->elements, i * x->stride, x->format->bytes), x->flush);
-}
-
 /* Returns an element, or the part of it that a pass takes. */
 TCUSIM_RULE_FUNCTION tcusim_number tcusim_at(const tcusim_operand* x, tcusim_i32 i) {
-    tcusim_number part = tcusim_whole_at(x, i);
+    tcusim_number part;
+    if (x->numbers) {
+        part = x->numbers[i * x->stride];
+    } else {
+        part = tcusim_decode(x->format, tcusim_element(x->elements, i * x->stride, x->format->bytes), x->flush);
+    }
     if (!x->mask) return part;
     if (x->format->kind != TCUSIM_FLOAT) {
         const tcusim_i64 whole = (tcusim_i64)part.significand;
@@ -1042,17 +1041,19 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_dot_of(
     const tcusim_rule* rule, tcusim_i32 k, const tcusim_operand* a, const tcusim_operand* b, tcusim_u64 c
 ) {
     const tcusim_i32 length = rule->length ? rule->length : k;
-    tcusim_i32 first, i, whole = rule->passes == 0;
+    tcusim_i32 first, i;
     if (k == 0) return c;
-    for (i = 0; i < k && !whole; ++i) {
-        whole = tcusim_whole_at(a, i).what != TCUSIM_FINITE || tcusim_whole_at(b, i).what != TCUSIM_FINITE;
-    }
-    if (whole) return tcusim_one_pass(rule, k, a, b, c);
+    if (rule->passes == 0) return tcusim_one_pass(rule, k, a, b, c);
     for (first = 0; first < k; first += length) {
         const tcusim_i32 count = length < k - first ? length : k - first;
-        for (i = 0; i < rule->passes; ++i) {
-            const tcusim_operand left = tcusim_part(a, first, rule->pass_a[i]);
-            const tcusim_operand right = tcusim_part(b, first, rule->pass_b[i]);
+        tcusim_operand left = tcusim_part(a, first, 0), right = tcusim_part(b, first, 0);
+        tcusim_i32 finite = 1;
+        for (i = 0; i < count; ++i) {
+            finite &= tcusim_at(&left, i).what == TCUSIM_FINITE && tcusim_at(&right, i).what == TCUSIM_FINITE;
+        }
+        for (i = 0; i < (finite ? rule->passes : 1); ++i) {
+            left.mask = finite ? rule->pass_a[i] : 0;
+            right.mask = finite ? rule->pass_b[i] : 0;
             c = tcusim_one_pass(rule, count, &left, &right, c);
         }
     }
