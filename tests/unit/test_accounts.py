@@ -143,7 +143,7 @@ def test_what_is_kept_is_what_the_arithmetic_kept() -> None:
 
 
 def test_no_watcher_no_change() -> None:
-    """The general way, which a watched sum takes, has the bits of the quick way."""
+    """The general way, that of a watched sum, has the bits of the quick way."""
     rng = np.random.default_rng(6)
     a, b = (rng.integers(-8, 9, (50, 16)).astype(np.float16) for _ in "ab")
     c = rng.integers(-8, 9, 50).astype(np.float32)

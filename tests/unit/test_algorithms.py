@@ -64,11 +64,11 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 }
 
 
-# Tiles of a segment that blocks share: the default is the whole array, which test_grid.py tests.
+# Tiles of a segment that blocks share: test_grid.py tests the default, the whole array.
 TILES_OF_GRID = 40
 
 
-# The largest integer up to which a type, or a sum on its way through that type, holds all others.
+# The integer up to which a type, or a sum through that type, holds all integers.
 EXACT_UP_TO = {"f16": 2**11, "bf16": 2**8, "tf32": 2**11, "f32": 2**24, "f64": 2**53, "s8": 127}
 
 
@@ -106,7 +106,7 @@ def built(row: Algorithm, shape: MmaShape, variant: Variant, **more: Any) -> Pro
     more.setdefault("segment_size", default_size(row, shape, variant.side))
     rows = shape.n if variant.side == "b" else shape.m
     if row.level is Level.GRID and rows & (rows - 1) == 0:
-        # They share a chunk of a scan, which other tiles' rows do not fill.
+        # They share a chunk of a scan; other tiles' rows do not fill it.
         more.setdefault("warps", 8)
     try:
         return build(
@@ -132,7 +132,7 @@ def default_size(row: Algorithm, shape: MmaShape, side: str) -> int:
 
 
 def sparse_integers(seed: int, length: int, segment_size: int, limit: int) -> Ints:
-    """Return integers of both signs whose magnitudes sum to at most `limit` in each segment."""
+    """Return integers of both signs; their magnitudes sum to at most `limit` in each segment."""
     rng = np.random.default_rng(seed)
     largest = min(3, limit)
     density = min(1.0, limit / (3.0 * largest * segment_size))
@@ -146,7 +146,7 @@ def sparse_integers(seed: int, length: int, segment_size: int, limit: int) -> In
 def exact(
     row: Algorithm, variant: Variant, x: Ints, segment_size: int, carry: Ints
 ) -> NDArray[np.float64]:
-    """Return the algorithm's expected results, which float64 holds."""
+    """Return the algorithm's expected results; float64 holds them."""
     found = of_rows(row.kind, x, segment_size)
     if dict(variant.options).get("carry"):
         found = found + np.repeat(carry, segment_size)[: x.size]
@@ -233,7 +233,7 @@ def default_program(
     return built(row, shape, variant, segment_size=size), size
 
 
-# A warp runs a product for each row or column of a tile, which takes a while.
+# A product for each row or column of a tile takes a warp a while.
 MANY_PRODUCTS = ("reduction_kn_coalesced",)
 
 
@@ -246,7 +246,7 @@ def tried_when_big(row: Algorithm, variant: Variant) -> bool:
     return (variant.masked or not costly) and not dict(variant.options).get("carry")
 
 
-# A square tile, an oblong one, whose sides are each other's mirror, and one of odd sizes.
+# A square tile, an oblong one with mirrored sides, and one of odd sizes.
 @pytest.mark.parametrize(
     "sizes", [(16, 16, 16), (32, 8, 16), (5, 7, 3)], ids=lambda sizes: "x".join(map(str, sizes))
 )
@@ -373,7 +373,7 @@ def test_float32_in_three_bf16_parts_equals_integers(
     assert done == {row.name for row in split} - {"reduction_tn_inefficient"}
 
 
-# Their partial sums never become operands, whatever `combine` is.
+# Their partial sums never become operands, for any `combine`.
 ONE_PRODUCT_CHAINS = ("reduction_k", "reduction_kn", "scan_k", "scan_kn")
 
 

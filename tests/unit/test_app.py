@@ -280,7 +280,7 @@ def stop_at(driver: Driver, text: str) -> None:
 
 
 def test_a_long_search_can_be_stopped() -> None:
-    # Of 50,000 steps, which take seconds.
+    # Of 50,000 steps: they take seconds.
     program = tcusim.build("scan_256n", segment_size=256 * 3000)
 
     async def play(driver: Driver) -> None:

@@ -102,7 +102,7 @@ def test_units_alone_bring_no_invented_one_and_tell_their_arithmetic() -> None:
 
 
 def test_units_that_compute_alike_are_one() -> None:
-    """A tile of four products has no step of eight: one unit, whatever the length is called."""
+    """A tile of four products has no step of eight: one unit, for any name of the length."""
     grid = Grid.of(tile="4x4x4,16x16x16", fused_length=(2, 4, 8, 16), fraction_bits=(20, 22))
     points = list(grid.points())
     assert len(points) == len(grid) == len(set(points)) == 2 * (2 + 4)

@@ -93,10 +93,10 @@ def test_ratios() -> None:
     assert ours.of_peer == pytest.approx(3.0 / 2.0)
     assert by["sum", "B"].of_peer is None
     assert by["sum", "C"].of_limit is None
-    # A scan is compared with scans whose results have the same type.
+    # A scan is compared with scans to the same type.
     assert by["scan", "tcusim"].of_peer is None
     assert by["scan", "A"].of_limit == pytest.approx(4000 / 1e-3 / 4e6)
-    # A product reads, and is compared whatever the type of the result.
+    # A product reads, and is compared for any type of the result.
     assert by["matvec", "tcusim"].of_limit == pytest.approx((2020 + 400) / 2e-3 / 2e6)
     assert by["matvec", "tcusim"].of_peer == pytest.approx(0.5)
 

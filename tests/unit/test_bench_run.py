@@ -74,7 +74,7 @@ def test_a_run_that_is_cut_short_has_some_of_each_kind() -> None:
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_program_of_a_figure_can_be_built(name: str) -> None:
-    """At the smallest size at which it is taken; none has the name and types of another."""
+    """At the smallest size that takes it; none has the name and types of another."""
     programs = PARTS[name].programs
     assert programs is not None
     seen: dict[tuple[str, str], Any] = {}
@@ -502,7 +502,7 @@ def test_results_that_nobody_wrote_are_found(dtype: str, monkeypatch: pytest.Mon
 
 
 def test_bits_are_those_of_the_plan_for_all_of_the_data() -> None:
-    """The simulator runs on their beginning; whatever blocks are chosen, the bits are the same."""
+    """The simulator runs on their beginning; the bits are the same for any blocks."""
     device = NoGpu(2**22, "cupy")
     recipe = Recipe("scan", 2**14, None)
     out = recipe.simulate(device.data()[: 2**17], "sm_90", length=2**22)

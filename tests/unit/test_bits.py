@@ -1,4 +1,4 @@
-"""A segment's bits are its own: they follow the grid of docs/bits.md, whatever is around it."""
+"""A segment's bits are its own: they follow the grid of docs/bits.md, with anything around it."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_several_groups_follow_the_grid() -> None:
     ("chunks", "order"), [*itertools.product((40,), ORDERS), (600, ORDERS[0]), (600, ORDERS[3])]
 )
 def test_trees_in_rounds_follow_the_grid(chunks: int, order: dict[str, Any]) -> None:
-    """A long segment among short ones: in one group, whose tree is whole, and in several."""
+    """A long segment among short ones: in one group, with a whole tree, and in several."""
     rng, shape = np.random.default_rng(chunks), tcusim.MmaShape(16, 16, 1)
     sizes = [3, 0, 512 * chunks + 7, 511, 1]
     edges = np.append(0, np.cumsum(sizes))
@@ -234,7 +234,7 @@ class Kind:
     archs: tuple[str, ...] = ("volta", "ampere", "hopper")
 
     def numbers(self, rng: np.random.Generator, size: int) -> Array:
-        """Return elements of which any other order rounds differently."""
+        """Return elements that any other order rounds differently."""
         if self.dtype == "bool":
             return rng.integers(0, 2, size).astype(bool)
         if self.dtype.lstrip("u").startswith("int"):
@@ -460,7 +460,7 @@ def test_no_number_of_a_tuning_decides_a_bit_of_a_product(name: str, longest: in
         assert bits(usual["out"]) == bits(other["out"]), (seed, rows, inner, cols)
 
 
-# Of integers, whose products are exact, the narrow ones will do.
+# Products of integers are exact: the narrow ones will do.
 FACTORS = tuple(kind for kind in KINDS if kind.dtype not in ("int64", "bool") and kind != TINY)
 
 

@@ -36,7 +36,7 @@ def piece_size(name: str, sizes: tuple[int, int, int], side: str) -> int:
 
 
 def sparse_integers(rng: np.random.Generator, length: int, segment_size: int) -> Ints:
-    """Return integers whose magnitudes sum up to at most 2**11 in each segment, ones at its end."""
+    """Return integers with magnitudes up to 2**11 in all in each segment, ones at its end."""
     density = min(1.0, 500 / segment_size)
     x: Ints = rng.integers(-3, 4, length) * (rng.random(length) < density)
     x[::segment_size] = 2

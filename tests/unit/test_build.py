@@ -89,7 +89,7 @@ def test_kernels_that_are_compiled_together_run_as_if_alone(
         return [run_kernel(kernel, {"in": x})["out"] for kernel in kernels]
 
     x = np.arange(64, dtype=np.float32)
-    # Of one name; some with shared memory, which is another kernel's no more than another block's.
+    # Of one name; some with shared memory, not shared with other kernels or blocks.
     kernels = [
         small_kernel(
             "    __shared__ float s[32];\n"

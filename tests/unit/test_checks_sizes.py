@@ -31,7 +31,7 @@ OUT: Final = Buffer("out", "f32", Extent.of(1), BufferRole.OUTPUT)
 
 
 def program(*scalars: Scalar, per: int = 8, last: int = 100) -> Program:
-    """Return a program in which something changes at a block's number."""
+    """Return a program that changes something at a block's index."""
     one = View.strided(IN, Index.of(0), 1, 1, 1, 1)
     when = When(
         (Bound(BLOCK, Index.of(last)),), (Assign(View.strided(OUT, Index(), 1, 1, 1, 1), one),)

@@ -1,4 +1,4 @@
-"""A unit whose model computes otherwise than it claims is found out."""
+"""A model that computes otherwise than its unit claims is found out."""
 
 from __future__ import annotations
 

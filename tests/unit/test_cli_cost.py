@@ -127,7 +127,7 @@ def test_a_tile_that_the_unit_lacks_is_refused_without_an_option_that_cost_lacks
 
 
 def test_products_are_told_beside_the_peak_and_its_clock(tmp_path: Path) -> None:
-    """The V100's 640 tensor cores do 64 multiply-adds a cycle each, which is 125 TFLOP/s."""
+    """The V100's 640 tensor cores do 64 multiply-adds a cycle each: 125 TFLOP/s."""
     words = ("matmul", "--rows", "8192", "--inner", "8192", "--cols", "8192", "--unit")
     known = "125.3 TFLOP/s of f16 to f32 at 1,530 MHz (NVIDIA V100 data sheet, boost clock)"
     assert f" of the {known}" in succeeds("cost", *words, "v100")

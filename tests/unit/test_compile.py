@@ -68,7 +68,7 @@ FIRST = tuple(row for row in algorithms() if row not in SEGMENTED)
 
 
 def targets(rows: tuple[Algorithm, ...], older: tuple[int, ...], together: int) -> list[Any]:
-    """Return algorithms and GPUs, of which the default run tries one for so many algorithms."""
+    """Return algorithms and GPUs; the default run tries one for so many algorithms."""
     cases = [
         [(row, sm) for sm in (*older, 90, OTHERS[number % len(OTHERS)])]
         for number, row in enumerate(rows)
@@ -259,12 +259,12 @@ def test_no_headers(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list to which each real compilation adds the kernel's name."""
+    """Return a list; each real compilation adds the kernel's name."""
     return watched(monkeypatch, lambda: None)
 
 
 def watched(monkeypatch: pytest.MonkeyPatch, first: Callable[[], object]) -> list[str]:
-    """Return a list to which each compilation adds the kernel's name; `first` is called then."""
+    """Return a list; each compilation adds the kernel's name, and then calls `first`."""
     nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
     seen: list[str] = []
     real = nvrtc.nvrtcCreateProgram

@@ -1,4 +1,4 @@
-"""Units whose parts are possible each, and not together, are told why by name."""
+"""Units with parts that are possible each, and not together: the reason, by name."""
 
 from __future__ import annotations
 

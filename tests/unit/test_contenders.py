@@ -1,4 +1,4 @@
-"""The libraries that the benchmark compares with: which are there, and that CUB's part compiles."""
+"""The libraries that the benchmark compares with: those found, and that CUB's part compiles."""
 
 from __future__ import annotations
 

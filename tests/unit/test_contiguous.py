@@ -1,4 +1,4 @@
-"""Copies from and to ranges as moves of the piece of memory in which they lie: which, and how."""
+"""Copies from and to ranges as moves of their piece of memory: the copies, and the moves."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ V100_MISSES = {
 
 
 def docs_tool(name: str) -> Any:
-    """Load a module of docs/tools, which belong to no package."""
+    """Load a module of docs/tools; they belong to no package."""
     sys.path.insert(0, str(ROOT / "docs" / "tools"))
     try:
         return importlib.import_module(name)
@@ -167,7 +167,7 @@ def test_recorded_predictions_are_those_of_the_model(fit_cost: Any) -> None:
     ],
 )
 def test_every_program_has_a_time_on_units_with_figures(unit: str) -> None:
-    """All but those of unequal segments, which are found in the data."""
+    """All but those of unequal segments: these are found in the data."""
     for row in algorithms():
         size: dict[str, Any] = {"segment_size": 256} if row.repeats > 1 else {}
         program = tcusim.build(row.name, **size)

@@ -52,7 +52,7 @@ SHARES = {
 
 
 def seen_sizes(sizes: tuple[int, int, int], side: str) -> tuple[int, int, int]:
-    """Return m, n, k as the algorithm sees them: m rows of data, whichever operand holds them."""
+    """Return m, n, k as the algorithm sees them: m rows of data, in either operand."""
     m, n, k = sizes
     return (n, m, k) if side == "b" else (m, n, k)
 

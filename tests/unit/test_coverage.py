@@ -58,7 +58,7 @@ def test_every_registered_algorithm_is_proved(name: str) -> None:
     assert built
 
 
-# Plans of which something is not proved, and why that is no fault.
+# Plans with an unproved property, and why that is no fault.
 LIMITED = {
     "scan_ragged": "proved of segments of at most",
     "scan_ragged_simt": "proved of segments of at most",
@@ -78,7 +78,7 @@ LIMITED = {
     ],
 )
 def test_what_the_planner_takes_is_proved(dtype: str, segments: dict[str, Any]) -> None:
-    """Whole segments that are gathered are so up to a length, which the plan asks of offsets."""
+    """Gathered segments are whole up to a length; the plan asks it of offsets."""
     operation = "segmented_" if segments else ""
     size = segments.get("segments")
     few = max(300, size if isinstance(size, int) else 1)
@@ -100,7 +100,7 @@ def test_what_the_planner_takes_is_proved(dtype: str, segments: dict[str, Any]) 
 
 
 def copying(*steps: Step, size: Extent | None = None, blocks: Extent | None = None) -> Program:
-    """Return a program whose blocks take 256 elements each."""
+    """Return a program with blocks of 256 elements each."""
     out = Buffer("out", "f32", size or Extent(LENGTH), BufferRole.OUTPUT)
     return Program(
         name="hand",
@@ -145,7 +145,7 @@ OTHER = Index.symbol("other")
 
 
 def one_element(bound: Bound) -> Program:
-    """Return a program with one element of output, which blocks of this condition write."""
+    """Return a program with one element of output; blocks of this condition write it."""
     out = Buffer("out", "f32", Extent.of(1), BufferRole.OUTPUT)
     (source,) = views_of(copy().value)
     read, taken = (View.strided(one, Index(), 1, 1, 1, 1) for one in (source.buffer, out))
@@ -168,7 +168,7 @@ def one_element(bound: Bound) -> Program:
         (copying(copy(cols=255)), False),
         (copying(copy(first=1)), False),
         (copying(copy(Bound(BLOCK * 256 + COL, OTHER))), False),
-        # As often as a scalar says, which may be never.
+        # As often as a scalar says, perhaps never.
         (copying(Loop("i", Extent(LENGTH + 256, 256), (copy(),))), False),
         # The last block, the first one and all but the first one.
         (one_element(Bound(LENGTH, (BLOCK + 1) * 256 + 1)), True),

@@ -20,7 +20,7 @@ REASON = why_no_compiler()
 needs_nvrtc = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 ALL_SM = (70, 75, 80, 86, 89, 90, 100, 120)
-# One of each generation whose files differ.
+# One of each generation with files of its own.
 SOME_SM = (70, 75, 80, 90, 120)
 
 # Tensor-core instructions that one mma of a WMMA shape becomes, by generation. Source: nvdisasm

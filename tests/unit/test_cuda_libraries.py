@@ -191,7 +191,7 @@ def test_arrays_are_arranged_by_their_own_library(
 
 
 class GPUArray(OnGpu):
-    """An array of PyCUDA, which copies, and neither casts nor transposes."""
+    """An array of PyCUDA: it copies, and neither casts nor transposes."""
 
     def copy(self) -> GPUArray:
         return GPUArray(self.values)

@@ -205,7 +205,7 @@ def test_initial_values_of_exact_scans(initial: Any, order: dict[str, bool]) -> 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int16", "uint64"])
 def test_sorted_segments(dtype: str) -> None:
-    """Each result lies where its element does, whichever chunks they come from."""
+    """Each result is at its element's place, from any chunks."""
     x = array("float64", 2, 90).astype(dtype)
     ids = np.random.default_rng(1).integers(0, 10, 90)
     by: Any = {"segments": tcusim.Segments(ids=ids, count=12, sort=True)}

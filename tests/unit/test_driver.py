@@ -65,7 +65,7 @@ def test_an_earlier_failure_is_no_capture() -> None:
 
 
 class NoDriver:
-    """The bindings where there is no driver: whatever is called of them."""
+    """The bindings where there is no driver, for any call."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError("libcuda.so.1 was not found")

@@ -1,4 +1,4 @@
-"""Which types calls compute in: NumPy's results, and on a GPU those of NumPy arrays."""
+"""The types that calls compute in: NumPy's results, and on a GPU those of NumPy arrays."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_exact_bits_of_float16_are_those_of_numpy_arrays(device: StandIn) -> Non
     long[5000] = 2.0**-24
     total = tcusim.sum(OnGpu(long), dtype="float64", options={"bits": "exact"})
     assert total.values[()] == 8191 * 65504 + 2.0**-24
-    # Sums of more bits, of which the whole numbers and the fractions are summed apart.
+    # Sums of more bits: integers and fractions are summed apart.
     long = np.full(17_000, 65504, np.float16)
     long[::1000], long[:2] = 2.0**-24, (0.5, 16)
     for name in ("sum", "cumsum"):

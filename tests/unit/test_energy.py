@@ -12,7 +12,7 @@ from tcusim_bench.energy import Meter, drawn
 
 
 class Gpu:
-    """A GPU that draws 500 watts, whose counter moves ten times a second; a batch takes 30 ms."""
+    """A GPU that draws 500 watts; its counter moves ten times a second; a batch takes 30 ms."""
 
     def __init__(self, step: float = 0.1) -> None:
         self.now = 0.0

@@ -28,7 +28,7 @@ PLAIN = [
 
 
 def verify_half_a_program() -> None:
-    """Verify a program whose first step is missing."""
+    """Verify a program without its first step."""
     program = tcusim.build("scan_t")
     tcusim.verify(dataclasses.replace(program, steps=program.steps[1:]))
 
@@ -172,7 +172,7 @@ def flags_of(function: Any) -> list[str]:
 
 
 def require_flags_checked(function: Any, args: tuple[Any, ...], **more: Any) -> None:
-    """Assert that a function refuses whatever is neither True nor False, for each of its flags."""
+    """Assert that a function rejects all but True and False, for each of its flags."""
     assert flags_of(function)
     for flag in flags_of(function):
         for value in (np.zeros((2, 2)), "no", np.array(True), 0.0):
@@ -181,7 +181,7 @@ def require_flags_checked(function: Any, args: tuple[Any, ...], **more: Any) -> 
 
 
 def begun(found: Any) -> None:
-    """Enter a context, or start a generator, which checks nothing before."""
+    """Enter a context, or start a generator: neither checks anything before."""
     found.__enter__() if hasattr(found, "__enter__") else next(found)
 
 

@@ -36,9 +36,9 @@ SIZES: Final = (
     *(1, 2, 3, 5, 8, 9, 13, 16, 17, 40, 100, 257, 1000, 5000, 10_000),
     *(2**17, 2**21, 2**23, 2**24, 10_000_000, 2**25),
 )
-# Elements up to which a case is called; longer ones are planned, which builds and verifies them.
+# Elements up to which a case is called; longer ones are planned, and so built and verified.
 CALLED: Final = 2**14
-# All of some twenty thousand cases, which take nine minutes of two cores: see tests/README.md.
+# All of some twenty thousand cases, nine minutes of two cores: see tests/README.md.
 ALL: Final = os.environ.get("TCUSIM_TILE_CASES") == "all"
 # The columns: architecture, type of the array, type of the accumulators.
 TYPES: Final = (
@@ -71,7 +71,7 @@ class Case:
         return shape_of(self.tile)
 
     def numbers(self, count: int) -> Array:
-        """Return integers whose sums are exact in the accumulators, in any order."""
+        """Return integers with exact sums in the accumulators, in any order."""
         _, dtype, acc = self.types
         rng = np.random.default_rng(zlib.crc32(repr(self).encode()))
         x = rng.integers(0 if dtype in ("uint8", "bool") else -1, 2, count)
@@ -195,7 +195,7 @@ def cases() -> Iterator[Case]:
 
 
 def planned(case: Case) -> Any:
-    """Return the plan of a case, whose programs have been built and verified."""
+    """Return the plan of a case; its programs have been built and verified."""
     _, dtype, _ = case.types
     options = {"dtype": dtype, **case.options}
     if case.operation.startswith("mat"):
@@ -231,7 +231,7 @@ def fault(case: Case) -> str:
 
 
 def _is_too_long(case: Case, error: Exception) -> bool:
-    """Return whether a plan was refused whose sums int32 does not hold; calls cut such arrays."""
+    """Return whether a plan with sums past int32 was refused; calls split such arrays."""
     limited = case.types[1] in ("int8", "uint8", "int64", "bool")
     return limited and case.size > CALLED and "not fit int32" in str(error)
 

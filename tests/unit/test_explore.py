@@ -14,7 +14,7 @@ from tcusim.errors import InputError, TcusimError
 from tcusim.judge.explore.grid import explore
 from tcusim.judge.explore.results import Exploration
 
-# Few algorithms, which are built in little time.
+# Few algorithms, built in little time.
 FEW: Any = {"algorithms": ["reduction_kn", "scan_kn"], "length": 64}
 GRID = {"tile": "16x16x16,8x8x4", "fraction_bits": "12:20:2", "fused_length": "4,8"}
 

@@ -109,7 +109,7 @@ def test_bf16_in_memory_and_back() -> None:
     values = from_memory(bits, "bf16")
     assert values.dtype == np.float32
     np.testing.assert_array_equal(to_memory(values, "bf16"), bits)
-    # A NaN whose fraction lies in the lower half stays a NaN.
+    # A NaN with a fraction in the lower half stays a NaN.
     nan = np.array([0x7F80_0001, 0xFF80_0001], np.uint32).view(np.float32)
     assert to_memory(nan, "bf16").tolist() == [0x7FC0, 0xFFC0]
 
@@ -137,7 +137,7 @@ def test_every_value_and_every_tie(name: str) -> None:
     values = all_values(name)
     assert np.array_equal(round_values(values, name), values.astype(FORMATS[name].dtype))
     middle = (values[1:] + values[:-1]) / 2
-    # A tie fits in float32, from which ml_dtypes rounds once; beside a tie there is no choice.
+    # A tie fits in float32, and ml_dtypes rounds it once; beside a tie there is no choice.
     nearest = middle.astype(np.float32).astype(NARROW[name]).astype(np.float64)
     for x, expected in (
         (middle, nearest),

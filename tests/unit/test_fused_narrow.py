@@ -38,7 +38,7 @@ def defined(a: Values, b: Values, c: Values, rule: Rule) -> Values:
 def require_same(
     rng: np.random.Generator, rule: Rule, shape: tuple[int, int, int, int], one: str, name: str
 ) -> None:
-    """Compare tiles (W, m, k) @ (W, k, n); one: which operand is a constant pattern, if any."""
+    """Compare tiles (W, m, k) @ (W, k, n); one: the operand that is a constant pattern, if any."""
     tiles, m, k, n = shape
     a, b = operand(rng, (tiles, m, k), rule.ab), operand(rng, (tiles, k, n), rule.ab)
     if one == "a":

@@ -173,7 +173,7 @@ def f32(numbers: Any) -> Values:
     return np.array(numbers, np.float32)
 
 
-# Of 1 + 2**-11 and 1 + 3 * 2**-11, which lie halfway between numbers of tf32, and of one above.
+# Of 1 + 2**-11 and 1 + 3 * 2**-11, halfway between numbers of tf32, and of one above.
 HALFWAY = f32([1 + 2**-11, 1 + 3 * 2**-11, 1 + 2**-11 + 2**-20])
 CONVERTED = {
     "cut": [1, 1 + 2**-10, 1],
@@ -287,7 +287,7 @@ def test_each_type_and_instruction_is_predicted_and_found(arch: str, pair: tuple
 
 
 def test_operands_of_two_types_are_summed_by_the_exponents_of_each() -> None:
-    """The largest exponent is that of a subnormal, whose exponent its own type decides."""
+    """The largest exponent is that of a subnormal: its own type decides it."""
     how = rule_for("hopper", "e4m3", "f32", "wgmma").how
     assert isinstance(how, Fused)
     # 2**-9 is a subnormal of e4m3, with exponent -6, and a normal number of e5m2.

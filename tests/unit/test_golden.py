@@ -161,7 +161,7 @@ def test_exact_sums_of_many_terms_are_ties_where_they_are() -> None:
 
 
 WRONG = {
-    # What no operands of these types show: results that cannot overflow, or round to zero.
+    # No operands of these types show results that overflow, or round to zero.
     "volta": {"alignment: sticky", "overflow: product", "zeros: signed"},
     "dot4.toml": {"overflow: product", "zeros: signed"},
 }
@@ -190,7 +190,7 @@ def test_wrong_rules_are_right_rules_of_another_unit(name: str) -> None:
 
 
 def read_memory(path: Path, width: int, shape: tuple[int, ...]) -> Any:
-    """Return what $readmemh has: words of elements, the first in the lowest bits."""
+    """Return the memory of $readmemh: words of elements, the first in the lowest bits."""
     count = int(np.prod(shape))
     words = [int(one, 16) for one in path.read_text().splitlines() if not one.startswith("//")]
     rows = [[word >> width * i & 2**width - 1 for i in range(count)] for word in words]

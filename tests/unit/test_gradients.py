@@ -17,7 +17,7 @@ X, CHANGE = (
     np.random.default_rng(seed).standard_normal((4, 300), dtype=np.float32) for seed in (1, 2)
 )
 OFFSETS = np.array([0, 7, 7, 120, 300])
-# Of the kinds of bits, which differ for the sums of these tests.
+# Of the kinds of bits: they differ for the sums of these tests.
 KINDS = [asked(bits=bits) for bits in ("segment", "exact")]
 
 

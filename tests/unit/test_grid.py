@@ -265,7 +265,7 @@ PUT = Assign(one(OUT, BLOCK), KEPT)
 
 
 def chained(*steps: Step, **more: Any) -> Program:
-    """Return a program of one warp a block, whose blocks take an element each."""
+    """Return a program of one warp and one element a block."""
     return Program(
         name="chained",
         shape=shape_of("16x16x16"),

@@ -1,4 +1,4 @@
-"""Homes of arrays: which types, layouts and factors go together in GPU memory."""
+"""Homes of arrays: types, layouts and factors that go together in GPU memory."""
 
 from __future__ import annotations
 

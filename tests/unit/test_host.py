@@ -235,7 +235,7 @@ def test_outputs_that_may_be_written_in_part_stay_so_when_debugged() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [
-        # Some groups of blocks each, of which most have elements.
+        # Some groups of blocks each; most have elements.
         ("scan_single_pass", {"columns": 4}),
         ("reduction_single_pass", {"columns": 4}),
         ("scan_single_pass", {"tile": "8x8x4", "ab": "f64", "acc": "f64", "columns": 8}),

@@ -1,4 +1,4 @@
-"""Which programs may write their result over their input, and why the others may not."""
+"""Programs that may write their result over their input, and why the others may not."""
 
 from __future__ import annotations
 
@@ -412,7 +412,7 @@ TURN = Index.symbol("i") * 8
 
 
 def by_offsets(*steps: Step, lines: Sequence[Step] = (), warps: int = 1) -> Program:
-    """Return a program on four pieces a warp, which are found first."""
+    """Return a program on four pieces a warp; it finds them first."""
     found = (Locate(PIECE, Segments(OFFSETS, 16), (BLOCK * warps + WARP) * 4), *lines)
     made = Program(
         name="by_hand",
@@ -477,7 +477,7 @@ def test_a_piece_that_another_warp_writes() -> None:
 
 
 def test_lines_that_are_written_one_late() -> None:
-    # The line before, which this warp has read before as well, but for its first line.
+    # The line before: this warp has read it before as well, but for its first line.
     late = Ranges("late", 4)
     find = Locate(late, Segments(OFFSETS, 16), BLOCK * 4 - 1)
     steps = (READ, SYNC, Assign(in_lines(OUT, TURN, ranges=late), HELD), SYNC)

@@ -256,7 +256,7 @@ def test_nested_branches_and_loops_have_paths_of_their_own() -> None:
 
 
 def nested(first: int = 1) -> Program:
-    """Return a loop of a branch of the first blocks, whose other branch is a loop."""
+    """Return a loop of a branch of the first blocks; its other branch is a loop."""
     source, out = (
         Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT),
         Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT),

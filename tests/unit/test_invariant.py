@@ -1,4 +1,4 @@
-"""The mode in which torch's own operators have bits that the batch does not change."""
+"""The mode that gives torch's own operators bits independent of the batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ F = torch.nn.functional
 forward_ad = torch.autograd.forward_ad
 # torch scripts its decompositions, and warns of itself.
 FORWARD_MODE = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-# A row whose gradient is asked for, and whose is compared.
+# A row with a requested gradient, and the compared one.
 DTYPES = ("float32", "bfloat16")
 
 

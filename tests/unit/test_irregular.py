@@ -124,7 +124,7 @@ def structures(seed: int) -> dict[str, list[int]]:
 
 
 def sparse(rng: np.random.Generator, offsets: Ints, limit: int = 9) -> Ints:
-    """Return integers whose sums within segments float16 holds: zero at most places."""
+    """Return integers, mostly zero; float16 holds their sums within segments."""
     x = np.zeros(offsets[-1], np.int64)
     if x.size:
         places = rng.integers(0, x.size, min(x.size, 200))

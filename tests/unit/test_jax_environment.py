@@ -1,4 +1,4 @@
-"""Subnormals, which XLA's CPU takes for zero in its threads, are computed in them."""
+"""Subnormals are computed in XLA's threads, where its CPU takes them for zero."""
 
 from __future__ import annotations
 

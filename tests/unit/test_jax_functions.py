@@ -49,7 +49,7 @@ def wide_types(there: bool = True) -> Iterator[None]:
 
 
 INTEGERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
-# Ours, and JAX's, which does not take segments of bool.
+# Ours, and JAX's: it takes no segments of bool.
 OF_INTEGERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "sum": (tj.sum, jnp.sum),
     "cumsum": (tj.cumsum, jnp.cumsum),
@@ -381,7 +381,7 @@ OF_TYPES: dict[str, Callable[..., Any]] = {
 def test_types_are_refused_while_they_are_traced(
     name: str, given: str, result: str | None, arch: str | None
 ) -> None:
-    """No error is told by a callback, of which XLA makes a traceback."""
+    """No callback reports an error: XLA makes a traceback of it."""
     x = jnp.array([[1, 2, 3], [0, 1, 1]]).astype(given)
     call = partial(OF_TYPES[name], dtype=result, arch=arch)
     refused = None

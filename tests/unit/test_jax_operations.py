@@ -44,7 +44,7 @@ def same(got: Any, expected: Any) -> None:
 
 @pytest.fixture
 def standing_in(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    """Have XLA's CPU call the handler, which launches on a GPU that the simulator stands in for."""
+    """Have XLA's CPU call the handler: it launches on a GPU that the simulator stands in for."""
     backends.register_backend(gpu)
     monkeypatch.setattr(operations, "_BACKEND", gpu.name)
     monkeypatch.setattr(operations, "_PLATFORM", ("cpu", "cpu"))
@@ -88,7 +88,7 @@ def test_bits_are_numpys(xla: StandIn, dtype: Any) -> None:
     same(tj.sum(x, 1), tcusim.sum(x, axis=1, **wide))
     same(tj.sum(x, 0, keepdims=True), tcusim.sum(x, axis=0, keepdims=True, **wide))
     same(tj.sum(x), tcusim.sum(x, **wide))
-    # Scans and segments of int8 are of int8, which the GPU makes of its int32.
+    # Scans and segments of int8 are of int8: the GPU makes them of its int32.
     own = {"dtype": dtype}
     for axis in (0, 1):
         same(tj.cumsum(x, axis, reverse=True, exclusive=True),
@@ -221,7 +221,7 @@ def test_gpus_of_two_kinds(two_kinds: StandIn, monkeypatch: pytest.MonkeyPatch) 
     assert two_kinds.launches == 2
     # Another architecture's bits are computed on the host.
     same(tj.sum(x, 1, options={"arch": "volta"}), tcusim.sum(x, axis=1, options={"arch": "volta"}))
-    # Turing has no bfloat16, of which products of float32 are made.
+    # Turing has no bfloat16, the parts of products of float32.
     y = array("float32", 3, 40)
     same(tj.matmul(y, y.T, options={"arch": "hopper"}), tcusim.matmul(y, y.T))
     launches = two_kinds.launches

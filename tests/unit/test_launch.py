@@ -163,7 +163,7 @@ def test_no_library(launcher: Launcher, remedy: str, monkeypatch: pytest.MonkeyP
 
 
 class OnHost(StandIn):
-    """A launcher whose kernels, as they are, run on the CPU."""
+    """A launcher that runs its kernels, as they are, on the CPU."""
 
     def loaded(self, kernels: Sequence[Any], place: Place) -> tuple[Loaded, ...]:
         self.kernels = {kernel.program: kernel for kernel in kernels}

@@ -1,4 +1,4 @@
-"""The backend "cuda": whose memory it takes."""
+"""The backend "cuda": the libraries of its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backend "pycuda": whose context is active, on which streams, and how a kernel is called."""
+"""The backend "pycuda": its active context, its streams, and the call of a kernel."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Pycuda(ModuleType):
 
 
 class Contexts(StandInDriver):
-    """A driver that notes which context was made current."""
+    """A driver that notes the context that was made current."""
 
     def set_context(self, context: int) -> None:
         self.notes.append(f"context {context}")

@@ -19,7 +19,7 @@ from tcusim.machine.likeness import borrowed, like
 
 @pytest.mark.parametrize("far", [0.01, 0.5, 2.0, 100.0])
 def test_no_figure_of_its_own_takes_another_away(far: float, some: Some) -> None:
-    """Whatever a designer fills in, far from the other's, the rest fits and times are known."""
+    """For any figures of a designer, far from the other's, the rest fits and times are known."""
     other = unit_of("h200")
     for name in some(other.figures(), 2, start=int(far) % 2):
         quantity, value = FIGURES[name], getattr(other, name).value * far

@@ -53,7 +53,7 @@ def test_the_list_fits_a_terminal_of_80_columns() -> None:
     assert len(lines) <= 60
     rows = [line.split() for line in lines if line.strip() and line.split()[0] in NAMES]
     assert len(rows) == len(NAMES)
-    # Three words of a title at least, the last of which may be cut.
+    # Three words of a title at least; the last one may be cut.
     assert all(len(row) >= 4 for row in rows)
 
 

@@ -81,7 +81,7 @@ def test_known_figures_give_times() -> None:
 
 
 def test_units_of_one_tile_share_what_is_found_for_it() -> None:
-    """To predict the times of all algorithms takes a second, of which a grid would have many."""
+    """A prediction of the times of all algorithms takes a second; a grid would have many."""
     best_for_tile.cache_clear()
     found = rows(tile="8x8x4", fused_length=4, fraction_bits="20:24", like="h200")
     assert len({row.sums_seconds for row in found}) == 1

@@ -75,7 +75,7 @@ def test_a_mask_is_not_lost_in_silence() -> None:
 @pytest.mark.parametrize("kind", ["exact", "sequential", "fused"])
 @pytest.mark.parametrize("tiles", ["8x8x8", "8x8x4", "4x4x3"])
 def test_the_tile_of_a_unit_is_part_of_its_mma(tmp_path: Path, kind: str, tiles: str) -> None:
-    """A product of more k than a tile has is one tile after the other, whatever rounds."""
+    """A product of more k than a tile has is one tile after the other, for any rounding."""
     bits = "fraction_bits = 12\nfused_length = 3" if kind == "fused" else ""
     path = tmp_path / f"{kind}-{tiles}.toml"
     path.write_text(f'tiles = "{tiles}"\nkind = "{kind}"\n{bits}\n')

@@ -46,7 +46,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def compiled() -> None:
-    """Compile the kernels together, which takes a part of the time."""
+    """Compile the kernels together: this takes a part of the time."""
     compile_programs(rms_norm(columns, dtype, eps=EPS, weight=dtype) for columns, dtype in CASES)
 
 
@@ -130,7 +130,7 @@ def test_rows_of_special_values_have_the_bits_of_float32(dtype: str) -> None:
     for eps in (0.0, EPS):
         out = tcusim.run(rms_norm(40, dtype, eps=eps), {"in": x.reshape(-1)})["out"]
         wide = x.astype(np.float32)
-        # At most one number of these rows has a square beside which others count.
+        # At most one number of these rows has a square that leaves others to count.
         with np.errstate(all="ignore"):
             squares = np.square(wide).sum(1, keepdims=True, dtype=np.float32)
             scale = np.float32(1) / np.sqrt(squares / np.float32(40) + np.float32(eps))

@@ -141,7 +141,7 @@ def test_tensor_cores_without_bfloat16_go_pass_by_pass() -> None:
     torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-3)
     assert torch.equal(found, recorded)
     assert bool(one.grad.isfinite().all())
-    # With them, it is the program, whatever the context was before.
+    # With them, it is the program, after any context.
     assert tct.rms_norm(x, 96, weight, 1e-5).shape == found.shape
 
 

@@ -82,7 +82,7 @@ def test_one_axis_is_one_integer(dim: Any) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("count", [1, 64, 1000])
 def test_a_mean_has_one_set_of_bits(dtype: str, count: int) -> None:
-    """Of a tensor of which nothing is recorded, it is divided where the result goes."""
+    """Without a recorded gradient, it is divided where the result goes."""
     pytest.importorskip("ml_dtypes")
     x = torch.randn(3, count, generator=torch.Generator().manual_seed(count))
     x = x.to(getattr(torch, dtype))

@@ -83,7 +83,7 @@ def test_what_follows_has_no_say() -> None:
 
 @pytest.mark.parametrize("operation", ["sum", "cumsum"])
 def test_float32_has_the_bits_of_its_program(operation: str) -> None:
-    """Infinities, NaN and sums that overflow, which meet an infinity of the other sign."""
+    """Infinities, NaN and sums that overflow: they meet an infinity of the other sign."""
     x = np.tile(np.array([1, np.inf, 0, -3e38, -3e38, 2, np.nan, 1], np.float32), 20)
     x[:3], x[40:] = 1, 5
     plan = tcusim.plan(operation, length=x.size, dtype="float32")

@@ -13,7 +13,7 @@ from asked import asked
 from device_standin import CheckingStandIn, OnGpu, StandIn, assert_bits, halves
 from tcusim.errors import InputError
 
-# Backends that look at offsets where they are, and others, from which they are copied back.
+# Backends that look at offsets where they are, and others, that copy them back.
 pytestmark = pytest.mark.parametrize("device", [StandIn, CheckingStandIn], indirect=True)
 
 

@@ -106,7 +106,7 @@ def test_private_branch_accepts_outputs_that_both_branches_write() -> None:
     verify(both_ways(HALVES, ALL))
     inside = (Bound(HERE + COL, LENGTH),)
     verify(both_ways(replace(ALL, dst=replace(OUT, bounds=inside)), bounded(HALVES)))
-    # Which of the two it is, nobody else has to know.
+    # No other step depends on the branch.
     nested = When((), (ALL,), (HALVES,), not_finite=MINE)
     verify(both_ways(nested, ALL))
 
@@ -141,7 +141,7 @@ OFFSETS = Buffer("offsets", "s64", Extent.of(9), BufferRole.INPUT)
 
 
 def by_length(body: tuple[Step, ...], otherwise: tuple[Step, ...]) -> Program:
-    """Return a program whose branches depend on how long the ranges are that a warp has found."""
+    """Return a program with branches on the lengths of the ranges that a warp has found."""
     found = Locate(RANGES, Segments(OFFSETS, limit=LENGTH), BLOCK * 8 + WARP * 4)
     program = both_ways(SYNC, SYNC)
     source, out, mine = program.buffers

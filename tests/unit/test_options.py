@@ -158,7 +158,7 @@ def test_errors_name_options_as_the_command_does(words: str, text: str) -> None:
     assert text in fails(1, *words.split())
 
 
-# --- Whose arithmetic ---------------------------------------------------------------------------
+# --- The arithmetic -----------------------------------------------------------------------------
 
 ONES = ("--a", "1,1", "--b", "1,1")
 COARSE = 'tiles = ["8x24x12", "32x8x12"]\nfraction_bits = 3\n'

@@ -98,7 +98,7 @@ def test_rows_of_integers_are_never_scanned_again(ab: str, mended: bool) -> None
 @pytest.mark.parametrize("side", ["a", "b"])
 @pytest.mark.parametrize("tile", [(16, 16, 8), (16, 16, 4), (16, 32, 4)])
 def test_products_wider_than_what_is_left_of_a_row(tile: tuple[int, int, int], side: str) -> None:
-    """A product's columns beyond k overlap those of the next tile, whose warp waits for them."""
+    """A product's columns beyond k overlap those of the next tile; its warp waits for them."""
     x = np.random.default_rng(0).integers(-9, 10, 1200).astype(np.float16)
     expected = np.cumsum(x.astype(np.float32).reshape(-1, 300), axis=1).ravel()
     program = build(

@@ -1,4 +1,4 @@
-"""The parts of which a rule is made, each combination against exact fractions."""
+"""The parts of a rule, each combination against exact fractions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain text: every step as a frame says it, and which of them are shown."""
+"""Plain text: every step as a frame has it, and the steps that are shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which launches the planner chooses, by name or by itself, and that all of them sum right."""
+"""The launches that the planner chooses, by name or by itself; all of them sum right."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def assert_right(x: Array, size: int, **changes: Any) -> tuple[Plan, Plan]:
     return total, scan
 
 
-# --- Which launches -----------------------------------------------------------------------------
+# --- The launches -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_initial_values_take_no_launch_more(length: int, size: int) -> None:
     (launch,) = made.launches
     assert launch.inputs == {"in": "in", "carry": "carry"}
     assert [one.size for one in made.arrays] == [length, -(-length // size), length]
-    # A tile whose rows fill no chunk: long segments are scanned by offsets, as without them.
+    # A tile with rows that fill no chunk: long segments are scanned by offsets, as without them.
     tcusim.register_shape(tcusim.MmaShape(12, 8, 4))
     wide = tcusim.plan(
         "cumsum", length=10**5, options={"tile": "12x8x4", "arch": "exact"}, initial=True

@@ -1,4 +1,4 @@
-"""Plans: which launches they choose, that pieces of any size make the same sums, and reuse."""
+"""Plans: the launches that they choose, that pieces of any size make the same sums, and reuse."""
 
 from __future__ import annotations
 

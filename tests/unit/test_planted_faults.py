@@ -50,7 +50,7 @@ from tcusim.program.grammar import (
     walk,
 )
 
-# How many are planted; 10000 take some ten minutes. And from which seed on.
+# The number of planted faults; 10000 take some ten minutes. And the first seed.
 COUNT: Final = int(os.environ.get("TCUSIM_PLANTED", "50"))
 SEED: Final = int(os.environ.get("TCUSIM_PLANTED_SEED", "7"))
 Change: TypeAlias = Callable[[Step], tuple[Step, ...]]
@@ -82,7 +82,7 @@ HAND_MADE: Final = 0.6
 
 @functools.cache
 def registered(number: int) -> Program:
-    """Return one of tcusim's own programs in which faults are planted."""
+    """Return one of tcusim's own programs, to plant faults in."""
     return tcusim.build(**RECIPES[number])
 
 
@@ -293,7 +293,7 @@ STEPS: Final[dict[str, tuple[type, ...]]] = {
 def replaced(
     steps: tuple[Step, ...], path: str, change: Change, prefix: str = "", before: int = 0
 ) -> tuple[Step, ...]:
-    """Return steps of which the one at a path is changed."""
+    """Return steps with a change of the one at a path."""
     result: list[Step] = []
     for number, step in enumerate(steps, start=1 + before):
         here = f"{prefix}{number}"
@@ -314,7 +314,7 @@ def replaced(
 
 
 def with_smaller_grid(program: Program, rng: Rng) -> Program:
-    """Return a program whose blocks are too few for some remainders, or of another scalar."""
+    """Return a program with too few blocks for some remainders, or of another scalar."""
     blocks = program.blocks
     index = blocks.index * 2 if rng.random() < 0.5 else blocks.index - 1
     per = blocks.per * 2 + 1 if index.terms != blocks.index.terms else blocks.per
@@ -322,7 +322,7 @@ def with_smaller_grid(program: Program, rng: Rng) -> Program:
 
 
 def moved_step(program: Program, rng: Rng) -> Program:
-    """Return a program in which two neighbours at the same level have changed places."""
+    """Return a program with two neighbours at the same level exchanged."""
     groups = [program.steps]
     groups += [step.body for _, step in walk(program.steps) if isinstance(step, Loop | When)]
     group = [steps for steps in groups if len(steps) > 1][-1 if rng.random() < 0.5 else 0]

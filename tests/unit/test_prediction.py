@@ -79,7 +79,7 @@ def invented_rules(count: int) -> list[tuple[Rule, int]]:
     return found
 
 
-# Units whose predictions were once far off where a sum first loses a bit.
+# Units with predictions once far off where a sum first loses a bit.
 _NARROW: tuple[tuple[str, tuple[int, int], Any, int], ...] = (
     ("e4m3", (8, 13), "rz", 12),
     ("e5m2", (2, 13), "rz", 2),
@@ -155,7 +155,7 @@ def _few(errors: Any) -> bool:
 
 
 def _bounds(errors: Any, least: int) -> tuple[float, float]:
-    """Return between which errors the root mean square is, by those of some sums.
+    """Return the bounds of the root mean square of errors, by those of some sums.
 
     It is theirs, unless few sums have most of it: of as many others, sqrt(N) sums that err are
     within 1.5, three standard deviations of the square root of a Poisson variable.

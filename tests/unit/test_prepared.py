@@ -125,7 +125,7 @@ def test_outs_that_overlap_the_input_of_a_plan(gpu: StandIn) -> None:
     after = OnGpu(LONG, data=(beside.ctypes.data + 2 * LONG.size + 22, False))
     assert prepared(gpu).run({"in": before}, out=after, shape=shape) is after
     one = session_of(gpu, tcusim.plan("segmented_sum", length=LONG.size, segments=1))
-    # Each sum is of one element, which no other warp reads.
+    # Each sum is of one element; no other warp reads it.
     assert one.run({"in": x}, out=x, shape=shape) is x
 
 

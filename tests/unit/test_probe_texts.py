@@ -66,7 +66,7 @@ def test_no_probe_is_left_out_by_the_compiler() -> None:
 
 
 def test_the_largest_block_has_registers() -> None:
-    """A core has 65,536, which 1,024 threads share where nothing else is said; none is spilled."""
+    """A core has 65,536; by default 1,024 threads share them, and none is spilled."""
     for text, threads in (
         (probe_texts.SHARED, probe_texts.SHARED_THREADS),
         (probe_texts.BARRIER, 1024),

@@ -1,4 +1,4 @@
-"""Probes: which step wrote a wrong element first."""
+"""Probes: the step that wrote a wrong element first."""
 
 from __future__ import annotations
 

@@ -297,7 +297,7 @@ def test_the_next_copy_comes_before_the_products() -> None:
 
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_stages_are_not_in_the_bits(stages: int) -> None:
-    """Random numbers and short chains, whose sums are rounded: any other order would show."""
+    """Random numbers and short chains with rounded sums: any other order would show."""
     rng = np.random.default_rng(stages)
     a, b = (rng.standard_normal(size).astype(np.float16) for size in (40 * 400, 400 * 48))
     of_blocks: tuple[dict[str, Any], ...] = (

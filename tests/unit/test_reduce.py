@@ -86,7 +86,7 @@ def test_a_block_shares_a_segment_of_any_tiles(warps: int, tiles: int) -> None:
 @pytest.mark.parametrize("m", [1, 2, 5])
 @pytest.mark.parametrize("warps", [4, 5])
 def test_more_warps_than_an_operand_has_columns(warps: int, m: int) -> None:
-    """The first warp takes their values as several operands, of which the first row is used."""
+    """The first warp takes their values as several operands; their first row is used."""
     tile = MmaShape(m, 3, 2)
     size = warps * m * tile.k
     x = np.random.default_rng(m).integers(-3, 4, 3 * size).astype(np.float16)

@@ -1,4 +1,4 @@
-"""Which elements of shared memory views touch, and whether two of them meet."""
+"""The elements of shared memory that views touch, and whether two of them meet."""
 
 from __future__ import annotations
 

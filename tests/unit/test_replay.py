@@ -77,7 +77,7 @@ def test_a_step_after_the_last_is_refused() -> None:
 
 
 class Recorded:
-    """A backend whose records are those of the simulator, but for a bit if one is told."""
+    """A backend with the records of the simulator, but for a bit if one is given."""
 
     name, title = "recorded", "the simulator's own records"
     wrong: int | None = None

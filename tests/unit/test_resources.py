@@ -78,7 +78,7 @@ def sums_and_scans(
     ways.append({"segments": tcusim.Segments(count=few)})
     ways.append({"segments": tcusim.Segments(count=many, longest=9)})
     if types["dtype"] == "float16" and length >= 5000:
-        # Literal to the paper, which takes tile after tile.
+        # Literal to the paper: tile after tile.
         ways.append({"segments": 5000, "acc": "f16"})
     for operation in ("sum", "cumsum"):
         yield from planned(operation, length=length, **types)

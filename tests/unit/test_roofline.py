@@ -1,4 +1,4 @@
-"""tcusim.judge.cost.roofline: roofs and points, and the size from which memory bounds a family."""
+"""tcusim.judge.cost.roofline: roofs and points, and the size that makes memory the bound."""
 
 from __future__ import annotations
 

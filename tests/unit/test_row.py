@@ -1,4 +1,4 @@
-"""A row of an exploration: one flat table, which comes back as it was."""
+"""A row of an exploration: one flat table; it comes back as it was."""
 
 from __future__ import annotations
 

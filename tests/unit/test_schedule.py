@@ -21,7 +21,7 @@ from tcusim.stepper.frames import default_inputs
 
 needs_compiler = pytest.mark.skipif(why_no_compiler() is not None, reason="there is no compiler")
 
-# Options of algorithms whose blocks take many elements.
+# Options of algorithms with many elements a block.
 FEWER: dict[str, dict[str, Any]] = {"scan_single_pass": {"warps": 8, "segment_size": 20_000}}
 
 
@@ -43,7 +43,7 @@ def inputs_of(program: Program, seed: int) -> dict[str, Any]:
 
 
 def spoiled(inputs: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Return inputs with some infinities, which take other branches."""
+    """Return inputs with some infinities: they take other branches."""
     rng, found = np.random.default_rng(seed), {}
     for name, array in inputs.items():
         found[name] = array.copy()

@@ -330,7 +330,7 @@ FIRST_COMPILED = [
 
 
 def outcome(call: Callable[..., Any], *given: Any) -> Any:
-    """Return a result as a list, or the sentence with which it is refused."""
+    """Return a result as a list, or the sentence of its error."""
     try:
         return call(*given).tolist()
     except InputError as error:
@@ -340,7 +340,7 @@ def outcome(call: Callable[..., Any], *given: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "way", "backend"),
     [
-        # By default those whose checks are apart: the kernel's of sums, and that of extremes.
+        # By default those with separate checks: the kernel's of sums, and that of extremes.
         pytest.param(*one, marks=[] if one in FIRST_COMPILED else pytest.mark.full)
         for one in product(FUNCTIONS, TOLD, ("eager", "aot_eager"))
     ],

@@ -190,7 +190,7 @@ def test_status_words_are_cleared_when_their_memory_is_taken(gpu: StandIn) -> No
     clear = f"clear {-(-step.status_bytes // 256) * 256} bytes on"
     launch = f"launch {step.blocks} x 32 on"
     assert gpu.driver.notes == [f"{clear} 0", f"{launch} 0", f"{launch} 0"]
-    # The memory for status words, which is kept, and two results.
+    # The cached memory for status words, and two results.
     assert gpu.made == 1 + 2
     # Each stream has words of its own. The first stream's are let go for the ninth's.
     for streams, cleared in (((*range(1, 9), 1), range(1, 9)), ((0, 0), (0,))):
@@ -304,7 +304,7 @@ def test_one_row_is_scanned_where_it_belongs(
     )
     out = OnGpu(np.full((rows, columns + 1), np.nan, result), stream=5)
     session_of(gpu, plan).run({"in": x}, out=out, shape=out.values.shape, initial=initial)
-    # All on one stream, which waits for the others before, and they for it afterwards.
+    # All on one stream: it waits for the others before, and they for it afterwards.
     item = out.values.itemsize
     copy = [f"copy {rows} x {columns * item} bytes on 3"] if copied else []
     done = [f"launch {rows} x 32 on 3", *copy, f"clear {rows} x {item} bytes on 3"]
@@ -420,7 +420,7 @@ def calls_of_ours(call: Callable[[], object]) -> int:
         nonlocal counted
         counted += event == "call" and "tcusim" in frame.f_code.co_filename
 
-    # Whatever is collected meanwhile is not the call's.
+    # Objects collected meanwhile are not the call's.
     gc.disable()
     sys.setprofile(count)
     try:
@@ -624,7 +624,7 @@ def test_a_prepared_launch_leaves_other_arrays_and_streams_to_the_session(
     on(5, monkeypatch)
     assert launch(first) is None
     assert quick.launches == 2
-    # Each stream on which the session has run has its launches.
+    # Each stream of the session has its launches.
     session.run({"in": first}, shape=LONG.shape)
     assert launch(first).values.tobytes() == expected
     assert (quick.launches, quick.long_ways) == (4, 2)

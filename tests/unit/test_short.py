@@ -25,7 +25,7 @@ ORDERS: tuple[dict[str, bool], ...] = (
 
 
 def halves(length: int, *, special: bool) -> NDArray[np.float16]:
-    """Return numbers of very different size, some of which are infinite or NaN."""
+    """Return numbers of very different size, some of them infinite or NaN."""
     rng = np.random.default_rng(length)
     x = (rng.standard_normal(length) * 2.0 ** rng.integers(-14, 10, length)).astype(np.float16)
     if special:

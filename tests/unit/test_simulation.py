@@ -1,4 +1,4 @@
-"""Whose bits tensors on the CPU have."""
+"""The bits of tensors on the CPU."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_float64_is_added_where_it_is_not_multiplied(arch: str) -> None:
     assert " 0 mma" in str(plan)
     for name in ALL:
         given = arguments(name, x)
-        # The same additions everywhere, of which each is rounded to nearest.
+        # The same additions everywhere, each rounded to nearest.
         found = getattr(tcusim, name)(*given, options={"arch": arch})
         assert found.tobytes() == getattr(tcusim, name)(*given, options={"arch": "volta"}).tobytes()
         parts = x.reshape(-1, given[1] if len(given) > 1 else x.size)

@@ -15,7 +15,7 @@ from tcusim.simulate.interpreter import interpret, run_numpy
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 9, None])
 def test_no_chain_is_longer_than_its_limit(limit: int | None) -> None:
-    """Whatever is left over: 8 tiles, between two of whose additions at most so many accumulate."""
+    """The remainder: 8 tiles, with at most so many products between two additions."""
     program = build("gemm_naive", inner=8 * 16, accumulation_length=limit)
     a, b = np.ones((16, 128), np.float16), np.ones((128, 16), np.float16)
     chains, products = [0], 0

@@ -64,7 +64,7 @@ def test_a_tile_alone_is_timed_in_the_machine_of_another() -> None:
 def test_a_unit_without_tiles_has_the_usual_one(tmp_path: Path) -> None:
     invented = subject_of(unit_of("ieee"))
     assert tiles(invented) == ["16x16x16"]
-    # Arithmetic has no instructions, which would limit the types of a tile.
+    # Arithmetic has no instructions to limit the types of a tile.
     assert tiles(subject_of("ieee", ab="f32")) == ["16x16x16"]
     assert tiles(subject_of("exact", ab="e4m3", tile="8x8x4")) == ["8x8x4"]
     path = tmp_path / "short.toml"

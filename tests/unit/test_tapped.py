@@ -79,7 +79,7 @@ def test_names_of_taps_are_refused() -> None:
 
 
 def clashing(name: str) -> tcusim.Program:
-    """Return a program whose loop has this name."""
+    """Return a program with a loop of this name."""
     from dataclasses import replace
 
     from tcusim.program.grammar import Extent, Loop

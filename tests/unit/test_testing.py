@@ -44,7 +44,7 @@ def test_a_mismatch_names_element_warp_and_values() -> None:
     assert lines[2] == "    out[650]"
     assert lines[3].split()[0] == "numpy"
     assert int(lines[3].split()[1], 16) ^ int(lines[4].split()[1], 16) == 1
-    # Segments of 300: element 650 is of the third, which the first warp of the second block has.
+    # Segments of 300: element 650 is of the third, in the first warp of the second block.
     assert lines[5].startswith("  out[650] was written by warp 0 of block 1, at step ")
     assert lines[6].strip().startswith("every accumulator and all shared memory agree")
 

@@ -46,7 +46,7 @@ def test_each_form_scans_a_tile(shape: MmaShape, form: str, combine: str) -> Non
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_usual_form_needs_the_fewest_products(shape: MmaShape) -> None:
-    """By additions; by products it is the paper's, whose sums are in the order of the elements."""
+    """By additions; by products it is the paper's, with sums in the order of the elements."""
 
     def products(form: str | None) -> int:
         program = build("scan_t", tile=shape, side="a", combine="add", form=form)

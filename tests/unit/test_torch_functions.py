@@ -362,7 +362,7 @@ def tried(call: Callable[[], Any]) -> Any:
 
 
 def kinds(x: Any) -> dict[str, Any]:
-    """Return one tensor in the layouts in which tensors come."""
+    """Return one tensor in each layout of tensors."""
     alone = torch.complex(torch.zeros_like(x), -x)
     wide = torch.zeros(*x.shape, 3, dtype=x.dtype)
     wide[..., 1] = x
@@ -533,7 +533,7 @@ def test_an_option_of_another_type_is_refused(name: str, option: str, recorded: 
 
 
 def negative(values: Any) -> Any:
-    """Return a tensor of these values whose memory holds the other signs."""
+    """Return a tensor of these values; its memory holds the other signs."""
     found = torch.complex(torch.zeros_like(values), -values).conj().imag
     assert found.is_neg()
     return found
@@ -583,7 +583,7 @@ def test_results_go_where_torch_keeps_signs_beside_the_memory(write: Any) -> Non
 
 
 class Wrapper(torch.Tensor):  # type: ignore[misc]
-    """A tensor whose elements another has; it says so to nobody but torch's dispatcher."""
+    """A tensor with the elements of another; only torch's dispatcher learns it."""
 
     @staticmethod
     def __new__(cls, held: Any) -> Any:
@@ -649,7 +649,7 @@ PLACES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("place", PLACES)
 def test_tensors_without_memory_of_their_own_are_refused(place: str, made: str) -> None:
     if made == "wrapper" and place.startswith("torch") and place != "torch out":
-        # torch's dispatcher asks the class, which returns its contents.
+        # torch's dispatcher asks the class, and gets its contents.
         PLACES[place](Wrapper(torch.ones(4)))
         return
     x = WITHOUT_MEMORY[made](torch.ones(4))

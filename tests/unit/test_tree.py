@@ -56,7 +56,7 @@ def outputs(program: Program, x: Floats) -> Floats:
 
 
 def uneven(size: int) -> Floats:
-    """Return numbers whose sums are rounded, so that bits tell the order of additions."""
+    """Return numbers with rounded sums, so that bits show the order of additions."""
     return np.random.default_rng(size).standard_normal(size).astype(np.float32) * 1000
 
 

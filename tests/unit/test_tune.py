@@ -23,7 +23,7 @@ CASE = Case("tune", "sum", 64, 2**20)
 
 
 class Timed(NoGpu):
-    """A GPU on which blocks of two warps are the fastest, then those of four; see `spoiled`."""
+    """A GPU: blocks of two warps are the fastest, then those of four; see `spoiled`."""
 
     spoiled = 0
 

@@ -1,4 +1,4 @@
-"""Numbers that were measured: which can be set, and who uses them."""
+"""Measured numbers: those that can be set, and their users."""
 
 from __future__ import annotations
 

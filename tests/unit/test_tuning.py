@@ -1,4 +1,4 @@
-"""The numbers by which plans are chosen: each file is one that the planner can follow."""
+"""The numbers that choose plans: the planner can follow each file."""
 
 from __future__ import annotations
 

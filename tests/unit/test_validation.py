@@ -412,7 +412,7 @@ def test_the_time_is_told_before_it_is_spent(monkeypatch: pytest.MonkeyPatch) ->
     done = validate_shape("2x2x2", algorithms=["scan_k"]).rows[0]
     monkeypatch.setattr(Trial, "run", lambda trial: done)
     for shape, said in (("3000x3000x3000", "this takes roughly "), ("2x2x2", "")):
-        # In this process, which has the replacement of the run.
+        # In this process: it has the replacement of the run.
         result = command(shape, "scan_tn", "--jobs", "1", "--section", "correctness")
         assert result.exit_code == 0
         assert result.stderr[: len(said)] == said

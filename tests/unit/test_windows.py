@@ -42,7 +42,7 @@ def elements(
     pitch: int = 1,
     size: int = SIZE,
 ) -> Elements:
-    """Return the elements of a view in some of the warps, which have a symbol of their own."""
+    """Return the elements of a view in some of the warps; they have a symbol of their own."""
     numbers = np.arange(warps)
     placement = Placement(warps, {"warp": numbers, "uneven": numbers**2 * 5, "less": -numbers})
     view = View.strided(BUFFER, Index.of(offset), *shape, *strides, bounds)

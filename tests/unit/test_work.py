@@ -101,7 +101,7 @@ def test_segments_of_unequal_length_are_refused() -> None:
 
 
 def instructions(*steps: int) -> float:
-    """Return the instructions of an Assign of a sum, whose blocks begin at multiples of a step."""
+    """Return the instructions of an Assign of a sum; blocks begin at multiples of a step."""
     inputs = [
         Buffer(f"in_{number}", "f16", Extent(LENGTH), BufferRole.INPUT)
         for number in range(len(steps))

@@ -68,7 +68,7 @@ def program(
     blocks: Extent = BLOCKS,
     warps: int = 1,
 ) -> Program:
-    """Return a program, whose blocks take 256 elements each unless it is said."""
+    """Return a program with blocks of 256 elements each by default."""
     return Program(
         name="hand",
         shape=shape_of("16x16x16"),
@@ -125,7 +125,7 @@ def test_a_scan_whose_store_lost_a_bound() -> None:
 
 
 def without_first_bound(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return steps whose writes of the output are not bounded by the end of the segment."""
+    """Return steps with writes of the output past the end of the segment."""
     made: list[Step] = []
     for step in steps:
         if isinstance(step, Loop):
@@ -225,7 +225,7 @@ def test_whole_segments_are_written_up_to_a_length(turns: int) -> None:
 
 
 def two_writers_from_block(many: int) -> Program:
-    """Return a program whose blocks 0 and `many` write one element."""
+    """Return a program: its blocks 0 and `many` write one element."""
     out = Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT, partial=True)
     near = When((Bound(BLOCK, Index.of(many)),), (Assign(at(out, BLOCK), at(IN, BLOCK)),))
     bound = Bound(Index.of(many - 1), BLOCK)
