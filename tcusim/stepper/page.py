@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from tcusim.machine import Arch, Rule, Values, arch_of, rule_for
+from tcusim.machine import Values, arch_of, rule_for
 from tcusim.machine.accounts.account import Account
 from tcusim.machine.accounts.layout import in_words, panels, summary
 from tcusim.machine.accounts.recorder import accounts_of
@@ -208,12 +208,10 @@ class _Writer:
 
     def _accounts(self) -> Iterator[Account]:
         if self.inputs:
+            about = self.about
             rows, columns, addends = map(np.array, zip(*self.inputs, strict=True))
-            yield from accounts_of(rows, columns, addends, *self._rule())
-
-    def _rule(self) -> tuple[Rule, Arch]:
-        about = self.about
-        return rule_for(about.arch, about.ab, about.acc, about.family), arch_of(about.arch)
+            rule = rule_for(about.arch, about.ab, about.acc, about.family)
+            yield from accounts_of(rows, columns, addends, rule, arch_of(about.arch))
 
     def _account(self, one: Account) -> list[Any]:
         """Return an account: its result in words, and for each step title, sentence and lines."""

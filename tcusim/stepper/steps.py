@@ -140,7 +140,7 @@ class Steps(ABC):
 
     def frame(self, number: int) -> Frame | None:
         """Return a step, without a time limit; None if no step has this index."""
-        return self.find(_any, number)
+        return self.find(lambda _: True, number)
 
     def find(self, test: Test, start: int, *, backwards: bool = False) -> Frame | None:
         """Return the first step from index `start` on that passes a test, or None.
@@ -184,10 +184,6 @@ class Steps(ABC):
         while (frame := self.frame(number)) is not None:
             yield frame
             number += 1
-
-
-def _any(_: Frame) -> bool:
-    return True
 
 
 def first_of(*searches: Iterator[Frame | None]) -> Iterator[Frame | None]:

@@ -210,10 +210,8 @@ class Trace:
         if inside < ran:
             text += f": the window is {window}"
         if kept < inside:
-            text += f"; of {inside} in it the last {inside - kept} exceed the limit" * (
-                inside < ran
-            )
-            text += f": the last {inside - kept} exceed the limit" * (inside == ran)
+            of_them = f"; of {inside} in it" if inside < ran else ":"
+            text += f"{of_them} the last {inside - kept} exceed the limit"
         return f"{text}. Choose others with first= and last=, or fewer warps, or a larger limit."
 
     def to_html(self, *, cells: int = CELLS) -> str:
