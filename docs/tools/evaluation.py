@@ -19,7 +19,7 @@ from tcusim.line_charts import Line, Plot
 from tcusim_bench.charts import giga, pico
 from tcusim_bench.record import OURS, Report, Row
 
-__all__ = ["claims", "figure", "programs"]
+__all__ = ["claims", "figure", "profile", "programs"]
 
 _V100, _NOT = "The authors' V100", "not recorded"
 _GIGA, _TERA = "10⁹ elements a second", "10¹² operations a second"
@@ -37,6 +37,9 @@ _OF_OTHERS = {
 # Segment sizes in the authors' labels, and those of which they give a share of the limit.
 _SIZE_IN_LABEL = re.compile(r"SEGMENT_SIZE (\d+) ")
 _FIRST, _LAST = 2**4, 2**24
+# The paper's three counts of its profile, by their names in the record, and the tile.
+_PROFILED = ("half", "between threads", "integer")
+_PROFILED_TILE = "16x16x16"
 # Smaller matrices of the authors are not shown, and were not measured here.
 _LEAST_COLUMNS = 256
 _LAST_SCAN = 2**19
@@ -530,6 +533,26 @@ def _gemm_ratio(folder: Path) -> str:
             text = f"{name} {fast:.3g} TFLOP/s, {ratio:.2g} times, at n = {int(size):,}"
             parts.append(text + (f"; tcusim {ours:.3g} TFLOP/s" if ours else ""))
     return "; ".join(parts) or _NOT
+
+
+def profile(folder: Path = DATA) -> str:
+    """Return the instructions of each thread an element, by kind, of the first way of each."""
+    record = records.read("h200/profile.json", folder)
+    if record is None:
+        return records.none("`tcusim bench profile`")
+    lines, seen = [], set()
+    for row in record["rows"]:
+        key = row["kind"], row["segment_size"], row["who"]
+        if key in seen:
+            continue
+        seen.add(key)
+        who = row["who"].removesuffix(f" {_PROFILED_TILE}").removeprefix(f"{OURS} ")
+        name = f"`{who}`" if row["who"] != OURS and row["who"].startswith(OURS) else who
+        counts = [f"{row['counts'][kind] / row['length']:.2f}" for kind in _PROFILED]
+        lines.append((row["kind"], f"{row['segment_size']:,}", name, *counts))
+    heads = ("", "segment", "kernels", "half precision", "between threads", "integer")
+    made = f"{record['device']['gpu']}, {record['date']}, tcusim at {record['commit']}"
+    return f"{table(heads, lines)}\n\nRecorded on: {made}."
 
 
 def _both_ways(

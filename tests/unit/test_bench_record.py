@@ -131,6 +131,20 @@ def test_f16_sums_may_be_off_the_more_the_longer() -> None:
     assert one(2**30, "f32").startswith("wrong: error 0.1")
 
 
+def test_products_of_libraries_may_be_off_the_more_the_longer() -> None:
+    """Errors that cuBLAS had on an H200; a wrong element is off by far more."""
+
+    def one(cols: int, acc: str, error: float, kind: str = "matmul") -> str:
+        case = Case("x", kind, cols, cols**2)
+        return verdict(Row(case, "cuBLAS", acc=acc, result=acc, error=error))
+
+    assert one(8192, "f32", 5.1e-5) == one(2048, "f32", 1.2e-5) == one(16384, "f16", 0.21) == "ok"
+    assert one(32768, "f32", 4.3e-5, "matvec") == "ok"
+    assert one(256, "f32", 1e-5) == "wrong: error 1e-05, more than 7.6e-06 of a segment's norm"
+    assert one(8192, "f32", 1e-3).startswith("wrong")
+    assert one(8192, "f16", 0.5).startswith("wrong")
+
+
 def test_text(report: Report) -> None:
     lines = report.text().splitlines()
     assert lines[0] == "gpu NVIDIA X; sm 90; driver 580.1; cuda 13.0; numpy 2.0"
