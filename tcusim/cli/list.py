@@ -19,7 +19,8 @@ from tcusim.backends import find_emitter
 from tcusim.cli.options import JSON, described
 from tcusim.cli.output import columns, examples, print_json, show
 from tcusim.machine import FIGURES, Figure, shapes, unit_of, units
-from tcusim.machine.registry import own_unit
+from tcusim.machine.registry import own_arithmetic
+from tcusim.machine.unit_file import rule_keys
 from tcusim.table import Table
 
 __all__ = ["list_command"]
@@ -199,9 +200,9 @@ def _unit_rows() -> list[Row]:
             "title": unit.title,
             "arithmetic": unit.arch.name,
             "rules": {
-                f"{rule.ab}→{rule.acc}": f"{_kind(rule)} ({rule.evidence}: {rule.source})"
+                f"{rule.ab}→{rule.acc}": f"{_parameters(rule)} ({rule.evidence}: {rule.source})"
                 for rule in unit.arch.rows
-                if own_unit(unit.name) is unit
+                if own_arithmetic(unit)
             },
             "note": unit.note,
             "tiles": ", ".join(shape.name for shape in unit.shapes),
@@ -223,8 +224,11 @@ def _unit_rows() -> list[Row]:
     ]
 
 
-def _kind(rule: numerics.Rule) -> str:
-    return type(rule.how).__name__.lower()
+def _parameters(rule: numerics.Rule) -> str:
+    """Return the kind of a rule, and its parameters but for those that are off."""
+    kind, *others = rule_keys(rule).items()
+    shown = (f"{key} = {value}" for key, value in others if value != "false")
+    return ", ".join([kind[1].strip('"'), *shown])
 
 
 def _said(figure: Figure) -> str:

@@ -84,3 +84,12 @@ def test_shapes_that_no_gpu_has_say_of_what_kernels_are_made() -> None:
     rows = {row["name"]: row for row in json.loads(succeeds("list", "shapes", "--json"))["shapes"]}
     assert "made of" in rows["64x8x16"]["instruction"]
     assert rows["5x7x3"]["instruction"] == "none: simulated only"
+
+
+def test_a_file_is_listed_with_the_parameters_of_its_rule(tmp_path: Path) -> None:
+    path = tmp_path / "narrow.toml"
+    path.write_text('tiles = "12x10x6"\nab = "e5m2"\nacc = "f16"\nfraction_bits = 10\n')
+    listed = succeeds("list", str(path))
+    rule = "fused, fused_length = 6, fraction_bits = 10, output_rounding = .rz., "
+    assert re.search(rf"e5m2→f16  {rule}.*\(assumed: narrow.toml\)", listed)
+    assert "flush_inputs" not in listed
