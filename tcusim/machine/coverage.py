@@ -85,6 +85,9 @@ def events_of(rule: Rule) -> tuple[str, ...]:
     groups["c"] = tuple(one for one in _OPERANDS if _has(acc, one))
     if isinstance(how, Fused):
         groups |= _FUSED
+        if how.exponents == "operands":
+            groups["exponent"] = (*groups["exponent"], "a product of 2 or more has it")
+            groups["window"] = (*groups["window"], "the last bit kept is set beside such a product")
         if how.exponent_floor is not None:
             groups["exponent"] = (*groups["exponent"], "the floor is the largest")
         if how.alignment in ("rne", "rna"):
@@ -204,7 +207,7 @@ class Coverage:
         first = len(powers) - len(own)
         finite = np.isfinite(top)
         unit = np.where(top == 0.0, 1.0, top) * 2.0**-how.fraction_bits
-        lost = np.zeros(top.shape, bool)
+        lost, odd, over = (np.zeros(top.shape, bool) for _ in range(3))
         for number, (power, part) in enumerate(zip(powers, kept, strict=True)):
             is_c = number < first
             if is_c:
@@ -215,11 +218,13 @@ class Coverage:
                 value = (a[:, :, i, None] * b[:, i, None, :]).transpose(1, 2, 0)
             value = np.where(power == 0.0, 0.0, value)
             lost |= self._one_term(value / unit, part, finite, is_c=is_c)
-            self._hit(
-                f"exponent: {'c' if is_c else 'a product'} has the largest",
-                (power == top) & (top > 0.0) & finite,
-                last=True,
-            )
+            odd |= finite & (part % 2 != 0)
+            largest = (power == top) & (top > 0.0) & finite
+            over |= largest & (np.abs(value) >= 2.0 * top)
+            name = f"exponent: {'c' if is_c else 'a product'} has the largest"
+            self._hit(name, largest, last=True)
+        self._hit("exponent: a product of 2 or more has it", over, last=True)
+        self._hit("window: the last bit kept is set beside such a product", odd & over, last=True)
         self._hit("window: no term loses a bit", finite & ~lost & (top > 0), last=True)
         self._hit("window: the sticky bit is set", finite & lost & (total != 0), last=True)
         self._hit("exponent: all terms are zero", top == 0.0, last=True)

@@ -48,6 +48,8 @@ _UNWATCHED: Final = 2**12
 # Candidates of one round, in outputs, and rounds.
 _CANDIDATES: Final = 2**15
 _ROUNDS: Final = 4
+# Candidates of one round, if their sums are few.
+_FEWEST: Final = 1024
 # Cases are chosen one by one up to here, the others by what is rare after these.
 _ONE_BY_ONE: Final = 512
 _MOST: Final = 10**7
@@ -587,7 +589,7 @@ def _hitting(
 ) -> tuple[Bits, ...]:
     """Return cases that hit what those before hit rarely, chosen from several times as many."""
     known = _traits(bench, before).sum(axis=0)
-    size = max(16, min(_CANDIDATES // bench.cost, 4 * count))
+    size = max(16, min(_CANDIDATES // bench.cost, max(_FEWEST, 4 * count)))
     pools, traits = [], []
     for _ in range(_ROUNDS):
         pools.append(bench.inputs(drawn_to_hit(rng, bench.dots(size), bench.rule, bench.k)))
@@ -605,13 +607,25 @@ def _hitting(
 
 
 def _traits(bench: _Bench, inputs: tuple[Bits, ...]) -> NDArray[np.bool_]:
-    """Return the events that each case hits, and the wrong rules that it tells apart."""
+    """Return the events that each case hits, and the wrong rules that it tells apart.
+
+    Each wrong rule counts once more in a case of ordinary numbers: a design may differ from the
+    rule there alone.
+    """
     hits, out = _measured(bench, inputs)
     wrong = [
         (bench.run(inputs, rule) != out).reshape(len(out), -1).any(axis=1)
         for _, rule in wrong_rules(bench.rule, bench.depth)
     ]
-    return np.stack([*(one > 0 for one in hits.values()), *wrong], axis=1)
+    ordinary = np.ones(len(out), bool)
+    for bits, port in zip(inputs, bench.ports, strict=False):
+        fmt = format_of(port.type)
+        size = np.abs(decoded(bits, fmt).astype(np.float64)).reshape(len(out), -1)
+        normal = (size >= 2.0**fmt.emin) & (size < np.inf) if fmt.is_float else True
+        ordinary &= (normal | (size == 0)).all(axis=1)
+    return np.stack(
+        [*(one > 0 for one in hits.values()), *wrong, *(one & ordinary for one in wrong)], axis=1
+    )
 
 
 def _chosen(traits: NDArray[np.bool_], known: NDArray[np.int64], count: int) -> NDArray[np.intp]:
