@@ -10,12 +10,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.errors import InputError, Unsupported
+from tcusim.errors import InputError, Unsupported, require_flags
 from tcusim.machine.formats import Format, Rounding, Values, format_of, round_values
 from tcusim.machine.rules import Arch, Exact, Fused, Integer, Numerics, Rule, Sequential
 from tcusim.machine.shapes import MmaShape, shape_of
@@ -49,6 +49,7 @@ def probe_unit(
     acc: str = "f32",
     name: str = "probed",
     source: str = "probed with tcusim.probe_unit",
+    batched: bool = False,
 ) -> Unit:
     """Determine a matrix unit's summation by probing, and return it as a unit.
 
@@ -67,6 +68,9 @@ def probe_unit(
         Of the unit.
     source : str
         Which hardware this is, and how it was reached: it stands beside the rule in files.
+    batched : bool
+        Whether the callable multiplies many tiles at once: a (W, m, k), b (W, k, n) and c (W, m, n)
+        give (W, m, n). A simulator in another process is then started about ten times.
 
     Returns
     -------
@@ -78,7 +82,7 @@ def probe_unit(
     Unsupported
         If no kind of rule in tcusim reproduces the unit's results, with the first difference.
     InputError
-        If the callable does not return a tile of numbers.
+        If the callable does not return a tile of numbers, or `batched` is no flag.
 
     Examples
     --------
@@ -92,7 +96,11 @@ def probe_unit(
     pairs = dict(mma) if isinstance(mma, Mapping) else {(ab, acc): mma}
     if not pairs:
         raise InputError("mma has no pairs of types; give a callable, or one for each pair")
-    rules = tuple(probe_rule(one, shape, *types, source=source) for types, one in pairs.items())
+    require_flags(batched=batched)
+    rules = tuple(
+        probe_rule(one, shape, *types, source=source, batched=batched)
+        for types, one in pairs.items()
+    )
     arch = Arch(name, name, (), (), rules, source)
     return Unit(name, name, arch, (shape,))
 
@@ -104,15 +112,17 @@ def probe_rule(
     acc: str,
     *,
     source: str = "probed with tcusim.probe_unit",
+    batched: bool = False,
 ) -> Rule:
     """Return the rule of one pair of types; see `probe_unit`.
 
     Parameters that no product of these types reveals keep their defaults: an exponent floor below
     all of them, or fraction bits beyond the smallest product.
     """
-    box = _Box(mma, shape_of(tile), format_of(ab), format_of(acc))
+    box = _Box(mma, shape_of(tile), format_of(ab), format_of(acc), batched)
     how = _numerics(box)
     rule = Rule(ab, acc, how, source, _EVIDENCE)
+    rule = replace(rule, nan=_nan(box, rule))
     _verify(box, rule)
     return rule
 
@@ -138,14 +148,23 @@ class _Box:
     shape: MmaShape
     ab: Format
     acc: Format
+    batched: bool = False
     asked: int = 0
     flushes: bool = False
 
-    def tile(self, a: Values, b: Values, c: Values) -> Values:
-        """Return the unit's result for a whole tile."""
+    def tiles(self, a: Values, b: Values, c: Values) -> Values:
+        """Return the unit's results for whole tiles, (W, m, n)."""
+        if self.batched:
+            self.asked += len(a)
+            return self._checked(self.mma(a, b, c), (len(a), self.shape.m, self.shape.n))
+        return np.stack([self._tile(*each) for each in zip(a, b, c, strict=True)])
+
+    def _tile(self, a: Values, b: Values, c: Values) -> Values:
         self.asked += 1
-        got = np.asarray(self.mma(a, b, c))
-        wanted = (self.shape.m, self.shape.n)
+        return self._checked(self.mma(a, b, c), (self.shape.m, self.shape.n))
+
+    def _checked(self, given: Any, wanted: tuple[int, ...]) -> Values:
+        got = np.asarray(given)
         if got.shape != wanted or got.dtype.kind not in "iuf":
             raise InputError(
                 f"the probed mma must return an array of numbers of shape {wanted}, got "
@@ -169,16 +188,16 @@ class _Box:
         """Return a bank of dot products, rounded to the types first."""
         left, right = (_cast(one, self.ab) for one in (a, b))
         addend = _cast(c, self.acc)
-        results = []
-        for x, y, z in zip(left, right, addend, strict=True):
-            tiles = (
-                np.zeros((self.shape.m, self.shape.k), left.dtype),
-                np.zeros((self.shape.k, self.shape.n), right.dtype),
-                np.zeros((self.shape.m, self.shape.n), addend.dtype),
-            )
-            tiles[0][0], tiles[1][:, 0], tiles[2][0, 0] = x, y, z
-            results.append(self.tile(*tiles)[0, 0])
-        return _Bank(left, right, addend, np.array(results, self.acc.dtype))
+        count, m, n, k = len(left), self.shape.m, self.shape.n, self.shape.k
+        tiles = (
+            np.zeros((count, m, k), left.dtype),
+            np.zeros((count, k, n), right.dtype),
+            np.zeros((count, m, n), addend.dtype),
+        )
+        tiles[0][:, 0], tiles[1][:, :, 0], tiles[2][:, 0, 0] = left, right, addend
+        if not count:
+            return _Bank(left, right, addend, addend)
+        return _Bank(left, right, addend, self.tiles(*tiles)[:, 0, 0])
 
     def fits(self, how: Numerics, bank: _Bank) -> bool:
         """Return whether a rule gives the unit's bits."""
@@ -228,6 +247,20 @@ def _numerics(box: _Box) -> Numerics:
     if box.acc.name == "f64" or box.ab.name == "f64":
         raise _no_rule(box, "it is neither exact nor a chain of fused multiply-adds")
     return _fused(box, drawn, small)
+
+
+def _nan(box: _Box, rule: Rule) -> Literal["", "ones", "quiet"]:
+    """Return which NaN the unit writes; nothing if it is the usual one, or another."""
+    if not box.acc.is_float or box.acc.name == "f64":
+        return ""
+    bank = box.ask([({}, np.nan)])
+    a, b, c = bank.a[:, None, :], bank.b[:, :, None], bank.c[:, None, None]
+    names: tuple[Literal["", "ones", "quiet"], ...] = ("", "ones", "quiet")
+    for name in names:
+        d = mma_values(a, b, c, replace(rule, nan=name))
+        if np.array_equal(_bits(d[:, 0, 0]), _bits(bank.d)):
+            return name
+    return ""
 
 
 def _fused(box: _Box, drawn: _Bank, small: _Bank) -> Fused:
@@ -437,17 +470,18 @@ def _cut_at_floor(box: _Box, step: Fused) -> Iterator[tuple[dict[int, float], fl
 
 def _verify(box: _Box, rule: Rule) -> None:
     """Raise Unsupported if a rule gives another bit than the unit on some tile."""
-    for kind, (a, b, c) in _tiles(box):
-        got, expected = box.tile(a, b, c), mma_values(a, b, c, rule)
-        wrong = np.argwhere(_bits(got) != _bits(expected))
-        if len(wrong):
-            row, column = (int(one) for one in wrong[0])
-            raise _no_rule(
-                box,
-                f"{rule.how} is nearest, but in a tile of {kind} values the result "
-                f"[{row}, {column}] is {got[row, column]!r}, where it gives "
-                f"{expected[row, column]!r}",
-            )
+    kinds, drawn = zip(*_tiles(box), strict=True)
+    a, b, c = (np.stack(each) for each in zip(*drawn, strict=True))
+    got, expected = box.tiles(a, b, c), mma_values(a, b, c, rule)
+    wrong = np.argwhere(_bits(got) != _bits(expected))
+    if len(wrong):
+        tile, row, column = (int(one) for one in wrong[0])
+        raise _no_rule(
+            box,
+            f"{rule.how} is nearest, but in a tile of {kinds[tile]} values the result "
+            f"[{row}, {column}] is {got[tile, row, column]!r}, where it gives "
+            f"{expected[tile, row, column]!r}",
+        )
 
 
 def _tiles(box: _Box) -> Iterator[tuple[str, tuple[Values, Values, Values]]]:

@@ -418,7 +418,7 @@ class _Bench(Protocol):
     # Terms of a sum, and products of one mma.
     k: int
     depth: int
-    # Outputs of the sums of one case, and cases that are watched at a time.
+    # Outputs of one case, more for many terms, and cases that are watched at a time.
     cost: int
     batch: int
     ports: tuple[Port, ...]
@@ -441,8 +441,9 @@ class _Mma:
 
     def __init__(self, rule: Rule, shape: MmaShape) -> None:
         m, n, k = shape.m, shape.n, shape.k
-        self.rule, self.k, self.depth, self.cost = rule, k, k, m * n
-        self.batch = max(1, _BATCH // self.cost)
+        self.rule, self.k, self.depth = rule, k, k
+        self.cost = m * n * max(1, k // 4)
+        self.batch = max(1, _BATCH // (m * n))
         self.m, self.n, self.own = m, n, min(m, n)
         self.formats = tuple(map(format_of, (rule.ab, rule.right, rule.acc)))
         self.ports: tuple[Port, ...] = (
