@@ -20,9 +20,9 @@ __all__ = ["vectors_command"]
     no_args_is_help=True,
     epilog=examples(
         "tcusim vectors mychip.toml",
-        "tcusim vectors h100 --tile 1x1x16 --count 1e5 -o dots",
-        "tcusim vectors mychip.toml --op scan --format csv",
-        "tcusim vectors mychip.toml -o - | ./my_model",
+        "tcusim vectors h100 --tile 1x1x16 --count 500 -o dots",
+        "tcusim vectors mychip.toml --op scan --count 20 --format csv",
+        "tcusim vectors mychip.toml --tile 1x1x16 -o - | ./my_model",
         "tcusim vectors mychip.toml --header tcusim_golden.h",
     ),
 )

@@ -87,8 +87,8 @@ def test_every_example_of_a_help_works(folder: Path, command: str) -> None:
         words = shlex.split(line)[1:]
         assert words[0] == command
         takes_long = command in ("agree", "explore", "validate", "orders")
-        if (takes_long and "--case" not in words) or "--record" in words:
-            # These take long, or need a GPU: their options are read only. The pages run others.
+        if (takes_long and "--case" not in words) or {"--record", "--probe"} & {*words}:
+            # These take long, or need a GPU or a program: options are read only. Pages run others.
             _COMMANDS[command].make_context(command, words[1:])
         elif "--compile" in words and why_no_compiler() is not None:
             assert "error: " in fails(1, *words)
