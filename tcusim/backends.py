@@ -628,16 +628,24 @@ class Emitter(Protocol):
     """
 
     def instruction(self, program: Program) -> str:
-        """Return the instruction that would multiply the program's tiles; Unsupported if none."""
+        """Return the instruction for the program's tiles; "lanes" if the lanes multiply them."""
 
-    def emit(self, program: Program, *, standalone: bool = False, sm: int | None = None) -> str:
+    def emit(
+        self,
+        program: Program,
+        *,
+        standalone: bool = False,
+        sm: int | None = None,
+        arch: str | None = None,
+    ) -> str:
         """Return the kernel's text. standalone: without an include of a header of its own.
 
         sm: of the GPUs that it is for; Unsupported if they lack an instruction. None: of any.
+        arch: the arithmetic; where that is not the GPU's, the lanes multiply by its rule.
         """
 
-    def compile(self, program: Program, sm: int) -> Compiled:
-        """Compile the kernel for GPUs of a compute capability, such as 90."""
+    def compile(self, program: Program, sm: int, *, arch: str | None = None) -> Compiled:
+        """Compile the kernel for GPUs of a compute capability, such as 90; arch: as of `emit`."""
 
 
 def find_emitter() -> Emitter | None:

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from tcusim.errors import BackendUnavailable, TcusimError, Unsupported
 from tcusim.machine.disk_cache import keep_code, locked, part_of_cache, read_code, workshop
+from tcusim.machine.rule_row import HEADER as RULE_HEADER
 from tcusim.program.grammar import walk
 from tcusim.program.printer import line
 from tcusim_cuda.cubin import Usage, read_usage
@@ -165,7 +166,8 @@ def compile_kernel(kernel: AnyKernel, sm: int, *, options: Iterable[str] = ()) -
 
 def _key(text: str, toolkit: Toolkit, options: Sequence[str]) -> str:
     """Return the cache key of the machine code, from all of its inputs."""
-    own_headers = {path.name: path.read_text() for path in sorted(INCLUDE.glob("*.cuh"))}
+    headers = [*sorted(INCLUDE.glob("*.cuh")), RULE_HEADER]
+    own_headers = {path.name: path.read_text() for path in headers}
     parts = [text, own_headers, list(options), toolkit.version, toolkit.headers]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -257,7 +259,9 @@ def _compiled(
 ) -> tuple[bytes | None, str]:
     """Return the machine code, None if the compiler refuses the text, and the log."""
     nvrtc = toolkit.nvrtc
-    folders = [f"--include-path={folder}" for folder in (INCLUDE, *toolkit.include)]
+    folders = [
+        f"--include-path={folder}" for folder in (INCLUDE, RULE_HEADER.parent, *toolkit.include)
+    ]
     arguments = [option.encode() for option in (*options, *folders)]
     program = _value(nvrtc.nvrtcCreateProgram(text.encode(), f"{name}.cu".encode(), 0, [], []))
     try:

@@ -5,7 +5,8 @@ file with a step's effect on arrays, this one with its CUDA statements. Neither 
 here: a fragment is opaque and the GPU's own unit multiplies it.
 
 A tile that one instruction multiplies becomes `nvcuda::wmma` fragments, or those of `tcusim.cuh`
-for the mma.sync shapes. A larger tile, a multiple of one, becomes arrays of fragments.
+for the mma.sync shapes. A larger tile, a multiple of one, becomes arrays of fragments. For any
+other tile, and for the arithmetic of another unit, the lanes multiply by a rule: see `tiles.cuh`.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import assert_never
 
 from tcusim.errors import Unsupported
-from tcusim.machine import format_of
+from tcusim.machine import Rule, format_of
 from tcusim.machine.multiprocessors import MULTIPROCESSORS, REGISTERS, STATIC_SHARED_BYTES
-from tcusim.machine.shapes import TILE_BYTES, MmaShape, Operands, shapes
-from tcusim.program.checks.verifier import tile_is_aligned, verify
+from tcusim.machine.rule_row import HEADER as RULE_HEADER
+from tcusim.machine.shapes import TILE_BYTES
+from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
     Add,
     Assign,
@@ -69,10 +71,11 @@ from tcusim.program.lanes import (
     transfer_of,
 )
 from tcusim.program.printer import line
-from tcusim.program.resources import SharedMemory, Table
+from tcusim.program.resources import OPERANDS, SharedMemory, Table
 from tcusim_cuda.async_copies import AsyncCopies
 from tcusim_cuda.contiguous import contiguous_copy
 from tcusim_cuda.fusion import Run, runs_of
+from tcusim_cuda.instructions import Instruction, instruction_for
 from tcusim_cuda.kernel import SHARED_POOL, TICKET_WORDS, WORKSPACE, Kernel, words_of
 from tcusim_cuda.moves import (
     FAST,
@@ -90,10 +93,12 @@ from tcusim_cuda.moves import (
     write,
 )
 from tcusim_cuda.prefetch import fetches
+from tcusim_cuda.rule_text import RULE, coded_lines, rule_lines
 from tcusim_cuda.shifted import ShiftedRun, shifted_run
 from tcusim_cuda.sums import prefix_lines
 from tcusim_cuda.text import (
     C_TYPES,
+    CODED,
     ascii_text,
     c_address,
     c_bound,
@@ -110,6 +115,7 @@ from tcusim_cuda.text import (
 )
 
 HEADER = Path(__file__).parent / "include" / "tcusim.cuh"
+TILES_HEADER = HEADER.with_name("tiles.cuh")
 # Types of tiles whose accesses tcusim.cuh writes in PTX.
 TOLD_THE_SPACE = frozenset({"bf16", "tf32", "f64"})
 FRAGMENT_TYPES = {**C_TYPES, "tf32": "wmma::precision::tf32"}
@@ -134,26 +140,7 @@ UNROLLED_STEPS = 512
 OWN_NAMES = ("lane", "e", "f", FAST, HELD, "rest", "strange", "at", "sum")
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """The hardware's tile, and how many of them a program's tile is in m, n and k."""
-
-    shape: MmaShape
-    operands: Operands
-    grid: tuple[int, int, int]
-
-    @property
-    def namespace(self) -> str:
-        """Where its fragments are: CUDA's WMMA, or ours for mma.sync."""
-        return "wmma" if self.operands.family == "wmma" else "tcu"
-
-    @property
-    def single(self) -> bool:
-        """Whether one instruction does the whole tile."""
-        return self.grid == (1, 1, 1)
-
-
-def emit(program: Program, *, standalone: bool = False) -> Kernel:
+def emit(program: Program, *, standalone: bool = False, rule: Rule | None = None) -> Kernel:
     """Return the CUDA kernel of a program.
 
     Parameters
@@ -161,19 +148,21 @@ def emit(program: Program, *, standalone: bool = False) -> Kernel:
     program : Program
         The steps of the kernel.
     standalone : bool
-        Put tcusim.cuh into the text, in place of the line that includes it.
+        Put our headers into the text, in place of the line that includes them.
+    rule : Rule, optional
+        The rule by which the lanes multiply, from `rule_of_lanes`. Without, an instruction does.
 
     Raises
     ------
     VerifyError
         If the program breaks a rule.
     Unsupported
-        If no kernel is emitted for its tile and types, or a name is one that the text
-        itself uses.
+        If no instruction multiplies its tiles and no rule is given, or a name is one that the
+        text itself uses.
     """
     verify(program)
     require_free_names(program, OWN_NAMES)
-    return Emitter(program, instruction_for(program), standalone).kernel()
+    return Emitter(program, instruction_for(program, rule), standalone).kernel()
 
 
 def require_free_names(program: Program, own: tuple[str, ...]) -> None:
@@ -189,76 +178,6 @@ def require_free_names(program: Program, own: tuple[str, ...]) -> None:
         )
 
 
-def instruction_for(program: Program) -> Instruction:
-    """Return the instruction that does a program's tile, whole or as a grid of smaller tiles."""
-    ab, acc, shape = program.ab, program.acc, program.shape
-    if not program.uses_mma:
-        return _ANY
-    able = [
-        Instruction(one, row, (shape.m // one.m, shape.n // one.n, shape.k // one.k))
-        for one in (shape, *shapes())
-        if (row := one.operands_for(ab, acc)) and _emittable(one, row)
-    ]
-
-    def preference(instruction: Instruction) -> tuple[bool, int, int]:
-        # The deepest first: a tile's k is then cut where the unit itself would cut it.
-        one = instruction.shape
-        return one is not shape, -one.k, abs(one.m - one.n)
-
-    for instruction in sorted(able, key=preference):
-        if _divides(instruction.shape, shape):
-            return instruction
-    types = f"{ab} with {acc} accumulators"
-    if not able:
-        raise Unsupported(
-            f"{program.name}: no kernel is emitted for tiles of {types}; run it with 'numpy'"
-        )
-    sizes = ", ".join(_multiples_of(instruction.shape) for instruction in able)
-    raise Unsupported(
-        f"{program.name}: no kernel is emitted for {shape.name} tiles of {types}, only for "
-        f"{sizes}, where i, j and l are whole numbers from 1"
-    )
-
-
-# For a program without products: every GPU with tensor cores runs it.
-_ANY = Instruction(MmaShape(16, 16, 16), Operands("f16", "f32", 70, "wmma"), (1, 1, 1))
-
-
-def _multiples_of(part: MmaShape) -> str:
-    """Print the sizes of the tiles that are made up of such parts, such as "16i x 8 x 16l"."""
-    letters = zip(_sizes(part), _divisible(part), "ijl", strict=True)
-    return " x ".join(f"{size}{letter if free else ''}" for size, free, letter in letters)
-
-
-def _sizes(shape: MmaShape) -> tuple[int, int, int]:
-    return shape.m, shape.n, shape.k
-
-
-def _emittable(shape: MmaShape, row: Operands) -> bool:
-    """Return whether the text can name this instruction."""
-    if row.ab not in C_TYPES or row.acc not in C_TYPES:
-        return False
-    if row.family == "wmma":
-        return True
-    k8_or_k16 = (shape.m, shape.n) == (16, 8) and shape.k in (8, 16)
-    types = ("f16", "bf16", "tf32") if shape.k == 8 else ("f16", "bf16")
-    return row.family == "mma.sync" and k8_or_k16 and row.ab in types
-
-
-def _divides(small: MmaShape, large: MmaShape) -> bool:
-    """Return whether the large tile is made up of small ones."""
-    sizes = zip(_sizes(large), _sizes(small), _divisible(small), strict=True)
-    return all(whole == part or (free and whole % part == 0) for whole, part, free in sizes)
-
-
-def _divisible(part: MmaShape) -> tuple[bool, bool, bool]:
-    """Return whether a larger tile may have several of these along m, along n and along k."""
-    # Tiles of 8 rows, or columns, side by side would begin at multiples of 16 bytes, where WMMA
-    # cannot load them. A unit may add up to 16 products at once: parts of fewer would be rounded
-    # more often.
-    return part.m >= 16, part.n >= 16, part.k % 16 == 0
-
-
 class Emitter:
     """Collects the lines of one kernel; `tapped.py` adds lines to them."""
 
@@ -266,13 +185,6 @@ class Emitter:
     unrolls = True
 
     def __init__(self, program: Program, instruction: Instruction, standalone: bool) -> None:
-        for buffer in program.buffers:
-            if buffer.dtype not in C_TYPES:
-                raise Unsupported(
-                    f"{program.name}: no kernel is emitted for buffers of {buffer.dtype}, such as "
-                    f"{buffer.name!r}; the simulator runs it. Types of kernels: "
-                    f"{', '.join(C_TYPES)}"
-                )
         self.program = program
         # As C can spell it.
         self.name = re.sub(r"\W", "_", program.name)
@@ -292,11 +204,12 @@ class Emitter:
         self.rare = False
         self.async_copies = AsyncCopies(program)
         self.known = known_steps(program)
-        # Where fragments and their functions are.
-        self.space = instruction.namespace
+        # Where fragments and their functions are, and the rule of lanes that multiply.
+        self.space, self.rule = instruction.namespace, instruction.rule
+        self.dtypes = {program.ab, *(buffer.dtype for buffer in program.buffers)}
         self.tiled = _directly_loaded(program) if self.space == "wmma" else frozenset()
         self.tiled |= self.async_copies.sources
-        self.shared = SharedMemory(program)
+        self.shared = SharedMemory(program, lanes=self.rule is not None)
         self.layouts, self.tables = self.shared.layouts, self.shared.tables
         self.kept = _kept(program) if self.space == "wmma" else frozenset[str]()
         self.pooled = self.shared.nbytes > STATIC_SHARED_BYTES
@@ -316,7 +229,7 @@ class Emitter:
             program=program,
             threads=program.warps * LANES,
             dynamic_shared_bytes=self.shared.nbytes if self.pooled else 0,
-            min_sm=self.instruction.operands.min_sm,
+            min_sm=self.instruction.min_sm,
             paths=tuple(self.paths),
             products=self.products,
             tiled=self.tiled,
@@ -324,6 +237,7 @@ class Emitter:
                 replace(buffer, size=Extent.of(self.shared.elements_of(buffer)))
                 for buffer in self.shared.buffers
             ),
+            rule=self.rule,
         )
 
     # --- Lines -------------------------------------------------------------------------------
@@ -344,13 +258,11 @@ class Emitter:
 
     def _head(self) -> None:
         program = self.program
-        header = ['#include "tcusim.cuh"']
-        if self.standalone:
-            text = HEADER.read_text(encoding="ascii").replace("#pragma once\n", "")
-            header = ["", *text.splitlines(), ""]
+        header = self._header()
         types = f"{program.ab} to {program.acc}"
         self._line(
             *header,
+            *coded_lines(self.dtypes),
             "using namespace nvcuda;",
             "",
             f"// {program.name}: {program.shape.name}, {types}   {program.source}".rstrip(),
@@ -359,6 +271,16 @@ class Emitter:
             self._signature(" __restrict__"),
         )
 
+    def _header(self) -> list[str]:
+        """Return the lines that include our headers, or their text."""
+        own = self.rule is not None or not self.dtypes.isdisjoint(CODED)
+        if not self.standalone:
+            return [f'#include "{"tiles.cuh" if own else "tcusim.cuh"}"']
+        paths = [HEADER, *([RULE_HEADER, TILES_HEADER] if own else [])]
+        text = "".join(path.read_text(encoding="ascii") for path in paths)
+        text = re.sub(r'#pragma once\n|#include "(tcusim\.cuh|tcusim_rule\.h)"\n', "", text)
+        return ["", *text.splitlines(), ""]
+
     def _residents(self) -> str:
         """Return the blocks per multiprocessor to ask for, if blocks hold many tiles, or wait.
 
@@ -366,6 +288,8 @@ class Emitter:
         save them by loading a tile only when another is no longer used.
         """
         program = self.program
+        if self.rule is not None:
+            return ""
         loads = [step for _, step in walk(program.steps) if isinstance(step, Load)]
         inputs = [load for load in loads if load.src.buffer.role is BufferRole.INPUT]
         # Tiles that are taken in part are not held: a warp repairs its rows tile by tile.
@@ -398,6 +322,8 @@ class Emitter:
         return f"{self.name}({', '.join(parameters)})"
 
     def _setup(self) -> None:
+        if self.rule is not None:
+            self._line(*rule_lines(self.rule))
         self._place_of_lane("threadIdx.x")
         if self.program.status:
             # All threads wait for the block's number, and so for the constants, too.
@@ -525,9 +451,10 @@ class Emitter:
         shape, layout = self.instruction.shape, ""
         if frag.role is not Role.ACC:
             layout = f", wmma::{self.layouts[frag.name]}"
+        name, types = ("fragment", FRAGMENT_TYPES) if self.rule is None else ("Tile", C_TYPES)
         kind = (
-            f"{self.space}::fragment<wmma::{frag.role.value}, {shape.m}, {shape.n}, {shape.k}, "
-            f"{FRAGMENT_TYPES[frag.dtype]}{layout}>"
+            f"{self.space}::{name}<wmma::{frag.role.value}, {shape.m}, {shape.n}, {shape.k}, "
+            f"{types[frag.dtype]}{layout}>"
         )
         return f"tcu::Kept<{kind}>" if frag.name in self.kept else kind
 
@@ -563,16 +490,6 @@ class Emitter:
         self._line("#pragma unroll")
         with self._block(f"for (int f = 0; f < {down * across}; ++f)"):
             yield "[f]", pointer
-
-    def _require_aligned(self, view: View) -> None:
-        """Refuse a tile of a grid that WMMA could not load where it lies."""
-        shape, program = self.instruction.shape, self.program
-        if not tile_is_aligned(view, shape, program.ab, program.acc):
-            raise Unsupported(
-                f"{program.name}, step {self.path}: as {shape.name} fragments, the tile at "
-                f"{view.buffer.name}[{view.offset}] with stride {view.ldm} is not aligned for "
-                f"WMMA. Build the program for {shape.name} itself, which stages such tiles"
-            )
 
     # --- Steps, in the order of interpret.py --------------------------------------------------
 
@@ -615,7 +532,7 @@ class Emitter:
     def _loop(self, step: Loop) -> None:
         path, var, count = self.path, step.var, step.count
         times, copies = count.constant, 1
-        if self.rare or not self.unrolls:
+        if self.rare or not self.unrolls or self.rule is not None:
             self._line("#pragma unroll 1")
         elif times is not None and times <= UNROLL and times * _weight(step.body) <= UNROLLED_STEPS:
             self._line("#pragma unroll")
@@ -682,7 +599,6 @@ class Emitter:
             case Load(dst):
                 src = step.src
                 layout = f", wmma::mem_{src.layout}" if dst.role is Role.ACC else ""
-                self._require_aligned(src)
                 with self._each_fragment(dst, src) as (f, pointer):
                     load = self._tile_function("load", src, dst)
                     self._line(f"{load}({dst.name}{f}, {pointer}, {src.ldm}{layout});")
@@ -694,7 +610,6 @@ class Emitter:
                 with self._each_fragment(d) as (f, _):
                     self._each_element(d, f, f"tcu::add({a.name}{f}.x[e], {b.name}{f}.x[e])")
             case Store(dst, src):
-                self._require_aligned(dst)
                 with self._each_fragment(src, dst) as (f, pointer):
                     store = self._tile_function("store", dst, src)
                     self._line(
@@ -777,6 +692,11 @@ class Emitter:
         down, across, deep = self.instruction.grid
         self.products += self.times * down * across * deep
         mma = f"{self.space}::mma_sync"
+        if self.rule is not None:
+            self._line(
+                f"tcu::multiply<{RULE}>({d.name}, {a.name}, {b.name}, {c.name}, &{OPERANDS}[0]);"
+            )
+            return
         if self.instruction.single:
             self._line(f"{mma}({d.name}, {a.name}, {b.name}, {c.name});")
             return

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tcusim.backends import Compiled
-from tcusim.program.grammar import Mma, Program, walk
+from tcusim.program.bind import rule_of
+from tcusim.program.grammar import Program
 from tcusim_cuda.compile import Cubin, compile_kernel, require_instructions
-from tcusim_cuda.emit import emit, instruction_for
+from tcusim_cuda.emit import emit
+from tcusim_cuda.instructions import LANES, native, rule_of_lanes
 from tcusim_cuda.kernel import Kernel
 
 
@@ -14,28 +16,34 @@ class CudaEmitter:
 
     def instruction(self, program: Program) -> str:
         """Return the instruction for the program's tiles, such as "wmma m16n16k16"."""
-        instruction = instruction_for(program)
-        emit(program)
-        if not any(isinstance(step, Mma) for _, step in walk(program.steps)):
+        found = native(program)
+        # Any rule will do: the text is refused or not for other reasons.
+        emit(program, rule=rule_of(program, "exact") if found is None else None)
+        if not program.uses_mma:
             return "without tensor core"
-        name = f"{instruction.operands.family} {instruction.shape.ptx}"
-        if instruction.single:
-            return name
-        return f"grid of {' x '.join(map(str, instruction.grid))} {name}"
+        return str(found or LANES)
 
-    def emit(self, program: Program, *, standalone: bool = False, sm: int | None = None) -> str:
-        """Return the kernel's text; standalone has tcusim.cuh in it, and needs no other file.
+    def emit(
+        self,
+        program: Program,
+        *,
+        standalone: bool = False,
+        sm: int | None = None,
+        arch: str | None = None,
+    ) -> str:
+        """Return the kernel's text; standalone has our headers in it, and needs no other file.
 
-        sm: Unsupported if GPUs of this compute capability lack the kernel's instructions.
+        sm: Unsupported if GPUs of this compute capability lack the kernel's instructions. arch: the
+        arithmetic that results must have.
         """
-        kernel = emit(program, standalone=standalone)
+        kernel = emit(program, standalone=standalone, rule=rule_of_lanes(program, arch, sm))
         if sm is not None:
             require_instructions(kernel, sm)
         return kernel.text
 
-    def compile(self, program: Program, sm: int) -> Compiled:
-        """Compile the kernel for GPUs of a compute capability, such as 90."""
-        kernel = emit(program)
+    def compile(self, program: Program, sm: int, *, arch: str | None = None) -> Compiled:
+        """Compile the kernel for GPUs of a compute capability, such as 90; arch: as of `emit`."""
+        kernel = emit(program, rule=rule_of_lanes(program, arch, sm))
         cubin = compile_kernel(kernel, sm)
         return Compiled(cubin.code, _facts(kernel, cubin))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tcusim.machine import format_of
+from tcusim.machine import Rule, format_of
 from tcusim.program.grammar import Buffer, Program
 
 # The argument for memory that launches share: the counter of `take_ticket`, then status words.
@@ -35,7 +35,7 @@ class Kernel:
     the very array of an input: the pointers are not `__restrict__`, which would let the compiler
     read ahead of writes. tiled: the buffers whose tiles WMMA moves, so that they must be aligned.
     shared: the arrays in shared memory, in the order in which the text declares them; each warp has
-    its own of those of space WARP.
+    its own of those of space WARP. rule: by which its lanes multiply; None for an instruction.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Kernel:
     aliased_text: str = ""
     tiled: frozenset[str] = frozenset()
     shared: tuple[Buffer, ...] = ()
+    rule: Rule | None = None
 
     @property
     def title(self) -> str:

@@ -20,6 +20,7 @@ from tcusim_cuda.explain import CudaEmitter
 from tcusim_cuda.integers import facts_of, offsets_of_ids, offsets_of_rows
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.libraries import arranged, on_gpu, restored
+from tcusim_cuda.prepared import gpus_rule
 from tcusim_cuda.runtime import Runtime
 from tcusim_cuda.session import DeviceSession, device_of, new_array, opened
 from tcusim_cuda.taps import tap
@@ -80,7 +81,8 @@ class Launcher(Runtime):
         Parameters
         ----------
         arch : str, optional
-            A GPU computes as it does; a name that is not this GPU's is refused.
+            The arithmetic of the results; None for the GPU's own. For another than that, the lanes
+            compute the products by its rule, which is slow.
         stream : optional
             A stream of CuPy, PyCUDA, torch or cuda.core, or a handle. By default the current
             stream of the first input's library. The launches wait for earlier work in the arrays'
@@ -146,7 +148,7 @@ class Launcher(Runtime):
             # Elements that no block writes hold the values that they have on the simulator.
             return DeviceSession(self, plan, arch, [kernel]).compute(given, {}, poison=True)
 
-        return tap(program, inputs, warps, most, launch)
+        return tap(program, inputs, warps, most, launch, rule=gpus_rule(program, arch))
 
     def place(self) -> str:
         """Return the place that a trace names, such as "cupy on NVIDIA H200"."""

@@ -10,12 +10,14 @@ from typing import Any, Final
 import numpy as np
 
 from tcusim.errors import BackendUnavailable, Given, InputError
-from tcusim.machine import arch_of, format_of
+from tcusim.machine import Rule, arch_of, format_of
 from tcusim.machine.shapes import TILE_BYTES
+from tcusim.program.grammar import Program
 from tcusim.program.launches import Launch, LaunchPlan, Memory
 from tcusim_cuda.arrays import DeviceArray, from_bits, require_fit
 from tcusim_cuda.driver import Driver, arch_name
 from tcusim_cuda.emit import emit
+from tcusim_cuda.instructions import native, rule_of_lanes
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 
 # cuda.h: a grid has fewer than 2**31 blocks.
@@ -57,7 +59,9 @@ class PreparedPlan:
         self.plan = plan
         self.arch = arch
         if kernels is None:
-            kernels = [emitted(launch.program) for launch in plan.launches]
+            rules = [gpus_rule(launch.program, arch) for launch in plan.launches]
+            emissions = zip(plan.launches, rules, strict=True)
+            kernels = [emitted(launch.program, rule=rule) for launch, rule in emissions]
         launches = zip(plan.launches, kernels, strict=True)
         self.steps = tuple(_step(plan, number, *one) for number, one in enumerate(launches))
         self.first, self.last = plan.inputs[0], plan.outputs[0]
@@ -69,19 +73,21 @@ class PreparedPlan:
         self._able: set[int] = set()
 
     def require_gpu(self, device: int, runtime: str) -> None:
-        """Refuse an `arch` that is not this GPU's, and a program that it is too old for."""
+        """Refuse a GPU that does not compute as `arch` does, or is too old for a program."""
         if device in self._able:
             return
         driver = Driver.open()
         sm = driver.sm(device)
         title = f"{driver.title(device)} (sm_{sm}, {arch_name(sm) or 'no architecture known'})"
-        if self.arch is not None and sm not in arch_of(self.arch).sm:
-            raise InputError(
-                *(f"{runtime}: ", Given("arch", self.arch), f", but GPU {device} is an {title}, "),
-                *("and computes as it does. Leave ", Given("arch"), " out, or simulate it: "),
-                *(Given("backend", "numpy"), "."),
-            )
         for step in self.steps:
+            kernel = step.kernel
+            own = kernel.rule is not None or not kernel.program.uses_mma
+            if not own and self.arch is not None and sm not in arch_of(self.arch).sm:
+                raise InputError(
+                    *(f"{runtime}: ", Given("arch", self.arch), f", but GPU {device} is an "),
+                    *(f"{title}, and the plan was prepared on a GPU that computes so. Prepare it "),
+                    *("where GPU ", f"{device} is the current one."),
+                )
             if sm < step.kernel.min_sm:
                 raise BackendUnavailable(
                     f"{runtime}: {step.kernel.program.name} needs a GPU of sm_{step.kernel.min_sm} "
@@ -178,6 +184,19 @@ def require_host_out(array: Any, name: str, memory: Memory) -> None:
 
 
 emitted = lru_cache(maxsize=512)(emit)
+
+
+def gpus_rule(program: Program, arch: str | None) -> Rule | None:
+    """Return the rule by which the lanes of the current GPU multiply; None for its instruction.
+
+    arch: the arithmetic that results must have, None for the GPU's own.
+    """
+    found = native(program)
+    if not program.uses_mma or (arch is None and found is not None and found.most_sm is None):
+        return None
+    driver = Driver.open()
+    sm = driver.sm(driver.current_device())
+    return rule_of_lanes(program, arch or arch_name(sm), sm)
 
 
 def _step(plan: LaunchPlan, number: int, launch: Launch, kernel: Kernel) -> Step:

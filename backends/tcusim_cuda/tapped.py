@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-from tcusim.machine import format_of
+from tcusim.machine import Rule, format_of
 from tcusim.machine.shapes import TILE_BYTES
 from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
@@ -52,12 +52,11 @@ from tcusim.program.lanes import LANES, moved_of, narrow_rows
 from tcusim_cuda.emit import (
     OWN_NAMES,
     Emitter,
-    Instruction,
     fragments_of,
-    instruction_for,
     require_free_names,
 )
 from tcusim_cuda.fusion import Run
+from tcusim_cuda.instructions import Instruction, instruction_for
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.text import C_TYPES, c_address, c_extent, c_index, c_literal, c_value, c_within
 
@@ -124,14 +123,14 @@ class TappedKernel:
         return replace(self.kernel, program=program)
 
 
-def emit_tapped(program: Program) -> TappedKernel:
+def emit_tapped(program: Program, rule: Rule | None = None) -> TappedKernel:
     """Return the CUDA kernel of a program, with taps: its text is `emit`'s with lines between.
 
-    The errors are `emit`'s.
+    rule: as of `emit`, whose errors are raised here as well.
     """
     verify(program)
     require_free_names(program, (*OWN_NAMES, TAP, CHOICE, RECORDS))
-    emitter = _TappedEmitter(program, instruction_for(program))
+    emitter = _TappedEmitter(program, instruction_for(program, rule))
     return TappedKernel(
         emitter.kernel(), program, tuple(emitter.numbers), emitter.placings, emitter.grids
     )

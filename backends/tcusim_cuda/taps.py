@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tcusim.backends import Tapped, TappedStep
 from tcusim.errors import InputError
-from tcusim.machine import Values, as_values, format_of
+from tcusim.machine import Rule, Values, as_values, format_of
 from tcusim.machine.formats import from_memory
 from tcusim.program.bind import bind_scalars
 from tcusim.program.grammar import (
@@ -57,11 +57,14 @@ def tap(
     warps: Sequence[int],
     most: int,
     launch: Callable[[Kernel, dict[str, Any]], Mapping[str, Any]],
+    *,
+    rule: Rule | None = None,
 ) -> Tapped:
     """Run a program with taps; return the trace of these warps.
 
     warps: their numbers in the grid, ascending. most: how many steps are kept of each. launch: runs
-    a kernel on inputs by name and returns its outputs.
+    a kernel on inputs by name and returns its outputs. rule: by which the lanes multiply, if no
+    instruction does.
 
     Raises
     ------
@@ -70,7 +73,7 @@ def tap(
     Unsupported, VerifyError
         As `emit` does.
     """
-    tapped = emit_tapped(program)
+    tapped = emit_tapped(program, rule)
     scalars = bind_scalars(program, {name: np.size(array) for name, array in inputs.items()})
     words = _words_of_warp(tapped, scalars, len(warps), most)
     choice = np.array([len(warps), words, most, *warps], np.int64)
@@ -201,7 +204,9 @@ class _Reader:
         frag, placing = next(
             (f, one) for f, one in _kinds(self.tapped).items() if one.number == number
         )
-        digits = self._values(content, frag.dtype).astype(np.int64).reshape(2, -1)
+        of_bytes = format_of(frag.dtype).itemsize == 1
+        values = content if of_bytes else self._values(content, frag.dtype)
+        digits = values.astype(np.int64).reshape(2, -1)
         found = digits[0] + BASE * digits[1]
         line, across = found // placing.ldm, found % placing.ldm
         row, col = (across, line) if placing.down else (line, across)

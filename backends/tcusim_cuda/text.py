@@ -20,6 +20,9 @@ from tcusim.program.grammar import (
     View,
 )
 
+# Types that CUDA does not have, or not on every GPU: structs of tiles.cuh with the bits of one
+# element in a byte.
+CODED = ("e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", "e2m3", "e3m2", "e2m1")
 # The name of an element in memory.
 C_TYPES = {
     "f16": "half",
@@ -31,6 +34,7 @@ C_TYPES = {
     "u8": "unsigned char",
     "s32": "int",
     "s64": "long long",
+    **{name: f"tcu::{name}" for name in CODED},
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from tcusim.backends import Progress, Tapped, require_options, require_out
 from tcusim.errors import InputError, Unsupported
@@ -29,6 +29,9 @@ __all__ = [
     "run_kernel",
     "source_folder",
 ]
+
+# The architecture of a run that names none.
+_USUAL: Final = "hopper"
 
 
 class HostBackend:
@@ -58,16 +61,19 @@ class HostBackend:
         `run_kernel`'s; `progress` is called after each launch.
         """
         from tcusim_cuda.emit import emit
+        from tcusim_cuda.instructions import rule_of_lanes
 
+        arch = arch or _USUAL
         if stream is not None:
             raise InputError("the host backend has no streams; leave stream out")
         require_options(self, options, "seed", "block_order", "debug")
         require_out(plan, out)
         if not options.get("debug"):
-            compile_programs(launch.program for launch in plan.launches)
+            compile_programs((launch.program for launch in plan.launches), arch=arch)
 
         def launched(launch: Launch, given: dict[str, Any]) -> Mapping[str, Any]:
-            made = run_kernel(emit(launch.program), given, arch=arch or "hopper", **options)
+            kernel = emit(launch.program, rule=rule_of_lanes(launch.program, arch))
+            made = run_kernel(kernel, given, arch=arch, **options)
             if progress is not None:
                 progress(1, 1)
             return made
@@ -84,29 +90,36 @@ class HostBackend:
         arch: str | None = None,
     ) -> Tapped:
         """Run a program with taps; see `tcusim.backends.TappingBackend.tap`."""
+        from tcusim_cuda.instructions import rule_of_lanes
         from tcusim_cuda.taps import tap
 
-        run = functools.partial(run_kernel, arch=arch or "hopper")
-        return tap(program, inputs, warps, most, run)
+        arch = arch or _USUAL
+        run = functools.partial(run_kernel, arch=arch)
+        return tap(program, inputs, warps, most, run, rule=rule_of_lanes(program, arch))
 
     def place(self) -> str:
         """Return the place that a trace names."""
         return self.name
 
 
-def compile_programs(programs: Iterable[Program], *, taps: bool = False) -> None:
+def compile_programs(
+    programs: Iterable[Program], *, taps: bool = False, arch: str = _USUAL
+) -> None:
     """Compile the kernels of several programs together, for runs to come: much faster than singly.
 
     A program for which no kernel is emitted is left out; to run it says why. taps: compile those
-    with taps instead.
+    with taps instead. arch: the arithmetic to come.
     """
     from tcusim_cuda.emit import emit
+    from tcusim_cuda.instructions import rule_of_lanes
     from tcusim_cuda.tapped import emit_tapped
 
     kernels = []
     for program in programs:
         with suppress(Unsupported):
-            kernels.append(emit_tapped(program).kernel if taps else emit(program))
+            rule = rule_of_lanes(program, arch)
+            made = emit_tapped(program, rule).kernel if taps else emit(program, rule=rule)
+            kernels.append(made)
     build_many(kernels)
 
 

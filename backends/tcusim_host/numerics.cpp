@@ -15,6 +15,11 @@ void multiply(
     tcusim_rule_tile(&how.rule, shape.m, shape.n, shape.k, d, a, b, c, nullptr, nullptr, scratch);
 }
 
+// One output, of lanes that multiply: c + a.b of contiguous operands; see tiles.cuh.
+tcusim_u64 dot(const tcusim_rule& rule, int k, const void* a, const void* b, tcusim_u64 c) {
+    return tcusim_rule_dot(&rule, k, a, 1, b, 1, c, nullptr, 0, nullptr, 0);
+}
+
 }  // namespace tcusim
 
 // Multiplies one tile, row-major, without a kernel: for tests.

@@ -21,7 +21,7 @@ from tcusim.program.bind import bind_scalars, rule_of
 from tcusim.program.grammar import Buffer, Locate, Program, Space, walk
 from tcusim.program.walk import order_of_blocks
 from tcusim_cuda.arrays import from_bits, host_bits
-from tcusim_cuda.emit import instruction_for
+from tcusim_cuda.instructions import native
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 from tcusim_host.build import Library, build, line_of, place_of, source_folder
 
@@ -121,7 +121,8 @@ def run_kernel(
     inputs : mapping of str to array
         One flat array for each of the program's inputs, of the input's element type.
     arch : str
-        The numerics that `mma_sync` follows; see `tcusim.machine.arches`.
+        The numerics that `mma_sync` follows; see `tcusim.machine.arches`. Where the lanes multiply,
+        they follow the kernel's own rule.
     seed : int
         Draws the order in which lanes run. A kernel without races returns the same for all seeds.
     block_order : str
@@ -152,7 +153,8 @@ def run_kernel(
         `debug`, if two warps write one element of an output, or nothing writes it.
     """
     program = kernel.program
-    rule = rule_of(program, arch)
+    # Lanes that multiply have their rule in the text.
+    rule = rule_of(program, arch) if kernel.rule is None else None
     row = NumericsRow() if rule is None else numerics_row(rule)
     _require_chain(program, rule)
     scalars = bind_scalars(program, {name: np.size(array) for name, array in inputs.items()})
@@ -202,8 +204,12 @@ def _require_chain(program: Program, rule: Rule | None) -> None:
     """Refuse a tile that a kernel cuts along k where the rule does not."""
     if rule is None:
         return
-    instruction = instruction_for(program)
-    if instruction.grid[2] > 1 and not rule.is_chain(instruction.shape.k):
+    instruction = native(program)
+    if (
+        instruction is not None
+        and instruction.grid[2] > 1
+        and not rule.is_chain(instruction.shape.k)
+    ):
         raise Unsupported(
             f"{program.name}: a kernel sums {program.shape.name} tiles in pieces of "
             f"{instruction.shape.k} products, which round on their own by the rule "

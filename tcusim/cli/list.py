@@ -145,12 +145,11 @@ def _shape_rows() -> list[Row]:
 def _made_of(shape: shapes.MmaShape) -> str:
     """Return the instruction that kernels use for a virtual shape, of float16, if any."""
     emitter = find_emitter()
-    if emitter is not None:
-        try:
-            return f"none: made of {emitter.instruction(build('reduction_k', tile=shape))}"
-        except errors.Unsupported:
-            pass
-    return "none: simulated only"
+    if emitter is None:
+        return "none: simulated only"
+    instruction = emitter.instruction(build("reduction_k", tile=shape))
+    by_lanes = instruction == "lanes"
+    return "none: the lanes multiply, by any rule" if by_lanes else f"none: made of {instruction}"
 
 
 def _architecture_rows() -> list[Row]:

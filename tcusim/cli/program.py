@@ -57,7 +57,8 @@ def listing_command(algorithm: str, **options: Any) -> None:
 @click.argument("algorithm")
 @click.option(
     "--arch",
-    help=f"GPU to compile for: sm_NN, or an architecture's name. Default: {_FIRST_TENSOR_CORE}.",
+    help="GPU to compile for, sm_NN or an architecture's name; or one that is no GPU, whose rule "
+    f"the lanes then follow. Default: {_FIRST_TENSOR_CORE}.",
 )
 @click.option("--compile", "compiled", is_flag=True, help="Compile it; tell what it needs.")
 @click.option("--standalone", is_flag=True, help="Put tcusim.cuh into the text.")
@@ -75,21 +76,24 @@ def emit_command(algorithm: str, **options: Any) -> None:
     arch, output = options["arch"], options["output"]
     if options["standalone"] and options["compiled"]:
         raise click.UsageError("--standalone is of the text; --compile prints none")
-    sm = _sm_of(arch or _FIRST_TENSOR_CORE)
+    sm, rule = _sm_of(arch or _FIRST_TENSOR_CORE), arch or _FIRST_TENSOR_CORE
     emitter = find_emitter()
     if emitter is None:
         raise errors.BackendUnavailable("no installed backend emits kernels")
     program = build(algorithm, options)
     if not options["compiled"]:
         text = emitter.emit(
-            program, standalone=options["standalone"], sm=None if arch is None else sm
+            program,
+            standalone=options["standalone"],
+            sm=None if arch is None else sm,
+            arch=rule,
         )
         if output is None:
             click.echo(text, nl=False)
         else:
             files.write_text(output, text)
         return
-    compiled = emitter.compile(program, sm)
+    compiled = emitter.compile(program, sm, arch=rule)
     rows = compiled.facts
     if output is not None:
         files.write_bytes(output, compiled.code)
@@ -98,11 +102,12 @@ def emit_command(algorithm: str, **options: Any) -> None:
 
 
 def _sm_of(arch: str) -> int:
-    """Return the compute capability that a name stands for: its own, or its generation's first."""
+    """Return the compute capability that a name stands for: its own, or its generation's first.
+
+    That of the first GPU with tensor cores, if it is no GPU.
+    """
     name = arch.lower()
     if match := re.fullmatch(r"sm_(\d{2,3})", name):
         return int(match[1])
     found = arch_of(name)
-    if not found.sm:
-        raise errors.Unsupported(f"{found.name} is no GPU: nothing can be compiled for it")
-    return found.sm[0]
+    return found.sm[0] if found.sm else _sm_of(_FIRST_TENSOR_CORE)

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.errors import InputError, Unsupported, require_choice, told, unknown_name
+from tcusim.errors import InputError, require_choice, told, unknown_name
 
 __all__ = [
     "BY_ARRAY_NAME",
@@ -166,12 +166,10 @@ class Format:
 
     @property
     def memory_dtype(self) -> np.dtype[Any]:
-        """The NumPy type in which elements travel to GPU memory: bf16 as its 16 bits."""
+        """The NumPy type in which elements travel to GPU memory: narrow floats as their bits."""
         if self.dtype.itemsize == self.itemsize:
             return self.dtype
-        if self.name == "bf16":
-            return np.dtype(np.uint16)
-        raise Unsupported(f"no kernel takes arrays of {self.name} in GPU memory; use f16 or bf16")
+        return np.dtype(f"u{self.itemsize}")
 
     @property
     def unwritten(self) -> float | int:
@@ -322,10 +320,17 @@ def unwritten_values(shape: int | tuple[int, ...], fmt: str | Format) -> Values:
 
 
 def to_memory(values: Values, fmt: str | Format) -> Values:
-    """Return values as stored in GPU memory: bf16 as its 16 bits, others unchanged."""
+    """Return values as stored in GPU memory: narrow floats as their bits, others unchanged.
+
+    A type of at most 8 bits has one NaN here, the first of its patterns.
+    """
     target = format_of(fmt)
     if target.memory_dtype == values.dtype:
         return np.ascontiguousarray(values)
+    if target.name in _VALUES_OF_8_BITS:
+        ascending, patterns, nan = _PATTERNS_OF_8_BITS[target.name]
+        places = np.searchsorted(ascending, _ranks(values, target)).clip(0, len(ascending) - 1)
+        return np.where(np.isnan(values), nan, patterns[places]).astype(np.uint8)
     wide = np.ascontiguousarray(values, np.float32)
     bits = (wide.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     # The upper half is all of a bf16, but a NaN may have its only fraction bits in the lower one.
@@ -335,9 +340,64 @@ def to_memory(values: Values, fmt: str | Format) -> Values:
 
 def from_memory(memory: Values, fmt: str | Format) -> Values:
     """Return elements of GPU memory (of the type's `memory_dtype`) as values."""
-    if format_of(fmt).name != "bf16":
+    target = format_of(fmt)
+    if target.name in _VALUES_OF_8_BITS:
+        return np.asarray(_VALUES_OF_8_BITS[target.name][memory])
+    if target.name != "bf16":
         return memory
     return (memory.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+# --- Types of at most 8 bits: all of their patterns -----------------------------------------------
+
+
+def _values_of_8_bits(fmt: Format) -> Values:
+    """Return the values of all patterns of a type of at most 8 bits."""
+    return np.array([_value_of_fields(bits, fmt) for bits in range(2**fmt.bits)], fmt.dtype)
+
+
+def _value_of_fields(bits: int, fmt: Format) -> float:
+    sign = 1 << (fmt.bits - 1)
+    if bits == sign and not fmt.has_negative_zero:
+        return math.nan
+    fraction = bits & (2**fmt.fraction_bits - 1)
+    field = (bits & ~sign) >> fmt.fraction_bits
+    # A subnormal has the exponent of the smallest normal number, and no leading 1.
+    significand = fraction + (2**fmt.fraction_bits if field else 0)
+    size = math.ldexp(significand, max(field - 1, 0) + fmt.emin - fmt.fraction_bits)
+    if size > fmt.largest:
+        size = math.inf if fmt.has_inf and not fraction else math.nan
+    return -size if bits & sign else size
+
+
+_VALUES_OF_8_BITS: Final = {
+    fmt.name: _values_of_8_bits(fmt)
+    for fmt in FORMATS.values()
+    if fmt.is_float and fmt.itemsize == 1
+}
+
+
+def _ranks(values: Values, fmt: Format) -> Float64:
+    """Return values as numbers in ascending order; -0, of a type that has it, is below +0."""
+    ranks = np.asarray(values, np.float64)
+    if not fmt.has_negative_zero:
+        return ranks + 0.0
+    least = float(fmt.smallest) / 2
+    return np.where(ranks == 0.0, np.where(np.signbit(ranks), -least, 0.0), ranks)
+
+
+def _patterns_of_8_bits(fmt: Format) -> tuple[NDArray[Any], NDArray[Any], int]:
+    """Return the ranks of a type's numbers, ascending, their patterns, and the pattern of NaN."""
+    known = _VALUES_OF_8_BITS[fmt.name]
+    numbers = np.flatnonzero(~np.isnan(known))
+    nan = np.flatnonzero(np.isnan(known))
+    order = numbers[np.argsort(_ranks(known[numbers], fmt))]
+    return _ranks(known[order], fmt), order, int(nan[0]) if nan.size else 0
+
+
+_PATTERNS_OF_8_BITS: Final = {
+    name: _patterns_of_8_bits(FORMATS[name]) for name in _VALUES_OF_8_BITS
+}
 
 
 def canonical_nan(values: Values, fmt: str | Format) -> Values:

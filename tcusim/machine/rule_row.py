@@ -19,7 +19,7 @@ from tcusim.machine.rules import (
     Sequential,
 )
 
-__all__ = ["HEADER", "RuleRow", "rule_row"]
+__all__ = ["HEADER", "FormatRow", "RuleRow", "format_row", "rule_row"]
 
 # The rule in C: an include file for C99, C++ and CUDA, which needs no other.
 HEADER: Final = Path(__file__).parent / "include" / "tcusim_rule.h"
@@ -140,12 +140,12 @@ def rule_row(rule: Rule, *, as_values: bool = False) -> RuleRow:
     if rule.block:
         parts |= {"block": rule.block, "scale_type": 1 + SCALES.index(rule.scale_type)}
     formats = {
-        "a": _format_row(left, as_values=as_values),
-        "b": _format_row(right, as_values=as_values),
-        "c": _format_row(acc, as_values=as_values),
+        "a": format_row(left, as_values=as_values),
+        "b": format_row(right, as_values=as_values),
+        "c": format_row(acc, as_values=as_values),
     }
     if isinstance(how, Sequential) and how.sum_type:
-        formats["sum_type"] = _format_row(format_of(how.sum_type), as_values=False)
+        formats["sum_type"] = format_row(format_of(how.sum_type), as_values=False)
         formats["sum_type"].nan = _quiet_nan(format_of(how.sum_type))
     if in_registers:
         # A subnormal number of 8 bits is normal in fp16.
@@ -213,7 +213,8 @@ def _quiet_nan(acc: Format) -> int:
     return (2 << (acc.bits - 1 - acc.fraction_bits)) - 1 << (acc.fraction_bits - 1)
 
 
-def _format_row(fmt: Format, *, as_values: bool) -> FormatRow:
+def format_row(fmt: Format, *, as_values: bool = False) -> FormatRow:
+    """Return an element type for `tcusim_rule.h`; as_values: as of `rule_row`."""
     if not fmt.is_float:
         kind = 1 if fmt.smallest < 0 else 2
         return FormatRow(kind=kind, bytes=fmt.itemsize, bits=fmt.bits)

@@ -29,7 +29,7 @@ __all__ = [
     "tiles_of",
 ]
 
-_FLOAT_TYPES = ("f16", "bf16", "tf32", "f32", "f64", "e4m3", "e5m2")
+_FLOAT_TYPES = tuple(name for name, row in FORMATS.items() if row.is_float)
 ELEMENT_TYPES = (*_FLOAT_TYPES, "s8", "u8", "s4", "u4", "b1", "s32")
 ACCUMULATOR_TYPES = ("f16", "f32", "f64", "s32")
 

@@ -33,21 +33,23 @@ from tcusim.program.grammar import (
 )
 from tcusim.program.walk import sites, span
 
-__all__ = ["STAGED", "SharedMemory", "Table", "Tables", "is_staged", "stage_of"]
+__all__ = ["OPERANDS", "STAGED", "SharedMemory", "Table", "Tables", "is_staged", "stage_of"]
 
 
 class SharedMemory:
     """The shared memory of a program, buffer by buffer.
 
     layouts: of every operand fragment, by name. tables: of constants. buffers: all buffers; buffers
-    of space WARP are allocated once for each warp.
+    of space WARP are allocated once for each warp. lanes: whether the lanes multiply in place of an
+    instruction, and so share their operands.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, lanes: bool = False) -> None:
         self.program = program
         self.layouts = _layouts(program)
         self.tables = Tables(program, self.layouts)
-        self.buffers = [*program.scratch, *self.tables.buffers, *_range_buffers(program)]
+        own = [_operands_buffer(program)] if lanes else []
+        self.buffers = [*program.scratch, *self.tables.buffers, *_range_buffers(program), *own]
 
     @property
     def nbytes(self) -> int:
@@ -185,6 +187,17 @@ def _layouts(program: Program) -> dict[str, str]:
                 column = pattern.kind is PatternKind.COL
                 constant.setdefault(name, "col_major" if column else "row_major")
     return constant | loaded
+
+
+# The buffer with the operands of lanes that multiply.
+OPERANDS = "tile_operands"
+
+
+def _operands_buffer(program: Program) -> Buffer:
+    """Return shared memory for the operands of one product of each warp."""
+    shape, dtype = program.shape, "f32" if program.ab == "tf32" else program.ab
+    size = Extent.of((shape.m + shape.n) * shape.k)
+    return Buffer(OPERANDS, dtype, size, BufferRole.SCRATCH, Space.WARP)
 
 
 def _range_buffers(program: Program) -> list[Buffer]:

@@ -20,6 +20,7 @@ from tcusim.algorithms import Level, algorithms
 from tcusim.backends import Backend
 from tcusim.errors import AgreementError, InputError, Unsupported
 from tcusim.judge.correctness.cases import COLUMNS
+from tcusim.machine import Rule
 from tcusim.program.grammar import Program
 from tcusim.stepper.comparison import Difference
 from tcusim_cuda import taps
@@ -130,8 +131,8 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> Replaced:
     """Return a function that replaces a part of each tapped kernel's text."""
 
     def replace_in_text(old: str, new: str) -> None:
-        def emit(program: Program) -> Any:
-            emitted = emit_tapped(program)
+        def emit(program: Program, rule: Rule | None) -> Any:
+            emitted = emit_tapped(program, rule)
             assert emitted.kernel.text.count(old) == 1
             text = emitted.kernel.text.replace(old, new)
             return replace(emitted, kernel=replace(emitted.kernel, text=text))

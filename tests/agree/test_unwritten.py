@@ -36,7 +36,8 @@ from tcusim.program.grammar import (
     When,
 )
 from tcusim.simulate.interpreter import run_numpy
-from tcusim_cuda.emit import Emitter, instruction_for
+from tcusim_cuda.emit import Emitter
+from tcusim_cuda.instructions import instruction_for
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.text import C_TYPES
 from tcusim_host import build_many, run_kernel

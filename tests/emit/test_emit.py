@@ -18,25 +18,18 @@ from tcusim.algorithms import segmented_algorithms
 from tcusim.backends import Backend
 from tcusim.errors import AgreementError, Unsupported
 from tcusim.judge.correctness.testing import assert_agree, random_inputs
-from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
-    BLOCK,
     Assign,
-    Buffer,
-    BufferRole,
-    Extent,
-    Index,
     Mma,
     Program,
-    Scalar,
     Step,
-    View,
     walk,
 )
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.interpreter import State
 from tcusim.simulate.schedule import Schedule
-from tcusim_cuda.emit import Emitter, emit, instruction_for
+from tcusim_cuda.emit import Emitter, emit
+from tcusim_cuda.instructions import instruction_for, native, rule_of_lanes
 
 WMMA_SHAPES = ("16x16x16", "32x8x16", "8x32x16")
 ALGORITHMS = [row.name for row in segmented_algorithms()]
@@ -170,47 +163,75 @@ def test_interpreter_and_emitter_list_the_same_steps_in_the_same_order() -> None
 # --- Refusals ---------------------------------------------------------------------------------
 
 
-def test_a_tile_that_no_instruction_makes_up_is_refused() -> None:
+def test_a_tile_that_no_instruction_makes_up_needs_a_rule() -> None:
     program = tcusim.build("reduction_k", tile=tcusim.MmaShape(4, 4, 4))
     with pytest.raises(Unsupported) as caught:
         emit(program)
     assert str(caught.value) == (
-        "reduction_k: no kernel is emitted for 4x4x4 tiles of f16 with f32 accumulators, only for "
-        "16i x 16j x 16l, 32i x 8 x 16l, 8 x 32j x 16l, 16i x 8 x 8, 16i x 8 x 16l, where i, j and "
-        "l are whole numbers from 1"
+        "reduction_k: no instruction multiplies its 4x4x4 tiles of f16 with f32 accumulators. The "
+        "lanes of a warp do, by the rule of an architecture or a unit: name it with arch."
     )
+    kernel = emit(program, rule=rule_of_lanes(program, "volta"))
+    assert "tcu::multiply<Arithmetic>(V, P, A, V, &tile_operands[0]);" in kernel.text
+    assert (kernel.min_sm, kernel.tiled) == (70, frozenset())
 
 
 @pytest.mark.parametrize(
     ("sizes", "parts"),
     [((32, 8, 8), (2, 1, 1)), ((16, 16, 8), None), ((32, 16, 8), None), ((64, 32, 48), (4, 2, 3))],
 )
-def test_what_is_refused_is_what_the_refusal_says(
+def test_tiles_that_instructions_make_up(
     sizes: tuple[int, int, int], parts: tuple[int, int, int] | None
 ) -> None:
-    program = tcusim.build("reduction_k", tile=tcusim.MmaShape(*sizes))
-    if parts is None:
-        with pytest.raises(Unsupported, match=r"only for .*16i x 8 x 8, "):
-            emit(program)
-    else:
-        assert instruction_for(program).grid == parts
+    found = native(tcusim.build("reduction_k", tile=tcusim.MmaShape(*sizes)))
+    assert (None if found is None else found.grid) == parts
 
 
-def test_types_that_no_instruction_takes_are_refused() -> None:
-    program = tcusim.build("reduction_k", tile="16x8x32", ab="e4m3")
-    with pytest.raises(Unsupported, match=r"for tiles of e4m3 with f32 accumulators; run it with"):
-        emit(program)
+def test_a_tile_that_claims_an_instruction_is_multiplied_by_lanes() -> None:
+    row = tcusim.machine.shapes.Operands("f16", "f32", 70, "wmma")
+    program = tcusim.build("reduction_k", tile=tcusim.MmaShape(8, 48, 12, operands=(row,)))
+    assert native(program) is None
 
 
-def test_a_tile_of_a_grid_that_cannot_be_loaded_is_refused() -> None:
+def test_a_tile_of_a_grid_that_cannot_be_loaded_is_multiplied_by_lanes() -> None:
     shape = tcusim.MmaShape(32, 32, 32)
-    program = tcusim.build("reduction_kn", tile=shape, segment_size=100, masked=True)
-    with pytest.raises(Unsupported) as caught:
-        emit(program)
-    assert "as 16x16x16 fragments, the tile at in[" in str(caught.value)
-    assert "with stride 100 is not aligned for WMMA. Build the program for 16x16x16" in str(
-        caught.value
-    )
+    assert native(tcusim.build("reduction_kn", tile=shape, segment_size=100, masked=True)) is None
+    assert native(tcusim.build("reduction_kn", tile=shape, segment_size=128)) is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "arch", "sm", "lanes"),
+    [
+        ({}, "hopper", 90, False),
+        ({}, None, 90, False),
+        ({}, "volta", 90, True),
+        ({}, "ieee", 90, True),
+        # On the host every instruction follows any rule.
+        ({}, "volta", None, False),
+        ({"tile": "5x7x3"}, "volta", None, True),
+        ({"tile": "5x7x3"}, "hopper", 90, True),
+        # Later GPUs emulate Volta's own instruction, in an arithmetic of their own.
+        ({"tile": "8x8x4"}, "volta", 70, False),
+        ({"tile": "8x8x4"}, "turing", 75, False),
+        ({"tile": "8x8x4"}, "hopper", 90, True),
+        # Two exact sums are not one.
+        ({"tile": "32x32x32"}, "exact", None, True),
+        ({"tile": "32x32x16"}, "exact", None, False),
+        ({"tile": "32x32x32"}, "hopper", None, False),
+    ],
+    ids=str,
+)
+def test_where_the_lanes_multiply(
+    options: dict[str, Any], arch: str | None, sm: int | None, lanes: bool
+) -> None:
+    program = tcusim.build("reduction_k", **options)
+    assert (rule_of_lanes(program, arch, sm) is not None) == lanes
+
+
+def test_no_rule_for_an_unknown_gpu() -> None:
+    program = tcusim.build("reduction_k", tile="5x7x3")
+    with pytest.raises(Unsupported, match=r"no instruction of this GPU .* arithmetic is not known"):
+        rule_of_lanes(program, None, 199)
 
 
 def test_a_name_that_the_text_uses_is_refused() -> None:
@@ -323,25 +344,3 @@ def test_a_bug_in_the_emitter_is_noticed(bug: str, host: Backend) -> None:
     with pytest.raises(AgreementError) as caught:
         assert_agree(program, inputs, ("numpy", Planted(old, new)))
     assert text in str(caught.value)
-
-
-def test_types_that_no_kernel_takes_are_refused_by_name() -> None:
-    """The simulator has them; neither CUDA nor the host backend does."""
-    length = Extent(Index.symbol("length"))
-    given = Buffer("in", "e4m3", length, BufferRole.INPUT)
-    made = Buffer("out", "e4m3", length, BufferRole.OUTPUT)
-    views = [View.strided(one, BLOCK, 1, 1, 1, 1) for one in (made, given)]
-    program = Program(
-        name="narrow",
-        shape=tcusim.MmaShape(16, 16, 16),
-        ab="f16",
-        acc="f32",
-        scalars=(Scalar("length"),),
-        buffers=(given, made),
-        blocks=length,
-        warps=1,
-        steps=(Assign(views[0], views[1]),),
-    )
-    verify(program)
-    with pytest.raises(Unsupported, match="narrow: no kernel is emitted for buffers of e4m3"):
-        emit(program)

@@ -34,7 +34,8 @@ from tcusim.program.grammar import (
     When,
 )
 from tcusim.simulate.interpreter import convert_values, run_numpy
-from tcusim_cuda.emit import Emitter, emit, instruction_for
+from tcusim_cuda.emit import Emitter, emit
+from tcusim_cuda.instructions import instruction_for
 from tcusim_cuda.kernel import Kernel
 from tcusim_host import BACKEND, KernelError, build, build_many, run_kernel
 from tcusim_host.run import numerics_row

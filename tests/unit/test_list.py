@@ -83,7 +83,7 @@ def test_shapes_that_no_gpu_has_say_of_what_kernels_are_made() -> None:
         register_shape(MmaShape(*sizes))
     rows = {row["name"]: row for row in json.loads(succeeds("list", "shapes", "--json"))["shapes"]}
     assert "made of" in rows["64x8x16"]["instruction"]
-    assert rows["5x7x3"]["instruction"] == "none: simulated only"
+    assert rows["5x7x3"]["instruction"] == "none: the lanes multiply, by any rule"
 
 
 def test_a_file_is_listed_with_the_parameters_of_its_rule(tmp_path: Path) -> None:

@@ -21,17 +21,26 @@ from gpu_standin import (
 )
 from tcusim.algorithms import build
 from tcusim.errors import BackendUnavailable, InputError
+from tcusim.machine import Rule, rule_for
+from tcusim.program.grammar import Program
+from tcusim.program.launches import LaunchPlan
+from tcusim_cuda.prepared import PreparedPlan
 
 
-def test_arch_must_be_the_gpus(gpu: StandIn) -> None:
-    for name in ("hopper", "sm_90", "h200"):
+def test_the_lanes_compute_as_another_architecture_does(gpu: StandIn) -> None:
+    def rule_of(arch: str | None, program: Program = PROGRAM) -> Rule | None:
+        (step,) = PreparedPlan(LaunchPlan.of_program(program, {"in": X.size}), arch).steps
+        return step.kernel.rule
+
+    for name in (None, "hopper", "sm_90", "h200"):
         run(gpu, PROGRAM, {"in": X}, arch=name)
-    with pytest.raises(InputError) as caught:
-        run(gpu, PROGRAM, {"in": X}, arch="volta")
-    assert str(caught.value) == (
-        "stand-in: arch 'volta', but GPU 0 is an Stand-in (sm_90, hopper), and computes as it "
-        "does. Leave arch out, or simulate it: backend 'numpy'."
-    )
+        assert rule_of(name) is None
+    run(gpu, PROGRAM, {"in": X}, arch="volta")
+    assert rule_of("volta") == rule_for("volta", "f16", "f32")
+    # A tile that no GPU has follows the rule of this one, if no other is named.
+    small = build("reduction_k", tile=(4, 4, 4))
+    assert rule_of(None, small) == rule_for("hopper", "f16", "f32")
+    assert rule_of("cdna3", small) == rule_for("cdna3", "f16", "f32")
 
 
 def test_a_gpu_that_is_too_old(gpu: StandIn) -> None:
@@ -41,8 +50,11 @@ def test_a_gpu_that_is_too_old(gpu: StandIn) -> None:
 
 
 def test_a_plan_for_another_gpu(gpu: StandIn) -> None:
+    gpu.driver.number_of_sm = 70
+    session = prepared(gpu, arch="volta")
+    gpu.driver.number_of_sm = 90
     with pytest.raises(InputError, match="stand-in: arch 'volta', but GPU 0 is an Stand-in"):
-        prepared(gpu, arch="volta").run({"in": OnGpu(LONG)}, shape=(LONG.size,))
+        session.run({"in": OnGpu(LONG)}, shape=(LONG.size,))
     gpu.driver.number_of_sm = 75
     session = prepared(gpu, dtype="float64")
     with pytest.raises(BackendUnavailable, match=r"needs a GPU of sm_80 or newer"):

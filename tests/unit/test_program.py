@@ -74,16 +74,25 @@ def test_emit_compiles(tmp_path: Path) -> None:
     assert path.read_bytes()[:4] == b"\x7fELF"
 
 
+def test_the_lanes_multiply_where_the_gpu_does_not() -> None:
+    plain = command("emit", "scan_k").stdout
+    assert "tcu::multiply" not in plain
+    assert command("emit", "scan_k", "--arch", "hopper").stdout == plain
+    for arguments in (["--tile", "5x7x3"], ["--arch", "ieee"], ["--tile", "5x7x3", "--standalone"]):
+        text = command("emit", "scan_k", *arguments).stdout
+        assert "tcu::multiply<Arithmetic>(" in text
+        assert ('#include "tiles.cuh"' in text) == ("--standalone" not in arguments)
+
+
 def test_emit_refuses() -> None:
     for arguments, text in (
-        (["scan_k", "--arch", "ieee"], "ieee is no GPU"),
         (["scan_k", "--arch", "volt"], "Did you mean 'volta'?"),
         (["scan_k", "--arch", "sm_10"], "scan_k uses instructions of sm_70 and newer, sm_10 lacks"),
         (["scan_k", "--ab", "bf16", "--arch", "volta"], "instructions of sm_80 and newer"),
         (["scan_k", "-o", "/no/such/folder/k.cu"], "there is no directory"),
         (
             ["reduction_k", "--tile", "16x8x32", "--ab", "e4m3"],
-            "no kernel is emitted for tiles of e4m3",
+            "Volta tensor cores have no 8-bit floats (sm_89 is the first)",
         ),
     ):
         result = command("emit", *arguments)

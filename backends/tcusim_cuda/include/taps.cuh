@@ -15,19 +15,19 @@ namespace tcu {
 
 template <class T>
 __device__ inline T small_number(int x) {
-    return convert<T>(static_cast<float>(x));
+    if constexpr (sizeof(T) == 1) {
+        // Its bits: few floats of a byte are integers.
+        const unsigned char bits = static_cast<unsigned char>(x);
+        T value;
+        memcpy(&value, &bits, 1);
+        return value;
+    } else {
+        return convert<T>(static_cast<float>(x));
+    }
 }
 template <>
 __device__ inline int small_number<int>(int x) {
     return x;
-}
-template <>
-__device__ inline signed char small_number<signed char>(int x) {
-    return static_cast<signed char>(x);
-}
-template <>
-__device__ inline unsigned char small_number<unsigned char>(int x) {
-    return static_cast<unsigned char>(x);
 }
 
 // Fills a part of a buffer with what unwritten memory holds on the simulator.

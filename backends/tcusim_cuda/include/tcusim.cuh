@@ -1,5 +1,5 @@
 // What emitted kernels need beyond CUDA's own headers: conversions and additions that round once,
-// exact splitting, status words, vectors of elements, and fragments for the mma.sync shapes, in the
+// exact splitting, status words, vectors of elements, and fragments for mma.sync shapes, in the
 // manner of nvcuda::wmma.
 // The same text is compiled by NVRTC for a GPU and by a C++ compiler for the host backend.
 #pragma once
@@ -2337,6 +2337,136 @@ TCUSIM_MMA(
 )
 TCUSIM_MMA(8, tf32, float, TCUSIM_4_2_4("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"))
 #endif
+
+// --- The mma.sync shape m8n8k4, Volta's ----------------------------------------------------------
+
+// The instruction multiplies four tiles, each in eight lanes: four of the lower half of the warp and
+// four of the upper. Here all four are the same tile.
+// Source: PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f16 floating point type".
+template <class Use, class T>
+struct PlaceOf4;
+template <class T>
+struct PlaceOf4<matrix_a, T> {
+    static constexpr int count = 4;
+    __device__ static int row(int lane, int) { return lane % 4 + lane / 16 * 4; }
+    __device__ static int col(int, int i) { return i; }
+};
+template <class T>
+struct PlaceOf4<matrix_b, T> {
+    static constexpr int count = 4;
+    __device__ static int row(int, int i) { return i; }
+    __device__ static int col(int lane, int) { return lane % 4 + lane / 16 * 4; }
+};
+template <>
+struct PlaceOf4<accumulator, half> {
+    static constexpr int count = 8;
+    __device__ static int row(int lane, int) { return lane % 4 + lane / 16 * 4; }
+    __device__ static int col(int, int i) { return i; }
+};
+template <>
+struct PlaceOf4<accumulator, float> {
+    static constexpr int count = 8;
+    __device__ static int row(int lane, int i) { return lane % 2 + (i & 2) + lane / 16 * 4; }
+    __device__ static int col(int lane, int i) { return (lane & 2) + (i & 4) + i % 2; }
+};
+
+template <class Use, class T, class Layout>
+struct fragment<Use, 8, 8, 4, T, Layout> {
+    using element_type = T;
+    static constexpr int num_elements = PlaceOf4<Use, T>::count;
+    alignas(4) T x[num_elements];
+};
+
+template <class Use, class T, class Layout>
+__device__ inline void fill_fragment(fragment<Use, 8, 8, 4, T, Layout>& f, T value) {
+    for (int i = 0; i < f.num_elements; ++i) f.x[i] = value;
+}
+
+template <class Use, class T, class Layout>
+__device__ inline void load_with(
+    fragment<Use, 8, 8, 4, T, Layout>& f, const T* p, int row_stride, int col_stride
+) {
+    const int lane = threadIdx.x % 32;
+    for (int i = 0; i < f.num_elements; ++i) {
+        const int row = PlaceOf4<Use, T>::row(lane, i);
+        const int col = PlaceOf4<Use, T>::col(lane, i);
+        f.x[i] = p[row * row_stride + col * col_stride];
+    }
+}
+
+template <class Use, class T>
+__device__ inline void load_matrix_sync(
+    fragment<Use, 8, 8, 4, T, row_major>& f, const T* p, unsigned int ldm
+) {
+    load_with(f, p, ldm, 1);
+}
+template <class Use, class T>
+__device__ inline void load_matrix_sync(
+    fragment<Use, 8, 8, 4, T, col_major>& f, const T* p, unsigned int ldm
+) {
+    load_with(f, p, 1, ldm);
+}
+template <class T>
+__device__ inline void load_matrix_sync(
+    fragment<accumulator, 8, 8, 4, T>& f, const T* p, unsigned int ldm, layout_t layout
+) {
+    load_with(f, p, layout == mem_row_major ? ldm : 1, layout == mem_row_major ? 1 : ldm);
+}
+
+template <class T>
+__device__ inline void store_matrix_sync(
+    T* p, const fragment<accumulator, 8, 8, 4, T>& f, unsigned int ldm, layout_t layout
+) {
+    const int lane = threadIdx.x % 32;
+    // One of the four.
+    if (lane & 12) return;
+    for (int i = 0; i < f.num_elements; ++i) {
+        const int row = PlaceOf4<accumulator, T>::row(lane, i);
+        const int col = PlaceOf4<accumulator, T>::col(lane, i);
+        p[layout == mem_row_major ? row * ldm + col : col * ldm + row] = f.x[i];
+    }
+}
+
+template <class LayoutA, class LayoutB>
+__device__ void mma_sync(
+    fragment<accumulator, 8, 8, 4, float>& d,
+    const fragment<matrix_a, 8, 8, 4, half, LayoutA>& fa,
+    const fragment<matrix_b, 8, 8, 4, half, LayoutB>& fb,
+    const fragment<accumulator, 8, 8, 4, float>& fc
+) {
+    const unsigned int* a = words(fa);
+    const unsigned int* b = words(fb);
+    const float* c = fc.x;
+    float r[8];
+    asm volatile(
+        "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7}, {%8,%9}, {%10,%11}, {%12,%13,%14,%15,%16,%17,%18,%19};"
+        : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]), "=f"(r[4]), "=f"(r[5]), "=f"(r[6]),
+          "=f"(r[7])
+        : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]),
+          "f"(c[4]), "f"(c[5]), "f"(c[6]), "f"(c[7])
+    );
+    for (int i = 0; i < 8; ++i) d.x[i] = r[i];
+}
+template <class LayoutA, class LayoutB>
+__device__ void mma_sync(
+    fragment<accumulator, 8, 8, 4, half>& d,
+    const fragment<matrix_a, 8, 8, 4, half, LayoutA>& fa,
+    const fragment<matrix_b, 8, 8, 4, half, LayoutB>& fb,
+    const fragment<accumulator, 8, 8, 4, half>& fc
+) {
+    const unsigned int* a = words(fa);
+    const unsigned int* b = words(fb);
+    const unsigned int* c = words(fc);
+    unsigned int r[4];
+    asm volatile(
+        "mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16 "
+        "{%0,%1,%2,%3}, {%4,%5}, {%6,%7}, {%8,%9,%10,%11};"
+        : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3])
+    );
+    for (int i = 0; i < 4; ++i) words(d)[i] = r[i];
+}
 
 }  // namespace tcu
 #endif

@@ -83,7 +83,8 @@ inline void fill_fragment(
 // The tiles of the mma.sync shapes are loaded element by element and need no alignment.
 template <int M, int N, class T>
 inline void require_aligned(const T* p, unsigned int ldm, int line) {
-    if (M == 16 && N == 8) return;
+    // WMMA has m8n8 for doubles alone.
+    if (N == 8 && (M == 16 || (M == 8 && sizeof(T) < 8))) return;
     tcusim::require_aligned(p, static_cast<unsigned long long>(ldm) * sizeof(T), line);
 }
 

@@ -76,7 +76,8 @@ def bits_of(array: Any, dtype: str) -> Bits:
     Parameters
     ----------
     array : array
-        bf16 may be held in a bfloat16 or a float32 array; both give the same 16 bits.
+        bf16 may be held in a bfloat16 or a float32 array; both give the same 16 bits. So do types
+        of at most 8 bits, of which every NaN gives the same.
     dtype : str
         The element type, such as ``"f16"``.
 
@@ -92,9 +93,10 @@ def bits_of(array: Any, dtype: str) -> Bits:
     """
     given = np.ascontiguousarray(array)
     expected = format_of(dtype)
-    if dtype == "bf16" and given.dtype == np.float32:
-        return to_memory(given, dtype)
-    if dtype != "bf16" and given.dtype != expected.dtype:
+    if expected.in_ml_dtypes and (given.dtype == np.float32 or expected.itemsize == 1):
+        with np.errstate(invalid="ignore"):
+            return to_memory(given.astype(np.float32, copy=False), dtype)
+    if not expected.in_ml_dtypes and given.dtype != expected.dtype:
         raise InputError(f"an array of {dtype} must be {expected.dtype}, got {given.dtype}")
     return given.view(np.dtype(f"u{given.dtype.itemsize}"))
 
@@ -180,7 +182,8 @@ def _ranks(bits: Bits) -> NDArray[np.float64]:
 
 def _decimal(bits: Bits, dtype: str) -> Values:
     """Return the values that bits stand for."""
-    return from_memory(bits, dtype) if dtype == "bf16" else bits.view(format_of(dtype).dtype)
+    narrow = format_of(dtype).in_ml_dtypes
+    return from_memory(bits, dtype) if narrow else bits.view(format_of(dtype).dtype)
 
 
 def _number(bits: Any, dtype: str) -> str:

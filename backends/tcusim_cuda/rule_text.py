@@ -1,0 +1,48 @@
+"""A rule, and element types that CUDA does not have, as C++ for `tiles.cuh`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tcusim.machine import Rule, format_of
+from tcusim.machine.rule_row import format_row, rule_row
+from tcusim_cuda.text import CODED, ascii_text
+
+__all__ = ["RULE", "coded_lines", "rule_lines"]
+
+# The class in a kernel that gives its rule.
+RULE: Final = "Arithmetic"
+
+
+def rule_lines(rule: Rule) -> list[str]:
+    """Return a class with the rule, for the beginning of a kernel."""
+    return [
+        ascii_text(f"// {rule.operands} to {rule.acc}: {' '.join(rule.source.split())}"),
+        f"struct {RULE} {{",
+        "    __device__ static constexpr tcusim_rule rule() {",
+        f"        return {rule_row(rule).text()};",
+        "    }",
+        "};",
+    ]
+
+
+def coded_lines(dtypes: set[str]) -> list[str]:
+    """Return the declarations of those types that CUDA does not have, for before a kernel."""
+    return [line for name in CODED if name in dtypes for line in _declaration(name)]
+
+
+def _declaration(name: str) -> list[str]:
+    # Several kernels may be compiled as one text.
+    return [
+        f"#ifndef TCUSIM_{name}",
+        f"#define TCUSIM_{name}",
+        "namespace tcu {",
+        f"struct {name}_format {{",
+        "    __device__ static constexpr tcusim_format format() {",
+        f"        return {format_row(format_of(name)).text()};",
+        "    }",
+        "};",
+        f"using {name} = Coded<{name}_format>;",
+        "}  // namespace tcu",
+        "#endif",
+    ]
