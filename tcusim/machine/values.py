@@ -33,8 +33,10 @@ __all__ = ["Multiplier", "mma_values", "multiplier_of", "with_nan"]
 # Outputs handled at a time, so that the float64 temporaries stay in a core's cache.
 _BATCH_OUTPUTS: Final = 2**14
 # Products up to which the rule in C, one output after another, is faster than NumPy's operations on
-# all of them, if it is not faster altogether.
-_FEW_PRODUCTS: Final = 2**13
+# all of them: of fused steps, of sequential sums, and of those in f64.
+_FEW_FUSED: Final = 2**15
+_FEW_SEQUENTIAL: Final = 2**13
+_FEW_DOUBLES: Final = 2**62
 # An exact sum that float64 does not hold takes NumPy so many times as long as another.
 _EXACT_WORK: Final = 2**10
 
@@ -101,14 +103,14 @@ class Multiplier:
         self._narrow: NarrowUnit | None = None
         if isinstance(rule.how, Fused) and not rule.b and rule.passes is None:
             self._narrow = NarrowUnit.of(format_of(rule.ab), acc, rule.how)
-        # Whether C is faster for few products.
-        match rule.how:
-            case Fused():
-                self._few_in_c = self._narrow is None
-            case Sequential():
-                self._few_in_c = acc.name != "f64" or rule.ab == "f64"
-            case _:
-                self._few_in_c = False
+        # Products that C does faster.
+        self._few = 0
+        if isinstance(rule.how, Fused) and self._narrow is None:
+            self._few = _FEW_FUSED
+        elif isinstance(rule.how, Sequential) and rule.ab == "f64":
+            self._few = _FEW_DOUBLES
+        elif isinstance(rule.how, Sequential) and acc.name != "f64":
+            self._few = _FEW_SEQUENTIAL
 
     def tiles(self, a: Values, b: Values, c: Values, watch: Watch | None = None) -> Values:
         """Return a @ b + c of tiles that fit and are not empty; NumPy may warn of its operations.
@@ -122,8 +124,8 @@ class Multiplier:
             found = narrow.compiled(a, b, c)
             if found is None and not _may_be_whole(a, b, c):
                 found = narrow.values(a, b, c)
-        if found is None and watch is None and self._few_in_c:
-            few = self._few(a, b, c)
+        if found is None and watch is None and self._few:
+            few = self._in_c(a, b, c)
             if few is not None:
                 return few
         if found is None:
@@ -137,10 +139,10 @@ class Multiplier:
             _fill(d, np.flatnonzero(odd), self.rule, (a, b, c), None)
         return d
 
-    def _few(self, a: Values, b: Values, c: Values) -> Values | None:
+    def _in_c(self, a: Values, b: Values, c: Values) -> Values | None:
         """Return `tiles` of few products by the rule in C; None if NumPy is to do them."""
         work = max(len(a), len(b), len(c)) * a.shape[1] * a.shape[2] * b.shape[2]
-        if work > _FEW_PRODUCTS or _may_be_whole(a, b, c):
+        if work > self._few or _may_be_whole(a, b, c):
             return None
         compiled = rule_core(self.rule, work, first_difference)
         return None if compiled is None else compiled.multiply(a, b, c)

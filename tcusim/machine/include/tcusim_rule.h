@@ -26,8 +26,13 @@ typedef unsigned char tcusim_u8;
 #define TCUSIM_RULE_FUNCTION static __host__ __device__ __forceinline__
 #elif defined(__GNUC__)
 #define TCUSIM_RULE_FUNCTION static __inline__ __attribute__((unused))
+#define TCUSIM_RULE_INLINED static __inline__ __attribute__((unused, always_inline))
 #else
 #define TCUSIM_RULE_FUNCTION static inline
+#endif
+/* For functions that are compiled once for each constant that they are given. */
+#if !defined(TCUSIM_RULE_INLINED)
+#define TCUSIM_RULE_INLINED TCUSIM_RULE_FUNCTION
 #endif
 
 /* --- A rule as data --------------------------------------------------------------------------- */
@@ -130,14 +135,14 @@ typedef struct tcusim_operand {
     tcusim_u64 mask;
 } tcusim_operand;
 
-TCUSIM_RULE_FUNCTION tcusim_i32 tcusim_larger(tcusim_i32 x, tcusim_i32 y) { return x > y ? x : y; }
+TCUSIM_RULE_INLINED tcusim_i32 tcusim_larger(tcusim_i32 x, tcusim_i32 y) { return x > y ? x : y; }
 TCUSIM_RULE_FUNCTION tcusim_i32 tcusim_less(tcusim_i32 x, tcusim_i32 y) { return x < y ? x : y; }
 
 /* The ones below a bit: 0 to 63. */
 TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_below(tcusim_i32 bit) { return ((tcusim_u64)1 << bit) - 1; }
 
 /* The number of the leading bit of a number above 0. */
-TCUSIM_RULE_FUNCTION tcusim_i32 tcusim_leading(tcusim_u64 x) {
+TCUSIM_RULE_INLINED tcusim_i32 tcusim_leading(tcusim_u64 x) {
 #if defined(__CUDA_ARCH__)
     return 63 - __clzll((long long)x);
 #elif defined(__GNUC__)
@@ -154,7 +159,7 @@ TCUSIM_RULE_FUNCTION tcusim_i32 tcusim_leading(tcusim_u64 x) {
 #endif
 }
 
-TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_element(const void* elements, tcusim_i64 at, tcusim_i32 bytes) {
+TCUSIM_RULE_INLINED tcusim_u64 tcusim_element(const void* elements, tcusim_i64 at, tcusim_i32 bytes) {
 #if defined(__CUDACC__)
     switch (bytes) {
         case 1: return ((const unsigned char*)elements)[at];
@@ -223,32 +228,35 @@ TCUSIM_RULE_FUNCTION tcusim_number tcusim_decode(const tcusim_format* f, tcusim_
     return x;
 }
 
-/* Returns an element, or the part of it that a pass takes. */
-TCUSIM_RULE_FUNCTION tcusim_number tcusim_at(const tcusim_operand* x, tcusim_i32 i) {
-    tcusim_number part;
-    if (x->numbers) {
-        part = x->numbers[i * x->stride];
-    } else {
-        part = tcusim_decode(x->format, tcusim_element(x->elements, i * x->stride, x->format->bytes), x->flush);
-    }
-    if (!x->mask) return part;
-    if (x->format->kind != TCUSIM_FLOAT) {
+/* The part of a number that a pass takes. */
+TCUSIM_RULE_FUNCTION tcusim_number tcusim_masked(const tcusim_format* f, tcusim_number part, tcusim_u64 mask) {
+    if (f->kind != TCUSIM_FLOAT) {
         const tcusim_i64 whole = (tcusim_i64)part.significand;
-        const tcusim_u64 magnitude = (whole < 0 ? (tcusim_u64)-whole : (tcusim_u64)whole) & x->mask;
+        const tcusim_u64 magnitude = (whole < 0 ? (tcusim_u64)-whole : (tcusim_u64)whole) & mask;
         part.significand = whole < 0 ? ~magnitude + 1 : magnitude;
         return part;
     }
     if (part.what == TCUSIM_FINITE && part.significand) {
-        const tcusim_format* f = x->format;
         tcusim_i32 exponent = tcusim_larger(part.unit + tcusim_leading(part.significand), f->emin);
         /* The bits count from the type's own last place, which a subnormal in a wider element has not. */
-        part.significand &= x->mask << (exponent - (f->fraction_bits - f->unread) - part.unit);
+        part.significand &= mask << (exponent - (f->fraction_bits - f->unread) - part.unit);
         part.exponent = TCUSIM_OF_ZERO;
         if (part.significand == 0) return part;
         exponent = part.unit + tcusim_leading(part.significand);
         part.exponent = (tcusim_i16)tcusim_larger(exponent, f->aligned_emin);
     }
     return part;
+}
+
+/* Returns an element, or the part of it that a pass takes. */
+TCUSIM_RULE_INLINED tcusim_number tcusim_at(const tcusim_operand* x, tcusim_i32 i) {
+    tcusim_number part;
+    if (x->numbers) {
+        part = x->numbers[i * x->stride];
+    } else {
+        part = tcusim_decode(x->format, tcusim_element(x->elements, i * x->stride, x->format->bytes), x->flush);
+    }
+    return x->mask ? tcusim_masked(x->format, part, x->mask) : part;
 }
 
 /* Returns an operand from a product on, of which a pass takes these bits. */
@@ -294,11 +302,11 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_special_sum(const tcusim_format* f, tcusi
 
 /* Rounds magnitude / 2^cut to an integer; the magnitude is below 2^63. *lost: whether there is a
  * little more of the magnitude; becomes whether anything was lost. */
-TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_cut(
+TCUSIM_RULE_INLINED tcusim_u64 tcusim_cut(
     tcusim_u64 magnitude, tcusim_i32 cut, tcusim_i32 sign, tcusim_i32 rounding, tcusim_i32* lost
 ) {
     /* Cuts are hard to foresee: no branch depends on them, save for the rare ones of all bits. */
-    const tcusim_i32 up = cut < 0 ? -cut : 0, down = cut < 0 ? 0 : cut;
+    const tcusim_i32 up = tcusim_larger(-cut, 0), down = tcusim_larger(cut, 0);
     const tcusim_u64 moved = cut > 63 ? magnitude != 0 : magnitude << up;
     const tcusim_i32 shift = cut > 63 ? 2 : down;
     const tcusim_u64 kept = moved >> shift;
@@ -319,7 +327,7 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_cut(
 }
 
 /* Returns a number of 2^-cut as an integer, rounded by an alignment; *lost as well if it lost a bit. */
-TCUSIM_RULE_FUNCTION tcusim_i64 tcusim_aligned(
+TCUSIM_RULE_INLINED tcusim_i64 tcusim_aligned(
     tcusim_i32 sign, tcusim_u64 magnitude, tcusim_i32 cut, tcusim_i32 alignment, tcusim_i32* lost
 ) {
     const tcusim_u64 flip = 0 - (tcusim_u64)sign;
@@ -490,7 +498,7 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_add(
 /* --- Fused steps ------------------------------------------------------------------------------ */
 
 /* A sum of terms: whole * 2^unit, aligned to 2^top, which is TCUSIM_NONE if all terms are zero.
- * lost: whether a term lost a bit. special, beyond: what infinities and NaN say, and products that
+ * lost: whether a term lost a bit, and that counts. special, beyond: what infinities and NaN say, and products that
  * are beyond the accumulator's range. */
 typedef struct tcusim_sum {
     tcusim_i64 whole;
@@ -503,7 +511,7 @@ typedef struct tcusim_range {
     tcusim_i32 first, end, step, half;
 } tcusim_range;
 
-TCUSIM_RULE_FUNCTION tcusim_i32 tcusim_has(tcusim_range r, tcusim_i32 i) {
+TCUSIM_RULE_INLINED tcusim_i32 tcusim_has(tcusim_range r, tcusim_i32 i) {
     return r.half < 0 || ((i - r.first) >> 1 & 1) == r.half;
 }
 
@@ -513,62 +521,79 @@ typedef struct tcusim_pair {
     tcusim_i32 unit, exponent, sign;
 } tcusim_pair;
 
-TCUSIM_RULE_FUNCTION tcusim_pair tcusim_pair_of(const tcusim_rule* rule, tcusim_number x, tcusim_number y) {
+TCUSIM_RULE_INLINED tcusim_pair tcusim_pair_of(tcusim_i32 exponents, tcusim_number x, tcusim_number y) {
     tcusim_pair p;
     p.significand = x.significand * y.significand;
     p.exponent = x.exponent + y.exponent;
     p.unit = x.unit + y.unit;
     p.sign = x.sign ^ y.sign;
-    if (rule->exponents == TCUSIM_UPPER) ++p.exponent;
-    if (rule->exponents == TCUSIM_OF_PRODUCTS && p.significand) p.exponent = p.unit + tcusim_leading(p.significand);
+    if (exponents == TCUSIM_UPPER) ++p.exponent;
+    if (exponents == TCUSIM_OF_PRODUCTS && p.significand) p.exponent = p.unit + tcusim_leading(p.significand);
     return p;
 }
 
 /* Sums some products and c, if there is one, each cut to bits below the largest exponent. */
-TCUSIM_RULE_FUNCTION tcusim_sum tcusim_sum_of(
-    const tcusim_rule* rule, const tcusim_operand* a, const tcusim_operand* b, tcusim_range r, const tcusim_number* c
+TCUSIM_RULE_INLINED tcusim_sum tcusim_sum_as(
+    const tcusim_rule* rule, const tcusim_operand* a, const tcusim_operand* b, tcusim_range r, const tcusim_number* c,
+    tcusim_i32 alignment, tcusim_i32 exponents
 ) {
     tcusim_sum sum;
-    tcusim_i32 i, special = 0;
+    tcusim_i64 whole = 0;
+    tcusim_i32 i, special = 0, top = rule->exponent_floor, lost = 0;
     sum.whole = 0;
     sum.lost = 0;
     sum.special = 0;
     sum.beyond = 0;
-    sum.top = rule->exponent_floor;
     if (c) {
         sum.special = tcusim_special(*c);
-        sum.top = tcusim_larger(sum.top, c->exponent);
+        top = tcusim_larger(top, c->exponent);
     }
     for (i = r.first; i < r.end; i += r.step) {
         if (tcusim_has(r, i)) {
             const tcusim_number x = tcusim_at(a, i), y = tcusim_at(b, i);
             special |= x.what | y.what;
-            sum.top = tcusim_larger(sum.top, tcusim_pair_of(rule, x, y).exponent);
+            top = tcusim_larger(top, tcusim_pair_of(exponents, x, y).exponent);
         }
     }
     for (i = r.first; special && i < r.end; i += r.step) {
         if (tcusim_has(r, i)) sum.special |= tcusim_special_product(tcusim_at(a, i), tcusim_at(b, i));
     }
-    sum.unit = sum.top - rule->fraction_bits;
+    sum.top = top;
+    sum.unit = top - rule->fraction_bits;
     if (sum.special || TCUSIM_IS_NOTHING(sum.top)) return sum;
     if (rule->product_overflows) {
         const tcusim_i32 emax = (tcusim_i32)(rule->c.largest >> rule->c.fraction_bits) - rule->c.bias;
         for (i = r.first; i < r.end; i += r.step) {
             if (tcusim_has(r, i)) {
-                const tcusim_pair p = tcusim_pair_of(rule, tcusim_at(a, i), tcusim_at(b, i));
+                const tcusim_pair p = tcusim_pair_of(exponents, tcusim_at(a, i), tcusim_at(b, i));
                 if (p.significand == 0 || p.unit + tcusim_leading(p.significand) <= emax) continue;
                 sum.beyond |= p.sign ? TCUSIM_MINUS : TCUSIM_PLUS;
             }
         }
     }
-    if (c) sum.whole = tcusim_aligned(c->sign, c->significand, sum.unit - c->unit, rule->alignment, &sum.lost);
+    if (c) whole = tcusim_aligned(c->sign, c->significand, sum.unit - c->unit, alignment, &lost);
     for (i = r.first; i < r.end; i += r.step) {
         if (tcusim_has(r, i)) {
-            const tcusim_pair p = tcusim_pair_of(rule, tcusim_at(a, i), tcusim_at(b, i));
-            sum.whole += tcusim_aligned(p.sign, p.significand, sum.unit - p.unit, rule->alignment, &sum.lost);
+            const tcusim_pair p = tcusim_pair_of(exponents, tcusim_at(a, i), tcusim_at(b, i));
+            whole += tcusim_aligned(p.sign, p.significand, sum.unit - p.unit, alignment, &lost);
         }
     }
+    sum.whole = whole;
+    /* It counts with a sticky bit alone. */
+    sum.lost = alignment == TCUSIM_STICKY && lost;
     return sum;
+}
+
+TCUSIM_RULE_FUNCTION tcusim_sum tcusim_sum_of(
+    const tcusim_rule* rule, const tcusim_operand* a, const tcusim_operand* b, tcusim_range r, const tcusim_number* c
+) {
+    if (r.half >= 0) return tcusim_sum_as(rule, a, b, r, c, rule->alignment, rule->exponents);
+    r.half = -1;
+    /* Most units'. */
+    if (rule->alignment == TCUSIM_RZ && rule->exponents == TCUSIM_OF_OPERANDS) {
+        return tcusim_sum_as(rule, a, b, r, c, TCUSIM_RZ, TCUSIM_OF_OPERANDS);
+    }
+    return tcusim_sum_as(rule, a, b, r, c, rule->alignment, rule->exponents);
 }
 
 /* The scale of a product. */
@@ -598,7 +623,7 @@ TCUSIM_RULE_FUNCTION tcusim_sum tcusim_scaled_sum(
     const tcusim_i32 lowest = rule->a.emin - rule->a.fraction_bits + rule->a.unread + rule->b.emin -
                               rule->b.fraction_bits + rule->b.unread;
     tcusim_sum sum;
-    tcusim_i32 first, i, pass;
+    tcusim_i32 first, i, pass, lost = 0;
     sum.whole = 0;
     sum.lost = 0;
     sum.special = tcusim_special(*c);
@@ -610,7 +635,7 @@ TCUSIM_RULE_FUNCTION tcusim_sum tcusim_scaled_sum(
         if (pass) {
             const tcusim_i32 cut = sum.unit - c->unit;
             if (sum.special || TCUSIM_IS_NOTHING(sum.top)) return sum;
-            sum.whole = tcusim_aligned(c->sign, c->significand, cut, rule->alignment, &sum.lost);
+            sum.whole = tcusim_aligned(c->sign, c->significand, cut, rule->alignment, &lost);
         }
         for (first = r.first; first < r.end; first += rule->presum) {
             const tcusim_number x = tcusim_scale_of(rule, a, first), y = tcusim_scale_of(rule, b, first);
@@ -619,7 +644,7 @@ TCUSIM_RULE_FUNCTION tcusim_sum tcusim_scaled_sum(
             tcusim_i64 group = 0;
             for (i = first; i < tcusim_less(first + rule->presum, r.end); ++i) {
                 const tcusim_number u = tcusim_at(a, i), v = tcusim_at(b, i);
-                const tcusim_pair p = tcusim_pair_of(rule, u, v);
+                const tcusim_pair p = tcusim_pair_of(rule->exponents, u, v);
                 /* One product has a unit of its own; several are counted in the least of the type. */
                 const tcusim_i32 raised = rule->presum == 1 ? 0 : p.unit - lowest;
                 const tcusim_i64 whole =
@@ -639,7 +664,7 @@ TCUSIM_RULE_FUNCTION tcusim_sum tcusim_scaled_sum(
                 sum.top = tcusim_larger(sum.top, exponent);
             } else {
                 const tcusim_u64 magnitude = tcusim_magnitude(group) * scale;
-                sum.whole += tcusim_aligned(group < 0, magnitude, sum.unit - unit, rule->alignment, &sum.lost);
+                sum.whole += tcusim_aligned(group < 0, magnitude, sum.unit - unit, rule->alignment, &lost);
             }
         }
     }
@@ -653,7 +678,7 @@ TCUSIM_RULE_FUNCTION tcusim_sum tcusim_sum_of_sums(
     const tcusim_i32 alignment = rule->c_joins == TCUSIM_C_LATE ? rule->late_alignment : rule->alignment;
     const tcusim_i32 sums = tcusim_less(rule->sums, r.end - r.first);
     tcusim_sum total;
-    tcusim_i32 pass, i;
+    tcusim_i32 pass, i, lost = 0;
     total.whole = 0;
     total.lost = 0;
     total.special = 0;
@@ -675,7 +700,7 @@ TCUSIM_RULE_FUNCTION tcusim_sum tcusim_sum_of_sums(
                 total.beyond |= sum.beyond;
             } else if (sum.whole) {
                 const tcusim_u64 magnitude = tcusim_magnitude(sum.whole);
-                total.whole += tcusim_aligned(sum.whole < 0, magnitude, total.unit - sum.unit, alignment, &total.lost);
+                total.whole += tcusim_aligned(sum.whole < 0, magnitude, total.unit - sum.unit, alignment, &lost);
             }
         }
     }
@@ -730,7 +755,7 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_fused_step(
     if (sum.whole == 0) return 0;
     sign = sum.whole < 0;
     d = tcusim_round(
-        f, sign, tcusim_magnitude(sum.whole), sum.unit, rule->alignment == TCUSIM_STICKY && sum.lost,
+        f, sign, tcusim_magnitude(sum.whole), sum.unit, sum.lost,
         rule->output_fraction_bits, rule->output, 0
     );
     if (rule->flush_outputs && tcusim_is_small(f, d)) d = tcusim_signed(f, sign, 0);
