@@ -257,12 +257,12 @@ def _parts(x: Float64, fmt: Format, bits: tuple[int, ...]) -> list[Float64]:
     """Return the parts of numbers by the bits of their significands, the highest first."""
     known = np.where(np.isfinite(x), x, 0.0)
     quantum = 1.0 if not fmt.is_float else np.maximum(leading_power(known), 2.0**fmt.emin)
-    # The leading bit of an integer's magnitude is counted as for the largest one.
-    top = quantum * 2.0 ** (1 if fmt.is_float else fmt.bits)
-    parts, last, seen = [], np.zeros_like(known), 0
+    # Of bits from the leading one on, which of an integer is that of the largest magnitude.
+    parts, last, seen = [], np.zeros_like(known), -1 if fmt.is_float else -fmt.bits
     for one in bits:
         seen += one
-        kept = np.trunc(known / top * 2.0**seen) * 2.0**-seen * top
+        # Not in units of twice the quantum, which float64 may not hold.
+        kept = np.trunc(known / quantum * 2.0**seen) * 2.0**-seen * quantum
         parts.append(np.copysign(kept - last, x))
         last = kept
     return parts

@@ -532,10 +532,15 @@ TCUSIM_RULE_INLINED tcusim_pair tcusim_pair_of(tcusim_i32 exponents, tcusim_numb
     return p;
 }
 
+/* Returns an element; decoded: whether it is known that it lies there as a number, all of it. */
+TCUSIM_RULE_INLINED tcusim_number tcusim_get(const tcusim_operand* x, tcusim_i32 i, tcusim_i32 decoded) {
+    return decoded ? x->numbers[i * x->stride] : tcusim_at(x, i);
+}
+
 /* Sums some products and c, if there is one, each cut to bits below the largest exponent. */
 TCUSIM_RULE_INLINED tcusim_sum tcusim_sum_as(
     const tcusim_rule* rule, const tcusim_operand* a, const tcusim_operand* b, tcusim_range r, const tcusim_number* c,
-    tcusim_i32 alignment, tcusim_i32 exponents
+    tcusim_i32 alignment, tcusim_i32 exponents, tcusim_i32 decoded
 ) {
     tcusim_sum sum;
     tcusim_i64 whole = 0;
@@ -550,13 +555,13 @@ TCUSIM_RULE_INLINED tcusim_sum tcusim_sum_as(
     }
     for (i = r.first; i < r.end; i += r.step) {
         if (tcusim_has(r, i)) {
-            const tcusim_number x = tcusim_at(a, i), y = tcusim_at(b, i);
+            const tcusim_number x = tcusim_get(a, i, decoded), y = tcusim_get(b, i, decoded);
             special |= x.what | y.what;
             top = tcusim_larger(top, tcusim_pair_of(exponents, x, y).exponent);
         }
     }
     for (i = r.first; special && i < r.end; i += r.step) {
-        if (tcusim_has(r, i)) sum.special |= tcusim_special_product(tcusim_at(a, i), tcusim_at(b, i));
+        if (tcusim_has(r, i)) sum.special |= tcusim_special_product(tcusim_get(a, i, decoded), tcusim_get(b, i, decoded));
     }
     sum.top = top;
     sum.unit = top - rule->fraction_bits;
@@ -565,7 +570,7 @@ TCUSIM_RULE_INLINED tcusim_sum tcusim_sum_as(
         const tcusim_i32 emax = (tcusim_i32)(rule->c.largest >> rule->c.fraction_bits) - rule->c.bias;
         for (i = r.first; i < r.end; i += r.step) {
             if (tcusim_has(r, i)) {
-                const tcusim_pair p = tcusim_pair_of(exponents, tcusim_at(a, i), tcusim_at(b, i));
+                const tcusim_pair p = tcusim_pair_of(exponents, tcusim_get(a, i, decoded), tcusim_get(b, i, decoded));
                 if (p.significand == 0 || p.unit + tcusim_leading(p.significand) <= emax) continue;
                 sum.beyond |= p.sign ? TCUSIM_MINUS : TCUSIM_PLUS;
             }
@@ -574,7 +579,7 @@ TCUSIM_RULE_INLINED tcusim_sum tcusim_sum_as(
     if (c) whole = tcusim_aligned(c->sign, c->significand, sum.unit - c->unit, alignment, &lost);
     for (i = r.first; i < r.end; i += r.step) {
         if (tcusim_has(r, i)) {
-            const tcusim_pair p = tcusim_pair_of(exponents, tcusim_at(a, i), tcusim_at(b, i));
+            const tcusim_pair p = tcusim_pair_of(exponents, tcusim_get(a, i, decoded), tcusim_get(b, i, decoded));
             whole += tcusim_aligned(p.sign, p.significand, sum.unit - p.unit, alignment, &lost);
         }
     }
@@ -587,13 +592,13 @@ TCUSIM_RULE_INLINED tcusim_sum tcusim_sum_as(
 TCUSIM_RULE_FUNCTION tcusim_sum tcusim_sum_of(
     const tcusim_rule* rule, const tcusim_operand* a, const tcusim_operand* b, tcusim_range r, const tcusim_number* c
 ) {
-    if (r.half >= 0) return tcusim_sum_as(rule, a, b, r, c, rule->alignment, rule->exponents);
-    r.half = -1;
-    /* Most units'. */
-    if (rule->alignment == TCUSIM_RZ && rule->exponents == TCUSIM_OF_OPERANDS) {
-        return tcusim_sum_as(rule, a, b, r, c, TCUSIM_RZ, TCUSIM_OF_OPERANDS);
+    /* Most units', of whole tiles. */
+    if (r.half < 0 && a->numbers && b->numbers && !(a->mask | b->mask) && rule->alignment == TCUSIM_RZ &&
+        rule->exponents == TCUSIM_OF_OPERANDS) {
+        r.half = -1;
+        return tcusim_sum_as(rule, a, b, r, c, TCUSIM_RZ, TCUSIM_OF_OPERANDS, 1);
     }
-    return tcusim_sum_as(rule, a, b, r, c, rule->alignment, rule->exponents);
+    return tcusim_sum_as(rule, a, b, r, c, rule->alignment, rule->exponents, 0);
 }
 
 /* The scale of a product. */
