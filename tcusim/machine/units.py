@@ -147,6 +147,7 @@ class Quantity:
 
 
 _BYTES_A_SECOND: Final[dict[str, Any]] = {"least": 1e6, "most": 1e18}
+_JOULES: Final[dict[str, Any]] = {"least": 1e-18, "most": 1e-3}
 
 
 def _figure(quantity: str, meaning: str, **more: Any) -> Any:
@@ -185,7 +186,8 @@ class Unit(Tabular):
 registers_per_core, shared_bytes_per_core, shared_bytes_per_block, shared_bandwidth, \
 shared_latency, l2_bytes, l2_bandwidth, l2_latency, memory_bytes, memory_bandwidth, \
 memory_latency, page_bytes, tlb_bytes, tlb_miss_latency, shuffle_latency, shuffle_interval, \
-barrier_latency, launch_seconds : Figure or None
+barrier_latency, launch_seconds, memory_energy, l2_energy, shared_energy, multiply_add_energy, \
+multiply_add_area : Figure or None
         Figures of the machine, as `FIGURES` defines them; None if unknown.
 
     Examples
@@ -254,6 +256,19 @@ barrier_latency, launch_seconds : Figure or None
     barrier_latency: Figure | None = _figure("cycles", "of a barrier that every warp has reached")
     launch_seconds: Figure | None = _figure(
         "seconds", "from a kernel's end to the next one's start", least=1e-12, most=1e3
+    )
+    memory_energy: Figure | None = _figure(
+        "joules a byte", "that global memory reads or writes", **_JOULES
+    )
+    l2_energy: Figure | None = _figure("joules a byte", "that the shared cache moves", **_JOULES)
+    shared_energy: Figure | None = _figure(
+        "joules a byte", "that a core's shared memory moves", **_JOULES
+    )
+    multiply_add_energy: Figure | None = _figure(
+        "joules", "of a multiply-add of a matrix unit", **_JOULES
+    )
+    multiply_add_area: Figure | None = _figure(
+        "square metres", "of the part of a matrix unit for one multiply-add", least=1e-18, most=1.0
     )
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from tcusim.arrays.plan_functions import Plan, ProductPlan
 from tcusim.errors import InputError, Unsupported, require_flags, require_int, told
+from tcusim.judge.cost.accesses import SECTOR
 from tcusim.judge.cost.fitted import FITTED, Fitted
 from tcusim.judge.cost.model import CACHED_PART, RESOURCES, LaunchCost, launch_cost, longest
 from tcusim.machine import Unit, unit_of
@@ -46,6 +47,9 @@ class Cost(Tabular):
         The resource that takes longest, of those that are known.
     bytes : int
         Of the plan's arrays, inputs read once and outputs written once.
+    energy : float or None
+        Joules that the launches' bytes and multiply-adds take, by the unit's figures, without what
+        leaks; None if a figure of energy is unknown.
 
     Examples
     --------
@@ -60,6 +64,7 @@ class Cost(Tabular):
     launches: tuple[LaunchCost, ...]
     unknown: tuple[str, ...]
     bytes: int
+    energy: float | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -90,6 +95,9 @@ class Cost(Tabular):
             rate = f"{self.bytes / self.seconds / 1e9:,.0f} GB/s of its arrays"
             texts = [f"{self.title} on {self.unit}: {time_text(self.seconds)}, {rate}"]
         texts += [f"bound by {self.bound}"] if self.bound else []
+        if self.energy is not None:
+            each = self.energy / self.bytes * 1e12 if self.bytes else 0.0
+            texts.append(f"{self.energy:.3g} joules, {each:.3g} picojoules a byte of its arrays")
         rows = [(name, time_text(self.parts[name]), text) for name, text in RESOURCES.items()]
         return (
             Table(("resource", "alone", "what it is"), rows, texts=texts, align="lr"),
@@ -174,7 +182,8 @@ def cost(
         )
         for launch in plan.launches
     )
-    return Cost(plan.title, where.name, costs, tuple(unknown), sum(given))
+    joules = [_energy(launch, where) for launch in costs]
+    return Cost(plan.title, where.name, costs, tuple(unknown), sum(given), _sum(joules))
 
 
 def _require_space(program: Program, unit: Unit) -> None:
@@ -185,6 +194,22 @@ def _require_space(program: Program, unit: Unit) -> None:
             f"{program.name} needs {needed:,} bytes of shared memory for a block, and {unit.name} "
             f"has {most.value:,.0f}. Plan for it, with options={{'arch': {unit.name!r}}}"
         )
+
+
+def _energy(launch: LaunchCost, unit: Unit) -> float | None:
+    """Return the joules of a launch; None if a figure that it needs is unknown."""
+    work = launch.work
+    moved = 0 if launch.cached else launch.read_bytes + launch.written_bytes
+    parts = (
+        (moved, unit.memory_energy),
+        (SECTOR * (work.sectors_read + work.sectors_written), unit.l2_energy),
+        (work.shared_bytes, unit.shared_energy),
+        (launch.multiply_adds, unit.multiply_add_energy),
+    )
+    return _sum(
+        0.0 if not count else None if figure is None else count * figure.value
+        for count, figure in parts
+    )
 
 
 def time_text(seconds: float | None) -> str:
