@@ -50,7 +50,9 @@ __all__ = ["vectors_command"]
 @click.option("--ab", help="Type of the operands. Default: f16, or the unit's first.")
 @click.option("--acc", help="Type they add up in. Default: f32, or the unit's for --ab.")
 @click.option("--family", default="", help="Instruction, where they differ: wmma, mma.sync, ...")
-@click.option("--algorithm", default="", help="Of --op reduction or scan. Default: one per tile.")
+@click.option(
+    "--algorithm", default="", help="Of --op reduction or scan. Default: reduction_t, scan_t."
+)
 @click.option(
     *("-o", "--output"),
     metavar="DIR",

@@ -118,6 +118,10 @@ static void tcusim_golden_to(uint32_t* words, int element, int width, uint64_t v
     }
 }
 
+/* Some simulators compile C as C++. */
+#ifdef __cplusplus
+extern "C"
+#endif
 void TCUSIM_GOLDEN_DPI(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d);
 
 void TCUSIM_GOLDEN_DPI(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d) {

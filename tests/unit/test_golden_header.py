@@ -127,6 +127,18 @@ int main(void) {
     assert ran.stdout == "0 of 300\n"
 
 
+def test_the_function_for_dpi_has_its_name_in_cpp_as_well(tmp_path: Path) -> None:
+    """Verilator compiles C as C++."""
+    (tmp_path / "tcusim_golden.h").write_text(tcusim.golden_header("volta", tile="1x1x4"))
+    (tmp_path / "dpi.c").write_text(
+        '#define TCUSIM_GOLDEN_DPI golden_mma\n#include "tcusim_golden.h"\n'
+    )
+    warnings = ("-Wall", "-Wextra", "-Werror")
+    command = [*compiler_command(), "-x", "c++", *warnings, "-shared", "-fPIC", "-o", "dpi.so"]
+    subprocess.run([*command, "dpi.c"], cwd=tmp_path, check=True)
+    assert ctypes.CDLL(str(tmp_path / "dpi.so")).golden_mma
+
+
 def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     said = fails(2, "vectors", "volta", "--header", "a.h", "--count", "5")
