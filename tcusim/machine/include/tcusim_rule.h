@@ -592,12 +592,14 @@ TCUSIM_RULE_INLINED tcusim_sum tcusim_sum_as(
 TCUSIM_RULE_FUNCTION tcusim_sum tcusim_sum_of(
     const tcusim_rule* rule, const tcusim_operand* a, const tcusim_operand* b, tcusim_range r, const tcusim_number* c
 ) {
+#if !defined(__CUDACC__)
     /* Most units', of whole tiles. */
     if (r.half < 0 && a->numbers && b->numbers && !(a->mask | b->mask) && rule->alignment == TCUSIM_RZ &&
         rule->exponents == TCUSIM_OF_OPERANDS) {
         r.half = -1;
         return tcusim_sum_as(rule, a, b, r, c, TCUSIM_RZ, TCUSIM_OF_OPERANDS, 1);
     }
+#endif
     return tcusim_sum_as(rule, a, b, r, c, rule->alignment, rule->exponents, 0);
 }
 
@@ -1070,20 +1072,19 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_one_pass(
 TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_dot_of(
     const tcusim_rule* rule, tcusim_i32 k, const tcusim_operand* a, const tcusim_operand* b, tcusim_u64 c
 ) {
-    const tcusim_i32 length = rule->length ? rule->length : k;
+    /* Without passes all products are one group, in one pass over all bits. */
+    const tcusim_i32 length = rule->passes && rule->length ? rule->length : k;
     tcusim_i32 first, i;
-    if (k == 0) return c;
-    if (rule->passes == 0) return tcusim_one_pass(rule, k, a, b, c);
     for (first = 0; first < k; first += length) {
         const tcusim_i32 count = length < k - first ? length : k - first;
         tcusim_operand left = tcusim_part(a, first, 0), right = tcusim_part(b, first, 0);
-        tcusim_i32 finite = 1;
-        for (i = 0; i < count; ++i) {
-            finite &= tcusim_at(&left, i).what == TCUSIM_FINITE && tcusim_at(&right, i).what == TCUSIM_FINITE;
+        tcusim_i32 parts = rule->passes != 0;
+        for (i = 0; parts && i < count; ++i) {
+            parts = tcusim_at(&left, i).what == TCUSIM_FINITE && tcusim_at(&right, i).what == TCUSIM_FINITE;
         }
-        for (i = 0; i < (finite ? rule->passes : 1); ++i) {
-            left.mask = finite ? rule->pass_a[i] : 0;
-            right.mask = finite ? rule->pass_b[i] : 0;
+        for (i = 0; i < (parts ? rule->passes : 1); ++i) {
+            left.mask = parts ? rule->pass_a[i] : 0;
+            right.mask = parts ? rule->pass_b[i] : 0;
             c = tcusim_one_pass(rule, count, &left, &right, c);
         }
     }
