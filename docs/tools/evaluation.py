@@ -485,13 +485,21 @@ def _v100_whole(folder: Path) -> str:
             for one in records.authors(series, folder)
         }
         if {"Ours", "CUB"} <= lines.keys():
-            last = max(lines["Ours"].keys() & lines["CUB"].keys())
+            last = _longest_of_authors(kind, folder)
             ratio = lines["Ours"][last] / lines["CUB"][last]
             parts.append(f"{kind} {ratio:.2f} times CUB at {last:,} elements, the longest")
     return "; ".join(parts) or _NOT
 
 
+def _longest_of_authors(kind: str, folder: Path) -> float:
+    """Return the elements of the longest array of which the authors have their time and CUB's."""
+    series = "full_reduction_ker2" if kind == "sum" else "full_prefixsum_ker3"
+    lines = {one["label"]: set(one["x"]) for one in records.authors(series, folder)}
+    return max(lines.get("Ours", set()) & lines.get("CUB", set()), default=0.0)
+
+
 def _against_whole(folder: Path) -> str:
+    """Compare at the authors' longest array, and at the longest here."""
     parts = []
     for name, kind in (("13", "sum"), ("14", "scan")):
         report = records.figure(name, folder)
@@ -501,10 +509,13 @@ def _against_whole(folder: Path) -> str:
             ("what tcusim launches", _is_ours),
         ):
             ratios = _ratios(_best_by_size(report, test), theirs)
-            if ratios:
-                last = max(ratios)
-                text = f"{kind} by {what} {ratios[last]:.2f} times CUB at {int(last):,} elements"
-                parts.append(text)
+            at = {
+                size for size in (_longest_of_authors(kind, folder), max(ratios, default=0)) if size
+            }
+            parts += [
+                f"{kind} by {what} {ratios[size]:.2f} times CUB at {int(size):,} elements"
+                for size in sorted(at & ratios.keys())
+            ]
     return "; ".join(parts) or _NOT
 
 
@@ -520,19 +531,22 @@ def _v100_gemm(folder: Path) -> str:
 
 
 def _gemm_ratio(folder: Path) -> str:
-    """Compare products of the largest size at which cuBLAS was measured in both ways.
-
-    The figure's run had no time for some sizes, which that of the section `products` has.
-    """
-    reports = records.figure("2", folder), records.section("products", folder)
-    parts = []
-    for name, acc in (("HGEMM", "f16"), ("MGEMM", "f32")):
-        both = [found for report in reports if (found := _both_ways(report, _of_types(acc)))]
-        if both:
-            size, fast, ratio, ours = max(both, key=lambda found: found[0])
-            text = f"{name} {fast:.3g} TFLOP/s, {ratio:.2g} times, at n = {int(size):,}"
-            parts.append(text + (f"; tcusim {ours:.3g} TFLOP/s" if ours else ""))
-    return "; ".join(parts) or _NOT
+    """Compare products of the largest size at which cuBLAS was measured in both ways and types."""
+    report, parts = records.figure("2", folder), []
+    found = {
+        name: _both_ways(report, _of_types(acc))
+        for name, acc in (("HGEMM", "f16"), ("MGEMM", "f32"))
+    }
+    found = {name: ways for name, ways in found.items() if ways}
+    common = set.intersection(*map(set, found.values())) if found else set()
+    if not common:
+        return _NOT
+    size = max(common)
+    for name, ways in found.items():
+        fast, ratio, ours = ways[size]
+        text = f"{name} {fast:.3g} TFLOP/s, {ratio:.2g} times"
+        parts.append(text + (f"; tcusim {ours:.3g} TFLOP/s" if ours else ""))
+    return f"at n = {int(size):,}: {'; '.join(parts)}"
 
 
 def profile(folder: Path = DATA) -> str:
@@ -557,15 +571,12 @@ def profile(folder: Path = DATA) -> str:
 
 def _both_ways(
     report: Report | None, wanted: _Name
-) -> tuple[float, float, float, float | None] | None:
-    """Return the largest size of both ways, cuBLAS's TFLOP/s there, the ratio, and tcusim's."""
+) -> dict[float, tuple[float, float, float | None]]:
+    """Return cuBLAS's TFLOP/s by size, the ratio of its two ways, and tcusim's TFLOP/s."""
     fast = _products(report, wanted, "cuBLAS".__eq__)
     ratios = _ratios(fast, _products(report, wanted, "cuBLAS without tensor cores".__eq__))
-    if not ratios:
-        return None
-    size = max(ratios)
     ours = _products(report, wanted, lambda who: who.startswith(OURS))
-    return size, fast[size], ratios[size], ours.get(size)
+    return {size: (fast[size], ratio, ours.get(size)) for size, ratio in ratios.items()}
 
 
 def _products(

@@ -140,7 +140,7 @@ def test_power_and_products(tools: Any, folder: Path) -> None:
     evaluation = tools("evaluation")
     lines = evaluation.claims(folder).splitlines()
     assert "power +20% of CUB's; energy an element -40% of CUB's" in lines[5]
-    assert "HGEMM 215 TFLOP/s, 10 times, at n = 1,024; tcusim 107 TFLOP/s" in lines[-1]
+    assert "at n = 1,024: HGEMM 215 TFLOP/s, 10 times; tcusim 107 TFLOP/s" in lines[-1]
     watts, energy, *_ = drawn(evaluation.figure("power", folder))
     assert names_of(watts) == names_of(energy) == ["paper: reduction_256n", "CUB"]
     assert "paper: gemm" in names_of(drawn(evaluation.figure("2", folder))[1])

@@ -143,8 +143,8 @@ def test_the_name_of_the_gpus_architecture(backend: Launcher) -> None:
     x = halves()
     run(backend, PROGRAM, {"in": x}, arch=arch())
     other = "volta" if arch() != "volta" else "turing"
-    with pytest.raises(InputError, match=f"arch '{other}', but GPU . is an .*sm_{device_sm()}, "):
-        run(backend, PROGRAM, {"in": x}, arch=other)
+    got = run(backend, PROGRAM, {"in": x}, arch=other)["out"]
+    require_bits(got, run_numpy(PROGRAM, {"in": x}, arch=other)["out"])
 
 
 def test_a_kernel_is_loaded_once(backend: Launcher) -> None:
@@ -509,7 +509,7 @@ def test_a_launch_that_the_driver_refuses(
     # Another object than the program that is ready by now.
     program = dataclasses.replace(PROGRAM)
     kernel = dataclasses.replace(emit(program), threads=2048)
-    monkeypatch.setattr(prepared, "emitted", lambda program: kernel)
+    monkeypatch.setattr(prepared, "emitted", lambda program, rule=None: kernel)
     with pytest.raises(LaunchError, match=r"reduction_k failed: .* 40 blocks of 2048 threads"):
         run(backend, program, {"in": halves()})
 
