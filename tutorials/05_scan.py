@@ -53,7 +53,7 @@ j = np.ones((16, 16), np.float32)
 before = (low @ a) @ j
 scanned = a @ u + before
 print("The sums before rows 0, 1 and 2:", before[:3, 0])
-print("Sums of rows 0 and 1:             ", a[0].sum(), a[1].sum())
+print("Sums of rows 0 and 1:           ", a[0].sum(), a[1].sum())
 print("A·U + (L·A)·J is the scan:", np.array_equal(scanned.ravel(), np.cumsum(x)))
 
 # %% [markdown]

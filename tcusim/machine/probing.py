@@ -250,7 +250,7 @@ def _numerics(box: _Box) -> Numerics:
 
 
 def _nan(box: _Box, rule: Rule) -> Literal["", "ones", "quiet"]:
-    """Return which NaN the unit writes; nothing if it is the usual one, or another."""
+    """Return the NaN that the unit writes; nothing if it is the usual one, or another."""
     if not box.acc.is_float or box.acc.name == "f64":
         return ""
     bank = box.ask([({}, np.nan)])

@@ -257,7 +257,7 @@ def _tops(
 def _apart(
     rng: np.random.Generator, shape: tuple[int, int], bits: int, window: int
 ) -> NDArray[np.int64]:
-    """Return how far the exponent of each term is below the largest one."""
+    """Return the distance of the exponent of each term from the largest one."""
     kind = rng.integers(0, 4, shape)
     at_window = window + rng.integers(-3, 4, shape)
     at_result = bits + rng.integers(-2, 4, shape)
