@@ -24,8 +24,8 @@ pytestmark = HOST_ALONE
 def wrong(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Return a function to plant a fault in scan_256n: it adds a sum to another."""
 
-    def emit(program: Program) -> Any:
-        emitted = emit_tapped(program)
+    def emit(program: Program, rule: Any = None) -> Any:
+        emitted = emit_tapped(program, rule)
         text = emitted.kernel.text.replace("mma_sync(LA, L, B, Z)", "mma_sync(LA, L, B, AU)")
         assert text != emitted.kernel.text
         return replace(emitted, kernel=replace(emitted.kernel, text=text))

@@ -151,6 +151,7 @@ FLAGGED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "segment_sum": ((ONES, IDS), {}),
     "segmented_cumsum": ((ONES, 2), {}),
     "plan": (("cumsum",), {"length": 4}),
+    "probe_unit": ((lambda a, b, c: a @ b + c,), {}),
     "plan_product": (("matvec",), {"rows": 1, "inner": 1}),
     "sum": ((ONES,), {}),
     "validate": (("h200",), {"algorithms": ["reduction_k"]}),

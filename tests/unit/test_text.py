@@ -109,7 +109,8 @@ def test_a_literal_is_of_its_type(dtype: str) -> None:
         "s32": "1",
         "s64": "(long long)1",
     }
-    assert c_literal(dtype, 1) == expected[dtype]
+    # Types that CUDA lacks have structs of their own names.
+    assert c_literal(dtype, 1) == expected.get(dtype, f"tcu::convert<tcu::{dtype}>(1.0f)")
 
 
 @pytest.mark.parametrize("kind", PatternKind)

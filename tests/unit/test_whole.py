@@ -39,7 +39,7 @@ def by_its_steps(a: Values, b: Values, c: Values, row: Any) -> Values:
             fused: Values = fused_values(a, b, c, (ab, ab, acc), row.how)
             return fused
         case Exact():
-            return exact_values(a, b, c, ab, acc)
+            return exact_values(a, b, c, (ab, acc), row.how)
         case _:
             d = np.empty(np.broadcast_shapes((len(a), 1, 1), c.shape), acc.dtype)
             d[:] = sequential_values(a, b, c, (ab, ab, acc), row.how)
