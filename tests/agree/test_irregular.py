@@ -158,7 +158,7 @@ def test_offsets_of_more_elements_than_there_are_data(name: str, shift: int, hos
 @pytest.mark.parametrize("name", ["reduction_ragged", "scan_ragged"])
 @pytest.mark.parametrize("dtype", ["f16", "s8"])
 def test_whole_chunks_lie_anywhere(name: str, dtype: str, host: Backend) -> None:
-    """Those of one segment are moved together, at any vector and byte."""
+    """Elements of one segment move together, from any vector and byte."""
     acc = "s32" if dtype == "s8" else "f32"
     result = {"scan_ragged f16": "f16"}.get(f"{name} {dtype}", acc)
     program = build(name, ab=dtype, acc=acc, result=result, segment_size=32, items_per_warp=4)

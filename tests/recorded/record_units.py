@@ -123,7 +123,7 @@ def drawn(rng: np.random.Generator, fmt: str, shape: tuple[int, ...]) -> Values:
 
 
 def outputs(command: list[str], a: Values, b: Values, c: Values) -> Values:
-    """Return what a model writes for records of a, b and c."""
+    """Return a model's output bytes for records of a, b and c."""
     fields = [(key, x.dtype, x.shape[1:]) for key, x in zip("abc", (a, b, c), strict=True)]
     records = np.empty(len(a), np.dtype(fields))
     for key, x in zip("abc", (a, b, c), strict=True):

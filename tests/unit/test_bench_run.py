@@ -210,7 +210,7 @@ tcusim-profile {{}}
 
 
 def test_instructions_between_markers() -> None:
-    """Those of all kernels of a contender are added; one without kernels has none."""
+    """The counts of a contender are the sums over its kernels, 0 without kernels."""
     first, second = between_markers(NCU.splitlines())
     assert first[0] == ("sum_a", "sum_b")
     assert (first[1]["half"], first[1]["integer"], first[1]["single"]) == (1040, 7, 0)

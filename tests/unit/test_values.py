@@ -70,7 +70,7 @@ def test_operands_are_left_alone() -> None:
 
 
 def test_many_tiles_are_done_in_batches() -> None:
-    """Of 64, with 2**14 outputs: the last one is not full."""
+    """Batches of 64 tiles have 2**14 outputs; the last batch is not full."""
     rng = np.random.default_rng(9)
     a = random_values(rng, (150, 16, 16), "f16", 10)
     b = random_values(rng, (16, 16), "f16", 10)

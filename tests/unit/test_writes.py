@@ -142,7 +142,7 @@ def without_first_bound(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 @pytest.mark.parametrize("last", [1, 2, 3])
 def test_the_last_blocks_write_one_element(last: int) -> None:
-    """Of any length one block is the last; and its elements must not be another's."""
+    """The last block writes no element of another, at any length."""
     inside = (Bound(LENGTH - 1, (BLOCK + last) * 256),)
     made = program(When(inside, (Assign(at(OUT, 0), at(IN, BLOCK * 256)),)))
     if last > 1:
