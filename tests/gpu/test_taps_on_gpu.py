@@ -84,7 +84,7 @@ def test_a_planted_mistake_is_found_where_it_is(monkeypatch: pytest.MonkeyPatch)
     text = emitted.kernel.text.replace("mma_sync(LA, L, B, Z)", "mma_sync(LA, L, B, AU)")
     wrong = replace(emitted, kernel=replace(emitted.kernel, text=text))
     assert text != emitted.kernel.text
-    monkeypatch.setattr(taps, "emit_tapped", lambda _: wrong)
+    monkeypatch.setattr(taps, "emit_tapped", lambda *_: wrong)
     kept = tcusim.trace(program, inputs, backend="cupy", warps=1)
     found = kept.first_difference(tcusim.trace(program, inputs, arch=arch(), warps=1))
     assert found is not None
