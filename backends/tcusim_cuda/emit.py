@@ -99,7 +99,6 @@ from tcusim_cuda.sums import prefix_lines
 from tcusim_cuda.text import (
     C_TYPES,
     CODED,
-    ascii_text,
     c_address,
     c_bound,
     c_extent,
@@ -111,6 +110,7 @@ from tcusim_cuda.text import (
     c_value,
     c_when,
     c_within,
+    comment,
     wrapped,
 )
 
@@ -265,7 +265,7 @@ class Emitter:
             *coded_lines(self.dtypes),
             "using namespace nvcuda;",
             "",
-            f"// {program.name}: {program.shape.name}, {types}   {program.source}".rstrip(),
+            comment(f"{program.name}: {program.shape.name}, {types}   {program.source}"),
             'extern "C" __global__ void',
             f"__launch_bounds__({program.warps * LANES}{self._residents()})",
             self._signature(" __restrict__"),
@@ -515,7 +515,7 @@ class Emitter:
 
     def _said(self, step: Step) -> None:
         """Write a step's line of the listing as a comment."""
-        self._line("", f"// {self.path}  {ascii_text(line(step))}")
+        self._line("", comment(f"{self.path}  {line(step)}"))
 
     def _forget(self, step: Step) -> None:
         """Drop the votes on the buffers that a step has written."""

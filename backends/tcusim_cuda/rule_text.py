@@ -6,7 +6,7 @@ from typing import Final
 
 from tcusim.machine import Rule, format_of
 from tcusim.machine.rule_row import format_row, rule_row
-from tcusim_cuda.text import CODED, ascii_text
+from tcusim_cuda.text import CODED, comment
 
 __all__ = ["RULE", "coded_lines", "rule_lines"]
 
@@ -17,7 +17,7 @@ RULE: Final = "Arithmetic"
 def rule_lines(rule: Rule) -> list[str]:
     """Return a class with the rule, for the beginning of a kernel."""
     return [
-        ascii_text(f"// {rule.operands} to {rule.acc}: {' '.join(rule.source.split())}"),
+        comment(f"{rule.operands} to {rule.acc}: {rule.source}"),
         f"struct {RULE} {{",
         "    __device__ static constexpr tcusim_rule rule() {",
         f"        return {rule_row(rule).text()};",

@@ -211,7 +211,8 @@ def c_pattern(pattern: Pattern, row: str, col: str) -> str:
     }[pattern.kind]
 
 
-def ascii_text(text: str) -> str:
-    """Return a listing line in characters that every compiler takes."""
-    table = str.maketrans({"←": "<-", "·": ".", "…": "...", "√": "root "})
-    return text.translate(table).encode("ascii", "replace").decode()
+def comment(text: str) -> str:
+    """Return a text as one comment line, in characters that every compiler takes."""
+    table = str.maketrans({"\n": " ", "\r": " ", "←": "<-", "·": ".", "…": "...", "√": "root "})
+    # A backslash at the end would continue the comment on the next line.
+    return f"// {text.translate(table).encode('ascii', 'replace').decode()}".rstrip(" \\")

@@ -166,13 +166,16 @@ def _architecture_rows() -> list[Row]:
         }
         for arch in numerics.arches()
         for (evidence, source), types in _joined(
-            (
-                (rule.evidence, rule.source),
-                f"{rule.ab}→{rule.acc}{f' ({rule.family})' if rule.family else ''}",
-            )
-            for rule in arch.rows
+            ((rule.evidence, rule.source), _types_of(rule)) for rule in (*arch.rows, *arch.scaled)
         ).items()
     ]
+
+
+def _types_of(rule: numerics.Rule) -> str:
+    """Return the types of a rule, with the block scales and the instructions that it is for."""
+    scale = f" with {rule.scale}" if rule.scale else ""
+    family = f" ({rule.family})" if rule.family else ""
+    return f"{rule.ab}→{rule.acc}{scale}{family}"
 
 
 def _backend_rows() -> list[Row]:
@@ -199,11 +202,17 @@ def _unit_rows() -> list[Row]:
             "title": unit.title,
             "arithmetic": unit.arch.name,
             "rules": {
-                f"{rule.ab}→{rule.acc}": f"{_parameters(rule)} ({rule.evidence}: {rule.source})"
-                for rule in unit.arch.rows
+                _types_of(rule): f"{_parameters(rule)} ({rule.evidence}: {rule.source})"
+                for rule in (*unit.arch.rows, *unit.arch.scaled)
+                if own_arithmetic(unit)
+            },
+            "refuses": {
+                "→".join(filter(None, (one.ab, one.acc))) or "other types": one.why
+                for one in unit.arch.refusals
                 if own_arithmetic(unit)
             },
             "note": unit.note,
+            "not said": unit.unsaid,
             "tiles": ", ".join(shape.name for shape in unit.shapes),
             "figures": {
                 name: f"{figure.number} {FIGURES[name].quantity} ({_said(figure)})"

@@ -81,6 +81,8 @@ def vectors_command(
     if (header := options.pop("header")) is not None:
         _write_header(ctx, unit, header, options)
         return
+    if output == "-" and _is_given(ctx, "form"):
+        raise click.UsageError("-o - prints words in hexadecimal; leave out --format")
     with in_words_of_the_command():
         vectors = golden_vectors(unit, **options)
         if output == "-":
@@ -92,10 +94,14 @@ def vectors_command(
     show(*vectors.tables())
 
 
+def _is_given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
 def _write_header(ctx: click.Context, unit: str, path: str, options: dict[str, Any]) -> None:
     """Write the header of a unit's mma, or print it."""
     for name in ("op", "count", "form", "seed", "algorithm", "output"):
-        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+        if _is_given(ctx, name):
             flag = next(one.opts[-1] for one in ctx.command.params if one.name == name)
             raise click.UsageError(f"{flag} is of vectors, and --header writes none; leave one out")
     known = {name: options[name] for name in ("tile", "ab", "acc", "family")}

@@ -44,8 +44,8 @@ def header_text(unit: str, rule: Rule, tile: MmaShape) -> str:
 
 
 def _comment(text: str) -> str:
-    """Return a text that cannot end a comment of C."""
-    return " ".join(text.replace("*/", "* /").split())
+    """Return a text on one line that neither ends nor begins a comment of C."""
+    return " ".join(text.replace("*/", "* /").replace("/*", "/ *").split())
 
 
 _TEMPLATE = """\

@@ -649,6 +649,9 @@ def rule_keys(rule: Rule) -> dict[str, str]:
             found[_PARAMETERS[kind][one.name]] = _joined(value)
     if rule.passes is not None:
         found["passes"] = _joined(rule.passes)
+    for key in ("nan", "scale"):
+        if value := getattr(rule, key):
+            found[key] = _quoted(value)
     return found
 
 
@@ -657,7 +660,7 @@ def _rule_lines(rule: Rule) -> list[str]:
     kind, *others = rule_keys(rule).items()
     lines = ["", "[[rules]]", *_texts(rule, *_TYPES), " = ".join(kind)]
     lines += [f"{key} = {value}  # {_RULE_KEYS[key].meaning}" for key, value in others]
-    return [*lines, *_texts(rule, "nan", "scale", "family", "source", "evidence")]
+    return [*lines, *_texts(rule, "family", "source", "evidence")]
 
 
 def _joined(value: Any) -> str:

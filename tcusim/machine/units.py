@@ -318,7 +318,8 @@ multiply_add_area : Figure or None
         )
 
     def _types(self) -> str:
-        return ", ".join(f"{ab} to {acc}" for ab, acc in self.arch.pairs)
+        scaled = dict.fromkeys(f"{one.ab} to {one.acc} with scales" for one in self.arch.scaled)
+        return ", ".join([*(f"{ab} to {acc}" for ab, acc in self.arch.pairs), *scaled])
 
     def table(self) -> Table:
         """Return the figures as a table, each with its source."""

@@ -139,6 +139,14 @@ def test_the_function_for_dpi_has_its_name_in_cpp_as_well(tmp_path: Path) -> Non
     assert ctypes.CDLL(str(tmp_path / "dpi.so")).golden_mma
 
 
+def test_a_source_does_not_end_the_comment_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(
+        'tiles = "1x1x4"\nfraction_bits = 20\nsource = "see rtl/*.sv */ int x; \\\\"\n'
+    )
+    (tmp_path / "a.c").write_text(tcusim.golden_header(tmp_path / "a.toml"))
+    subprocess.run([*compiler_command(), *FLAGS, "-fsyntax-only", "a.c"], cwd=tmp_path, check=True)
+
+
 def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     said = fails(2, "vectors", "volta", "--header", "a.h", "--count", "5")

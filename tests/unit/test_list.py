@@ -75,6 +75,19 @@ def test_units_with_every_figure_and_its_source(tmp_path: Path) -> None:
     mine = json.loads(succeeds("list", "--json", str(tmp_path / "mine.toml")))
     assert mine["units"][0]["figures"] == {"cores": "7 cores (assumed: mine.toml)"}
     assert mine["architectures"][0]["name"] == "mine"
+    (tmp_path / "many.toml").write_text(
+        'tiles = "8x8x32"\nfraction_bits = 25\nunsaid = "a fuse"\n'
+        '[[rules]]\nab = "e3m2"\nnan = "quiet"\n'
+        '[[rules]]\nab = "e3m2"\nscale = "block32.ue8m0"\n'
+        '[[refusals]]\nab = "bf16"\nwhy = "too wide"\n'
+    )
+    many = json.loads(succeeds("list", "--json", str(tmp_path / "many.toml")))
+    assert many["architectures"][0]["types"] == "e3m2→f32, e3m2→f32 with block32.ue8m0"
+    (row,) = many["units"]
+    plain, scaled = row["rules"].values()
+    assert 'nan = "quiet"' in plain
+    assert 'scale = "block32.ue8m0"' in scaled
+    assert (row["refuses"], row["not said"]) == ({"bf16": "too wide"}, "a fuse")
     assert {"architectures", "units"} == json.loads(succeeds("list", "h200", "--json")).keys()
 
 

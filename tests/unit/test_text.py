@@ -19,7 +19,6 @@ from tcusim.program.grammar import (
 )
 from tcusim_cuda.text import (
     C_TYPES,
-    ascii_text,
     c_bound,
     c_bounds,
     c_extent,
@@ -30,6 +29,7 @@ from tcusim_cuda.text import (
     c_pointer,
     c_value,
     c_when,
+    comment,
     wrapped,
 )
 
@@ -133,4 +133,5 @@ def test_a_pattern_is_that_of_the_constant(kind: PatternKind, offset: int) -> No
 
 
 def test_listings_become_ascii() -> None:
-    assert ascii_text("V ← P·A … §") == "V <- P.A ... ?"
+    assert comment("V ← P·A … §") == "// V <- P.A ... ?"
+    assert comment("a line,\nand a path: C:\\") == "// a line, and a path: C:"
