@@ -43,6 +43,9 @@ _FIRST_RESERVING_SM: Final = 80
 # [PTX, cp.async; ldmatrix]: the first that have these instructions.
 _FIRST_COPYING_SM: Final = 80
 _FIRST_WITH_LDMATRIX: Final = 75
+# Multiply-adds of an instruction of a warp for matrices of float16, from each compute capability
+# on: HMMA.884, .1688 and .16816; of Volta with sums of float32, half as many [RAIHAN19; JIA19].
+_MULTIPLY_ADDS: Final = {80: 16 * 8 * 16, 75: 16 * 8 * 8, 70: 16 * 8 * 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,11 @@ class Multiprocessor:
     def loads_matrices(self) -> bool:
         """Whether an instruction loads tiles from shared memory, each element once (ldmatrix)."""
         return self.sm >= _FIRST_WITH_LDMATRIX
+
+    def products(self, multiply_adds: int, acc: str) -> float:
+        """Return the instructions of a warp for a product of so many multiply-adds."""
+        each = next(count for sm, count in _MULTIPLY_ADDS.items() if self.sm >= sm)
+        return multiply_adds / (each / 2 if self.sm < 75 and acc == "f32" else each)
 
     @property
     def block_bytes(self) -> int:

@@ -186,8 +186,8 @@ class Unit(Tabular):
 registers_per_core, shared_bytes_per_core, shared_bytes_per_block, shared_bandwidth, \
 shared_latency, l2_bytes, l2_bandwidth, l2_latency, memory_bytes, memory_bandwidth, \
 memory_latency, page_bytes, tlb_bytes, tlb_miss_latency, shuffle_latency, shuffle_interval, \
-barrier_latency, launch_seconds, memory_energy, l2_energy, shared_energy, multiply_add_energy, \
-multiply_add_area : Figure or None
+barrier_latency, code_latency, launch_seconds, memory_energy, l2_energy, shared_energy, \
+multiply_add_energy, multiply_add_area : Figure or None
         Figures of the machine, as `FIGURES` defines them; None if unknown.
 
     Examples
@@ -254,6 +254,9 @@ multiply_add_area : Figure or None
         "cycles", "between two such exchanges of one scheduler's warps"
     )
     barrier_latency: Figure | None = _figure("cycles", "of a barrier that every warp has reached")
+    code_latency: Figure | None = _figure(
+        "cycles", "until a core has the next 128 bytes of the code of a kernel that starts"
+    )
     launch_seconds: Figure | None = _figure(
         "seconds", "from a kernel's end to the next one's start", least=1e-12, most=1e3
     )

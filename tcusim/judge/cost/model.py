@@ -27,7 +27,8 @@ RESOURCES: Final = {
     "hide",
     "matrix units": "products, one beside another",
     "latency": "what a block waits for, one thing after another, over the blocks that run at once",
-    "launch": "from the end of the launch before to the start of this one",
+    "launch": "from the end of the launch before to the start of this one, and until its code is "
+    "there",
 }
 
 # Cycles of an addition on the ordinary units, from operands to result [CPG; GPGPU-Sim].
@@ -38,6 +39,8 @@ _OPENING: Final = 96.0
 # Arrays are taken to lie in the cache if they fill no more of it than this: it is in two parts on
 # GPUs of today, and other data pass through it.
 CACHED_PART: Final = 0.7
+# Bytes of an instruction [JIA18; of all compute capabilities since 7.0].
+_INSTRUCTION: Final = 16
 # Bytes a cycle from the cache to one core [CPG; NVIDIA V100 white paper].
 _PORT: Final = 64.0
 # What is not known of a core is taken to be as in those of today.
@@ -162,6 +165,9 @@ class _Known:
             units=self("units_per_core"),
             fetch=0.0 if cores.copies_alone else self._cycles_of_a_byte(busy),
             matrices=cores.loads_matrices,
+            products=cores.products(
+                program.shape.m * program.shape.n * program.shape.k, program.acc
+            ),
             **({} if cached or math.isnan(busy) else self._translation(int(busy), int(resident))),
         )
 
@@ -232,6 +238,7 @@ def launch_cost(
     # All blocks of a chain wait but the first.
     waits = fitted.waiting * path * one.awaited / (1.0 + one.awaited)
     interval = known.instruction(program, "interval") if _multiplies(program) else 0.0
+    fetching = _INSTRUCTION * one.code / LINE * (limits.get("code_latency") or 0.0)
     # The last blocks leave some cores idle.
     uneven = _ceil(blocks / busy) * busy / blocks
     found = {
@@ -240,7 +247,7 @@ def launch_cost(
         "cores": core_cycles * cycle / busy * uneven,
         "matrix units": work.mma * interval * cycle / (busy * known("units_per_core")) * uneven,
         "latency": 0.0,
-        "launch": known("launch_seconds") + fitted.start,
+        "launch": known("launch_seconds") + fitted.start + fetching * cycle,
     }
     after = cycle * _ceil(blocks / (cores * occupancy.blocks))
     spans = one.span * after + waits, one.queued_span * after + waits

@@ -87,7 +87,8 @@ class Latencies:
     and of an addition. barrier: of a block's. word: of a status word. pace: from one instruction of
     a warp to its next. page, entries, missed: the bytes of a page, the pages that a core's TLB has,
     and the latency of a load from another page; 0 if they are not known. resident, apart: the
-    blocks of a core at once, and the distance of their indices.
+    blocks of a core at once, and the distance of their indices. products: the
+    machine's instructions for a product.
     """
 
     load: float
@@ -106,6 +107,7 @@ class Latencies:
     missed: float = 0.0
     resident: int = 1
     apart: int = 1
+    products: float = 1.0
 
 
 @dataclass(slots=True)
@@ -141,6 +143,8 @@ class Work:
         Rows of memory that its accesses open, where one access opens several.
     far_rows : float
         The most of them that one access opens.
+    code : float
+        Instructions of the block's code, each counted once.
     """
 
     instructions: float = 0.0
@@ -160,10 +164,11 @@ class Work:
     rows_read: float = 0.0
     rows_written: float = 0.0
     far_rows: float = 0.0
+    code: float = 0.0
 
     def times(self, count: float) -> Work:
         """Return the work of so many; what is of one block or of one warp stays."""
-        own = ("span", "queued_span", "in_flight", "far_rows")
+        own = ("span", "queued_span", "in_flight", "far_rows", "code")
         return Work(
             **{
                 one.name: getattr(self, one.name) * (1 if one.name in own else count)
@@ -277,6 +282,8 @@ class _Walk:
         # The warps that run a step, and the iterations that it stands for.
         self.who: Mask = np.ones(program.warps, bool)
         self.times = 1.0
+        # Whether the code that is followed is new: not in the later iterations of a loop.
+        self.new = True
         # The clock of the warp that does most, and when things are there.
         self.now = 0.0
         # When the matrix units take the next product, and the path from the cache the next bytes.
@@ -339,14 +346,16 @@ class _Walk:
         count = loop.count.evaluate(self.scalars)
         body = tuple(numbered(loop.body))
         followed = min(count, _FOLLOWED)
-        begins = self.now
+        begins, new = self.now, self.new
         for i in range(followed):
+            self.new = new and not i
             # The last one that is followed stands for those behind it.
             weight = count - followed + 1 if i == followed - 1 else 1
             begins = self.region = self.now
             self.brought.clear()
             self.all.symbols[loop.var] = i if i < followed - 1 else count // 2
             self._steps(body, self.who, weight)
+        self.new = new
         more = (count - followed) * (self.now - begins)
         if more > 0:
             self.now += more
@@ -394,6 +403,7 @@ class _Walk:
                 self._wait(max(self.ready.get(frag.name, 0.0) for frag in (a, b, c)))
                 self._issue(1.0, warps)
                 self.total.mma += warps
+                self.total.code += self.new * (late.products - 1.0)
                 shared = max(1.0, float(self.who.sum()) / late.units)
                 self.units = max(self.units, self.now) + late.interval * shared
                 self.ready[d.name] = max(self.now, self.units - late.interval) + late.mma
@@ -557,6 +567,7 @@ class _Walk:
 
     def _issue(self, instructions: float, warps: float) -> None:
         self.total.instructions += instructions * warps
+        self.total.code += self.new * instructions
         self.now += instructions * self.latencies.pace
 
     def _wait(self, until: float) -> None:
