@@ -34,34 +34,6 @@ if TYPE_CHECKING:
 
     from tcusim.program.grammar import Program
 
-__all__ = [
-    "Backend",
-    "Compiled",
-    "DeviceArrayFacts",
-    "DeviceBackend",
-    "Edge",
-    "Emitter",
-    "IntegerFacts",
-    "OffsetsBackend",
-    "Progress",
-    "Session",
-    "Tapped",
-    "TappedStep",
-    "TappingBackend",
-    "backends",
-    "find_emitter",
-    "get_backend",
-    "native_arch",
-    "register_backend",
-    "register_built_in",
-    "require_no_gradient",
-    "require_options",
-    "require_out",
-    "run",
-    "tapping_backend",
-    "why_unavailable",
-]
-
 # Called with (steps done, steps in all).
 Progress: TypeAlias = Callable[[int, int], object]
 # An end of a row.

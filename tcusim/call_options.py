@@ -14,20 +14,6 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from tcusim.errors import InputError, told, unknown_name
 
-__all__ = [
-    "DEFAULTS",
-    "Accumulator",
-    "AnyOptions",
-    "Bits",
-    "Options",
-    "alone",
-    "options",
-    "options_of",
-    "others",
-    "own_options",
-    "require_bits",
-]
-
 # The accumulator of float16 input.
 Accumulator: TypeAlias = Literal["f32", "f16"]
 # The facts that decide the bits of a result.

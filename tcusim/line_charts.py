@@ -14,8 +14,6 @@ from typing import Final, TypeAlias
 
 from tcusim.markup import themed
 
-__all__ = ["Line", "Plot", "charts", "draw", "missing", "style"]
-
 # Where a value is along an axis, and the values that the axis names.
 _Axis: TypeAlias = tuple[Callable[[float], float], list[tuple[float, str]]]
 

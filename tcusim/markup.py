@@ -10,8 +10,6 @@ from typing import Final
 
 from tcusim.errors import InputError
 
-__all__ = ["listing", "page", "provenance", "scrolling", "shown", "themed"]
-
 _PAGE: Final = """<!DOCTYPE html>
 <html lang="en">
 <head>

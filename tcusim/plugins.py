@@ -19,17 +19,6 @@ from tcusim import errors
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
 
-__all__ = [
-    "OWN",
-    "Broken",
-    "Extension",
-    "Registry",
-    "broken",
-    "declared",
-    "entry_points_of",
-    "restored",
-]
-
 T = TypeVar("T")
 
 # Every group of entry points that tcusim reads begins with this.

@@ -16,8 +16,6 @@ from typing import Any, Final, TypeAlias, TypeVar, Union, get_args, get_origin, 
 
 from tcusim.errors import InputError, nearest, told
 
-__all__ = ["of_json", "of_plain"]
-
 T = TypeVar("T")
 _Reader: TypeAlias = Callable[[Any], Any]
 

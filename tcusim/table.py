@@ -15,8 +15,6 @@ from typing import Final
 
 from tcusim.markup import scrolling, shown
 
-__all__ = ["Table", "Tabular", "aligned", "screen_width"]
-
 # Columns between two columns of text, and before rows below a title.
 _GAP: Final = "  "
 _INDENT: Final = "  "

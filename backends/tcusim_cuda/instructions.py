@@ -11,7 +11,7 @@ from tcusim.errors import Given, Unsupported
 from tcusim.machine import Rule, arch_of
 from tcusim.machine.shapes import MmaShape, shapes
 from tcusim.program.bind import rule_of
-from tcusim.program.checks.verifier import tile_is_aligned
+from tcusim.program.checks.tiles import tile_is_aligned
 from tcusim.program.grammar import Load, Program, Store, View, walk
 
 __all__ = ["LANES", "Instruction", "instruction_for", "native", "rule_of_lanes"]

@@ -26,7 +26,7 @@ from tcusim.algorithms.hazards import StepList
 from tcusim.errors import Given, Unsupported
 from tcusim.machine.formats import format_of
 from tcusim.machine.shapes import TILE_BYTES, MmaShape
-from tcusim.program.checks.verifier import tile_is_aligned
+from tcusim.program.checks.tiles import tile_is_aligned
 from tcusim.program.grammar import (
     BLOCK,
     COL,

@@ -35,8 +35,6 @@ from tcusim.program.grammar import (
     View,
 )
 
-__all__ = ["most_columns", "rms_norm"]
-
 ROWS = Index.symbol("rows")
 
 # Sides of a tile, which is multiplied by its transpose.

@@ -23,8 +23,6 @@ from tcusim.program.grammar import (
     View,
 )
 
-__all__ = ["find_rounds", "join_parts"]
-
 # Rows and columns that a warp adds, one lane to a column's elements.
 _ROWS, _COLS = 8, 64
 

@@ -63,8 +63,6 @@ from tcusim.backends import (
 )
 from tcusim.errors import InputError, Unsupported, told
 
-__all__ = ["PreparedCall", "forget", "noticed", "prepared_of", "run"]
-
 # The order of an array's axes, and its type.
 Arrangement: TypeAlias = tuple[tuple[int, ...], str]
 

@@ -41,19 +41,6 @@ from tcusim.machine import rule_for
 from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
 from tcusim.machine.shapes import shape_of
 
-__all__ = [
-    "FLOATS",
-    "Method",
-    "TypeRule",
-    "dtype_of",
-    "numpy_type",
-    "real_type_of",
-    "result_type",
-    "types_of",
-    "types_on_device",
-    "types_on_host",
-]
-
 # Types of operands, accumulators and arrays, by the NumPy type of an array.
 _TYPES = {
     "float16": ("f16", "f32", "f16"),

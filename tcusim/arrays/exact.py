@@ -31,8 +31,6 @@ from tcusim.arrays.problem import (
 from tcusim.arrays.segments import edges_of_rows
 from tcusim.machine import format_of, split_values
 
-__all__ = ["Stage", "Work", "batch", "few_summed", "stages_of", "through"]
-
 Bools: TypeAlias = NDArray[np.bool_]
 
 # Digits of one launch, for all elements of a piece: the memory between launches does not grow with

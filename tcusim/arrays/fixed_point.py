@@ -19,17 +19,6 @@ from tcusim.errors import Unsupported
 from tcusim.machine import canonical_nan, from_values
 from tcusim.machine.formats import BY_ARRAY_NAME, Float64, array_name_of, round_values
 
-__all__ = [
-    "FixedPoint",
-    "Integers",
-    "Numeral",
-    "Place",
-    "few_sums",
-    "nan_of",
-    "places_of",
-    "terms_of",
-]
-
 Digits: TypeAlias = NDArray[np.int8]
 Words: TypeAlias = NDArray[np.uint64]
 # The place of a digit, counted from the binary point; a name for counts and other addends.

@@ -31,22 +31,11 @@ from tcusim.arrays.libraries import (
     like_array,
     only_where,
 )
-from tcusim.arrays.report import Report
+from tcusim.arrays.report import Report as Report
 from tcusim.arrays.segments import Segments, given_segments, require_side_by_side, restored
 from tcusim.arrays.spec import Call, Spec
 from tcusim.call_options import AnyOptions, options_of
 from tcusim.errors import InputError
-
-__all__ = [
-    "Report",
-    "cumsum",
-    "cumulative_sum",
-    "matmul",
-    "matvec",
-    "segmented_cumsum",
-    "segmented_sum",
-    "sum",
-]
 
 Axes: TypeAlias = int | tuple[int, ...] | None
 

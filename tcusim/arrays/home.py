@@ -29,23 +29,6 @@ from tcusim.arrays.libraries import (
 from tcusim.backends import DeviceBackend
 from tcusim.errors import InputError, told
 
-__all__ = [
-    "HOST",
-    "Home",
-    "Host",
-    "addend_of",
-    "beyond_range",
-    "delivered",
-    "first_terms",
-    "gathered",
-    "no_integers",
-    "require_out",
-    "require_places",
-    "require_range",
-    "returned",
-    "warn_of_overflow",
-]
-
 
 class HostFacts(NamedTuple):
     """Facts about a NumPy array; see `tcusim.backends.DeviceArrayFacts`."""

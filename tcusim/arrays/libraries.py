@@ -30,27 +30,6 @@ from tcusim.machine.convert import (
     resolved,
 )
 
-__all__ = [
-    "Array",
-    "HostArray",
-    "Ints",
-    "Kind",
-    "as_numpy",
-    "chosen_backend",
-    "compressed_rows",
-    "is_foreign",
-    "is_on_device",
-    "keep",
-    "library_of",
-    "like_array",
-    "name_of_kind",
-    "only_where",
-    "require_broadcast",
-    "require_plain",
-    "require_real",
-    "signature",
-]
-
 Array: TypeAlias = NDArray[Any]
 Ints: TypeAlias = NDArray[np.int64]
 # Objects that become NumPy arrays, and give one.

@@ -23,16 +23,6 @@ from tcusim.errors import InputError, require_flags, require_names, told
 from tcusim.machine import arch_of
 from tcusim.machine.formats import array_name_of
 
-__all__ = [
-    "are_modular",
-    "carries",
-    "combine",
-    "cut_size",
-    "partials",
-    "sums_type",
-    "type_of_work",
-]
-
 Operation: TypeAlias = Literal["sum", "cumsum"]
 
 _DEFAULT_ARCH: Final = "hopper"

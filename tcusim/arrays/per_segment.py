@@ -27,8 +27,6 @@ from tcusim.call_options import AnyOptions, alone, options_of
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine.formats import array_name_of
 
-__all__ = ["segmented_max", "segmented_mean", "segmented_min"]
-
 
 def segmented_mean(
     a: Any,

@@ -30,8 +30,6 @@ from tcusim.call_options import AnyOptions, options_of
 from tcusim.errors import InputError, require_flags, require_names, unknown_name
 from tcusim.machine.formats import array_name_of
 
-__all__ = ["Plan", "ProductPlan", "plan", "plan_product"]
-
 
 class _OfCall(TypedDict, total=False):
     segments: Any

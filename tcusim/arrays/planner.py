@@ -55,8 +55,6 @@ from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan, PlanBuilder
 from tcusim.program.resources import SharedMemory
 
-__all__ = ["STRATEGIES", "Choice", "Draft", "Strategy", "built", "choose"]
-
 P = TypeVar("P", bound=AnyProblem)
 Choices = TypeVar("Choices")
 

@@ -35,15 +35,6 @@ from tcusim.program.launches import Launch, LaunchPlan, Memory
 from tcusim.simulate.counts import Counts, counts_of_text
 from tcusim.table import Table, Tabular, aligned
 
-__all__ = [
-    "Planned",
-    "launches_for",
-    "lies_by_offsets",
-    "plan_for",
-    "product_problem",
-    "segment_problem",
-]
-
 # Initial values in GPU memory that a plan keeps.
 _MOST_INITIALS: Final = 8
 

@@ -20,23 +20,6 @@ from tcusim.machine import arch_of, format_of, rule_for
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.launches import Memory
 
-__all__ = [
-    "MOST_BY_PARTS",
-    "MOST_FLOAT16",
-    "AnyProblem",
-    "Problem",
-    "ProductProblem",
-    "Shape",
-    "Types",
-    "even_edges",
-    "pieces_of",
-    "require_unnamed",
-    "rounded_longest",
-    "rounded_up",
-    "segments_in_words",
-    "tile_for",
-]
-
 # The most integers of 8 bits, by their type, whose sum is exact: int32 holds it, and float32 in
 # 24 bits.
 MOST_DIGITS: Final = {"s8": 2**23, "u8": 2**23, "f16": 2**16}

@@ -8,8 +8,6 @@ from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.counts import Counts, counts_of_text
 
-__all__ = ["Report"]
-
 
 @dataclass(slots=True)
 class Report:

@@ -26,26 +26,6 @@ from tcusim.backends import DeviceBackend, IntegerFacts, OffsetsBackend, is_offs
 from tcusim.errors import MOST_ELEMENTS, Given, InputError, Unsupported, require_flags, told
 from tcusim.machine.formats import format_of
 
-__all__ = [
-    "MOST_KEPT",
-    "Offsets",
-    "Segments",
-    "edges_of_rows",
-    "facts_of",
-    "given_segments",
-    "initial_of",
-    "require_flat",
-    "require_length",
-    "require_lengths",
-    "require_longest",
-    "require_number",
-    "require_one_each",
-    "require_side_by_side",
-    "require_sorted",
-    "require_within",
-    "segments_of",
-]
-
 # Segments that ids may number by default, however few elements there are, and for each of these;
 # and those that a user may name.
 _MOST_SEGMENTS = 2**25

@@ -34,18 +34,6 @@ from tcusim.arrays.tuning import Block, ProductTuning, SegmentTuning, Tuning
 from tcusim.machine import format_of
 from tcusim.machine.shapes import MmaShape
 
-__all__ = [
-    "Grid",
-    "block_sizes",
-    "data_rows",
-    "has_pairs",
-    "longest_scanned",
-    "panel_options",
-    "product_blocks",
-    "slot_of",
-    "vector_readings",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Grid:

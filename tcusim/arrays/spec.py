@@ -31,21 +31,6 @@ from tcusim.errors import (
     unknown_name,
 )
 
-__all__ = [
-    "OPERATIONS",
-    "Call",
-    "Layout",
-    "ProductLayout",
-    "Spec",
-    "arch_of_run",
-    "axes_of",
-    "count_of",
-    "is_integer",
-    "not_an_axis",
-    "numbers_of",
-    "size_of",
-]
-
 # Whether an operation reduces or scans.
 OPERATIONS: Final[Mapping[str, str]] = {
     "sum": "reduction",

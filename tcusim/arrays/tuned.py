@@ -19,8 +19,6 @@ from tcusim.arrays.tuning import SegmentTuning, Tuning
 from tcusim.errors import InputError, told
 from tcusim.records import of_json
 
-__all__ = ["TUNED", "TunedRow", "read_rows", "row_for", "tuned", "with_numbers", "write_rows"]
-
 FORMAT: Final = "tcusim tuning 1"
 VARIABLE: Final = "TCUSIM_TUNING"
 

@@ -18,16 +18,6 @@ from importlib import resources
 
 from tcusim.records import of_plain
 
-__all__ = [
-    "Block",
-    "ProductTuning",
-    "RaggedTuning",
-    "SegmentTuning",
-    "Tuning",
-    "WaitingTuning",
-    "tuning_of",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentTuning:

@@ -14,8 +14,6 @@ from tcusim.judge.correctness.cases import COLUMNS, Case, CaseGrid, columns_of
 from tcusim.judge.correctness.testing import assert_agree
 from tcusim.machine import arch_of
 
-__all__ = ["agree_command"]
-
 
 @click.command(
     "agree",

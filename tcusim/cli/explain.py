@@ -21,8 +21,6 @@ from tcusim.machine import Format, Values, arch_of, format_of, usual_types
 from tcusim.machine.bits import from_bits
 from tcusim.machine.convert import nearest_values
 
-__all__ = ["explain_command"]
-
 _FILES: Final = (".npy", ".csv", ".txt")
 
 # A number, and how often it is meant.

@@ -22,18 +22,6 @@ from numpy.typing import NDArray
 from tcusim.errors import InputError
 from tcusim.machine import Format, format_of, from_values, round_values
 
-__all__ = [
-    "Cast",
-    "cast_array",
-    "check_file_writable",
-    "check_writable",
-    "read_array",
-    "read_integers",
-    "write_array",
-    "write_bytes",
-    "write_text",
-]
-
 Array: TypeAlias = NDArray[Any]
 
 _SUFFIXES: Final = (".npy", ".npz", ".csv", ".txt")

@@ -14,8 +14,6 @@ from tcusim.cli.options import JSON, OneOf, OutputFile, in_words_of_the_command
 from tcusim.cli.output import examples, print_json
 from tcusim.machine.layouts.fragment_layout import Held, Layout
 
-__all__ = ["layout_command"]
-
 
 @click.command(
     "layout",

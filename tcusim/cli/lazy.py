@@ -13,8 +13,6 @@ import click
 import tcusim
 from tcusim.errors import InputError
 
-__all__ = ["LazyCommand"]
-
 _FOLDER: Final = "backends"
 
 

@@ -23,8 +23,6 @@ from tcusim.machine.registry import own_arithmetic
 from tcusim.machine.unit_file import rule_keys
 from tcusim.table import Table
 
-__all__ = ["list_command"]
-
 Row: TypeAlias = dict[str, Any]
 Key = TypeVar("Key")
 

@@ -21,8 +21,6 @@ from tcusim.cli.lazy import LazyCommand
 from tcusim.cli.output import WORDS, examples
 from tcusim.plugins import Extension, entry_points_of
 
-__all__ = ["main"]
-
 _INTERRUPTED: Final = 130
 
 _PLUGINS: Final = "tcusim.commands"

@@ -21,24 +21,6 @@ from tcusim.machine import Arch, Unit, fused_unit, register_unit, unit_of, usual
 from tcusim.machine.formats import Rounding
 from tcusim.machine.shapes import shape_of
 
-__all__ = [
-    "ARRAY_TYPES",
-    "JSON",
-    "MEMBER",
-    "Integer",
-    "OneOf",
-    "OutputFile",
-    "ProgramCommand",
-    "Tile",
-    "arithmetic",
-    "array_type_of",
-    "build",
-    "described",
-    "in_words_of_the_command",
-    "tiles_of",
-    "types_of",
-]
-
 
 class _Type(click.ParamType):  # type: ignore[type-arg]
     """A type that the help names as it is written."""

@@ -12,8 +12,6 @@ from tcusim.cli import files
 from tcusim.cli.options import JOBS, JSON, OutputFile
 from tcusim.cli.output import examples, json_text, print_json
 
-__all__ = ["orders_command"]
-
 
 @click.command(
     "orders",

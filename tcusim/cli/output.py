@@ -17,18 +17,6 @@ import click
 
 from tcusim.table import Table, screen_width
 
-__all__ = [
-    "WORDS",
-    "columns",
-    "command_line",
-    "duration",
-    "examples",
-    "json_text",
-    "print_json",
-    "progress",
-    "show",
-]
-
 # Key of the words of the command line in the `meta` of a click context.
 WORDS: Final = "tcusim.words"
 

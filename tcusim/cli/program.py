@@ -16,8 +16,6 @@ from tcusim.cli.output import examples, show
 from tcusim.machine import arch_of
 from tcusim.table import Table
 
-__all__ = ["emit_command", "listing_command"]
-
 _FIRST_TENSOR_CORE: Final = "sm_70"
 
 

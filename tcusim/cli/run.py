@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import tcusim
 from tcusim import errors
-from tcusim.arrays.functions import Report
+from tcusim.arrays.report import Report
 from tcusim.call_options import Bits
 from tcusim.cli import files
 from tcusim.cli.options import (
@@ -34,8 +34,6 @@ from tcusim.cli.output import examples, print_json, progress, show
 from tcusim.machine import FORMATS, Arch, arch_of, format_of
 from tcusim.program.grammar import Program
 from tcusim.table import Table
-
-__all__ = ["run_command"]
 
 Array: TypeAlias = NDArray[Any]
 

@@ -21,8 +21,6 @@ from tcusim.stepper.plain import WIDTH, Plain
 from tcusim.stepper.steps import Viewing, Warps
 from tcusim.stepper.trace import Trace
 
-__all__ = ["step_command"]
-
 _SIMULATOR: Final = "numpy"
 # Options without a use when a file is written.
 _FOR_VIEWING: Final = ("start", "only", "breaks", "cell", "hexadecimal", "width", "plain")

@@ -20,8 +20,6 @@ from tcusim.machine.probing import probe_unit
 from tcusim.machine.registry import own_arithmetic
 from tcusim.machine.shapes import MmaShape, shape_of
 
-__all__ = ["unit_command"]
-
 _SAID: Final = click.core.ParameterSource.COMMANDLINE
 
 

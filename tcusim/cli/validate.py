@@ -22,8 +22,6 @@ from tcusim.judge.verdict.validate import Verdict, validate
 from tcusim.machine import Unit, arches, unit_of, units
 from tcusim.machine.shapes import MmaShape
 
-__all__ = ["validate_command"]
-
 # Longer runs are announced before they begin.
 _PATIENCE_SECONDS: Final = 60
 

@@ -12,8 +12,6 @@ from tcusim.cli.output import examples, show
 from tcusim.judge.correctness.golden import OPERATIONS, GoldenVectors, golden_header, golden_vectors
 from tcusim.judge.correctness.vector_files import FORMS, hex_words
 
-__all__ = ["vectors_command"]
-
 
 @click.command(
     "vectors",

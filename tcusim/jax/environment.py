@@ -16,8 +16,6 @@ import numpy as np
 
 from tcusim.errors import Unsupported
 
-__all__ = ["usual_arithmetic"]
-
 # More bytes than any fenv_t has.
 _ROOM: Final = 256
 _SMALLEST: Final = np.finfo(np.float32).smallest_subnormal

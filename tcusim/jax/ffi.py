@@ -38,8 +38,6 @@ from tcusim.arrays.dtypes import numpy_type
 from tcusim.errors import BackendUnavailable, InputError, TcusimError, Unsupported
 from tcusim.jax.environment import usual_arithmetic
 
-__all__ = ["Compute", "Handler", "XlaArray", "current_stream", "register"]
-
 
 @dataclass(frozen=True, slots=True)
 class XlaArray:

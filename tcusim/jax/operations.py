@@ -28,8 +28,6 @@ from tcusim.jax.environment import usual_arithmetic
 from tcusim.jax.ffi import Handler, XlaArray, register
 from tcusim.machine import arch_of
 
-__all__ = ["called", "gpu_archs", "why_on_host"]
-
 Array: TypeAlias = Any
 
 # Who launches on XLA's arrays, JAX's and XLA's names of the platform, and that of the handler.

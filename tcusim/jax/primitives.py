@@ -21,8 +21,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 from tcusim.errors import InputError
 from tcusim.jax.operations import called
 
-__all__ = ["How", "computed"]
-
 Array: TypeAlias = Any
 
 _PRODUCTS: Final = ("matmul", "matvec")

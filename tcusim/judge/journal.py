@@ -12,8 +12,6 @@ from typing import Any, Final, Generic, TypeVar
 
 from tcusim.errors import InputError
 
-__all__ = ["Journal"]
-
 RowT = TypeVar("RowT")
 
 _KIND: Final = "tcusim exploration 1"

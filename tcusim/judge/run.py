@@ -30,16 +30,6 @@ from tcusim.errors import (
 from tcusim.judge.journal import Journal
 from tcusim.machine import Unit, register_unit, registered_units
 
-__all__ = [
-    "WHOLE",
-    "Jobs",
-    "Progress",
-    "executor_of",
-    "part_of",
-    "processors",
-    "run_cases",
-]
-
 CaseT = TypeVar("CaseT")
 OutcomeT = TypeVar("OutcomeT")
 # A number of processes, None for one a processor; or an executor, such as that of a Dask client.

@@ -9,8 +9,6 @@ from tcusim.machine import Rule, arch_of, rule_for
 from tcusim.program.grammar import Locate, Program, require_program, walk
 from tcusim.program.index import with_derived
 
-__all__ = ["bind_scalars", "offsets_of", "require_inputs", "rule_of"]
-
 
 def require_inputs(program: object, inputs: object) -> None:
     """Require a program, and inputs that are a mapping of names to arrays."""

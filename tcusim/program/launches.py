@@ -16,8 +16,6 @@ from tcusim.program.bind import bind_scalars
 from tcusim.program.checks.in_place import in_place
 from tcusim.program.grammar import Program
 
-__all__ = ["Launch", "LaunchPlan", "Memory", "PlanBuilder"]
-
 
 @dataclass(frozen=True, slots=True)
 class Memory:

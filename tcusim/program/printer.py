@@ -58,8 +58,6 @@ from tcusim.program.grammar import (
     walk,
 )
 
-__all__ = ["line", "listing"]
-
 # Column of the origins, unless a step is longer.
 _ORIGIN_COLUMN = 80
 

@@ -33,8 +33,6 @@ from tcusim.program.grammar import (
 )
 from tcusim.program.walk import sites, span
 
-__all__ = ["OPERANDS", "STAGED", "SharedMemory", "Table", "Tables", "is_staged", "stage_of"]
-
 
 class SharedMemory:
     """The shared memory of a program, buffer by buffer.

@@ -12,8 +12,6 @@ from tcusim.program.launches import Launch, LaunchPlan
 from tcusim.simulate.interpreter import Event, run_numpy
 from tcusim.simulate.schedule import steps_to_run
 
-__all__ = ["NUMPY", "NumpyBackend"]
-
 
 class NumpyBackend:
     """The simulator: any program, any shape, every architecture, bit for bit."""

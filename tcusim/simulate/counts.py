@@ -22,8 +22,6 @@ from tcusim.program.grammar import (
 )
 from tcusim.simulate.interpreter import Event
 
-__all__ = ["Counts", "counts_of_text"]
-
 
 @dataclass(slots=True)
 class Counts:

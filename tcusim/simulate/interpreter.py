@@ -76,8 +76,6 @@ from tcusim.simulate.schedule import Fork, Leaf, Schedule, prepared, warps_of
 from tcusim.simulate.windows import Elements, OutOfBounds, memory_of_warps, pitch_of_warps
 from tcusim.table import Table
 
-__all__ = ["Event", "State", "add_values", "convert_values", "everywhere", "interpret", "run_numpy"]
-
 # Warps interpreted together: few enough that a step's temporaries fit in a CPU cache.
 WARPS_AT_ONCE = 1024
 

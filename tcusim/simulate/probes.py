@@ -36,8 +36,6 @@ from tcusim.program.grammar import (
     numbered,
 )
 
-__all__ = ["Probe", "with_probes"]
-
 # The loops around a step, outermost first: variable and count.
 _Loops: TypeAlias = tuple[tuple[str, int], ...]
 

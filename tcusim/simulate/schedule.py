@@ -30,8 +30,6 @@ from tcusim.program.grammar import (
 from tcusim.program.walk import Ints, Placement
 from tcusim.simulate.windows import Elements
 
-__all__ = ["Fork", "Leaf", "Prepared", "Schedule", "prepared", "steps_to_run", "warps_of"]
-
 # Limits of the cache of prepared programs: programs with sizes, steps of batches, and bytes of
 # addresses.
 _PROGRAMS: Final = 32

@@ -12,8 +12,6 @@ from tcusim.machine.formats import Values, unwritten_values
 from tcusim.program.grammar import View
 from tcusim.program.walk import Ints, Mask, Placement, from_first
 
-__all__ = ["Elements", "OutOfBounds", "Window", "memory_of_warps", "pitch_of_warps"]
-
 # Padding after the elements of one index of all warps: a stride of a power of two would map them to
 # the same few cache sets.
 _PADDING: Final = 16

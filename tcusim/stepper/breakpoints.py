@@ -17,8 +17,6 @@ from tcusim.program.grammar import Loop, Step, When
 from tcusim.program.walk import Mask
 from tcusim.stepper.frames import Frame, Tile
 
-__all__ = ["FORMS", "Breakpoint", "Names", "breakpoint_of", "kinds", "loops_around"]
-
 # Examples of each form, with their meanings.
 FORMS: Final = (
     ("mma", "a kind of step"),

@@ -21,8 +21,6 @@ from tcusim.stepper.page import CELLS, MOST_CELLS, Side, frame_of, page_of
 from tcusim.stepper.panes import value_text
 from tcusim.stepper.store import About
 
-__all__ = ["Comparison", "Difference", "differences_of", "differing"]
-
 # Digits that distinguish any two numbers in double precision, and so in every type.
 _DIGITS: Final = 17
 # A step of a warp: the index of the warp, and of the step in it.

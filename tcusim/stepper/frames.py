@@ -16,18 +16,6 @@ from tcusim.program.grammar import Program
 from tcusim.program.walk import Ints, Mask
 from tcusim.simulate.schedule import Prepared, prepared
 
-__all__ = [
-    "IN_FLIGHT",
-    "Frame",
-    "Tile",
-    "chosen_warps",
-    "default_inputs",
-    "known_text",
-    "no_such",
-    "number_text",
-    "prepared_for",
-]
-
 # The note of a write that a barrier makes visible later.
 IN_FLIGHT: Final = "written, seen after the next sync"
 

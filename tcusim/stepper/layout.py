@@ -12,8 +12,6 @@ from typing import Final
 from tcusim.stepper.frames import Tile
 from tcusim.stepper.panes import LOOKS, Look, Pane
 
-__all__ = ["MARKS", "Block", "Picture", "Spot", "cut_block", "folded_block", "picture_of", "placed"]
-
 # Marks to the right of a cell, so that colours are not needed; of NaN where its bits are shown.
 MARKS: Final[dict[Look, str]] = {"changed": "*", "nan": "?"}
 

@@ -25,8 +25,6 @@ from tcusim.stepper.frames import Frame
 from tcusim.stepper.panes import LOOKS, Pane, distinct, panes_of
 from tcusim.stepper.store import SIMULATOR, About
 
-__all__ = ["CELLS", "MOST_CELLS", "Side", "data_of", "frame_of", "page_of"]
-
 # Maximum number of steps, and of elements of one tile, in a page.
 _MOST_STEPS: Final = 2000
 _MOST_CELLS: Final = 4096

@@ -23,21 +23,6 @@ from tcusim.program.grammar import Space
 from tcusim.stepper.frames import Frame, Tile, number_text
 from tcusim.stepper.store import About
 
-__all__ = [
-    "LEGEND",
-    "LOOKS",
-    "Cell",
-    "Look",
-    "Pane",
-    "cell_of",
-    "distinct",
-    "explanation_of",
-    "panes_of",
-    "place_text",
-    "product_cell",
-    "value_text",
-]
-
 # The look of an element, by priority: an element has one. The page takes its index.
 Look: TypeAlias = Literal["other", "constant", "zero", "changed", "nan", "outside"]
 LOOKS: Final[tuple[Look, ...]] = get_args(Look)

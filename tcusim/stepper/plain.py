@@ -12,8 +12,6 @@ from tcusim.stepper.layout import cut_block, placed
 from tcusim.stepper.panes import cell_of, explanation_of, panes_of, place_text, product_cell
 from tcusim.stepper.steps import Steps, Viewing
 
-__all__ = ["WIDTH", "Plain", "frame_text"]
-
 # Columns before the tiles of a step, and between two of them.
 _INDENT: Final = 2
 _GAP: Final = 3

@@ -28,8 +28,6 @@ from tcusim.program.walk import Ints, Mask
 from tcusim.simulate.interpreter import Event, State
 from tcusim.simulate.schedule import Fork, Leaf
 
-__all__ = ["Replay"]
-
 
 class Replay(State):
     """The state of recorded warps only, updated by steps from the records.

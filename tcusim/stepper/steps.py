@@ -24,8 +24,6 @@ from tcusim.stepper.frames import Frame, chosen_warps, no_such, prepared_for
 from tcusim.stepper.store import About, FrameStore
 from tcusim.stepper.trace import Recorder, Trace, about_of
 
-__all__ = ["KeptSteps", "RunningSteps", "Steps", "Test", "Viewing", "Warps", "first_of"]
-
 Test = Callable[[Frame], bool]
 
 # Maximum steps of a window, and bytes of its values.

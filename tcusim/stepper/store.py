@@ -18,8 +18,6 @@ from tcusim.simulate.counts import Counts
 from tcusim.simulate.interpreter import everywhere
 from tcusim.stepper.frames import Frame, Tile
 
-__all__ = ["SIMULATOR", "About", "FrameStore", "PackedFrame", "PackedTile"]
-
 # The default runner of a program.
 SIMULATOR: Final = "the simulator"
 

@@ -31,8 +31,6 @@ from tcusim.stepper.store import SIMULATOR, About, FrameStore, PackedFrame
 from tcusim.stepper.trace_file import MOST_BYTES, Rest, dumped, loaded
 from tcusim.stepper.watcher import WarpWatcher, unwritten_outputs
 
-__all__ = ["Recorder", "Trace", "about_of", "trace"]
-
 # The default architecture, if neither the caller nor a GPU gives one.
 _ARCH: Final = "hopper"
 # Default maximum number of steps to keep.

@@ -18,13 +18,6 @@ from tcusim.records import of_plain
 from tcusim.stepper.frames import Tile
 from tcusim.stepper.store import About, FrameStore, PackedFrame, PackedTile
 
-__all__ = [
-    "MOST_BYTES",
-    "Rest",
-    "dumped",
-    "loaded",
-]
-
 _MAGIC: Final = "tcusim trace"
 _GZIP: Final = b"\x1f\x8b"
 # Version 1 lacks the runner of the program.

@@ -35,8 +35,6 @@ from tcusim.simulate.interpreter import Event, State, everywhere
 from tcusim.stepper.frames import IN_FLIGHT
 from tcusim.stepper.store import FrameStore
 
-__all__ = ["WarpWatcher", "unwritten_outputs"]
-
 # Elements' indices in their buffer, and the mask of a view's bounds.
 _Where: TypeAlias = tuple[Ints, Mask]
 

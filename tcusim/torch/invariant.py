@@ -29,8 +29,6 @@ from tcusim.torch.norms import (
 )
 from tcusim.torch.operators import in_forward_mode
 
-__all__ = ["ROUTED", "adds", "batch_invariant"]
-
 Device: TypeAlias = Literal["cuda", "cpu"]
 Devices: TypeAlias = Device | Sequence[Device]
 

@@ -10,8 +10,6 @@ import torch
 from tcusim.errors import InputError
 from tcusim.torch.operators import axes_of
 
-__all__ = ["along", "elements", "is_nested", "segments_of_nested"]
-
 
 def is_nested(tensor: Any) -> bool:
     """Return whether a tensor is nested."""

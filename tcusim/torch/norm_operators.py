@@ -33,16 +33,6 @@ from tcusim.torch.operators import (
 from tcusim.torch.repeated import found, hold
 from tcusim.torch.simulation import arch_for
 
-__all__ = [
-    "are_fused",
-    "asked_of",
-    "gradients",
-    "rms_norm_again",
-    "rms_norm_at_once",
-    "rms_norm_kernel",
-    "rms_scales_kernel",
-]
-
 _TYPES: Final = (torch.float16, torch.bfloat16, torch.float32)
 
 

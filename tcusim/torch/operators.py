@@ -28,31 +28,6 @@ from tcusim.machine.convert import require_elements
 from tcusim.machine.formats import array_name_of
 from tcusim.torch.simulation import arch_for, own_arch
 
-__all__ = [
-    "LIBRARY",
-    "OPERATORS",
-    "Operator",
-    "axes_of",
-    "axis_of",
-    "cast",
-    "divided",
-    "divisor",
-    "in_forward_mode",
-    "in_front",
-    "no_batch_of",
-    "operator",
-    "placed",
-    "placements",
-    "plain",
-    "register",
-    "require_one_place",
-    "require_summable",
-    "result_type",
-    "segments_at",
-    "sqrt_kernel",
-    "sum_of",
-]
-
 # It lives as long as the process: without it the operators are gone.
 LIBRARY: Final = torch.library.Library("tcusim", "DEF")
 

@@ -33,17 +33,6 @@ from tcusim.call_options import DEFAULTS
 from tcusim.machine.formats import array_name_of
 from tcusim.torch.simulation import own_arch
 
-__all__ = [
-    "cumsum_of_pieces",
-    "cut_of",
-    "edges_of_lengths",
-    "gathered",
-    "gathered_numbers",
-    "moved",
-    "sum_of_pieces",
-    "without_empty",
-]
-
 Tensor: TypeAlias = Any
 Edges: TypeAlias = Sequence[int]
 

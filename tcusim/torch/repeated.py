@@ -14,8 +14,6 @@ from tcusim.arrays.libraries import keep
 from tcusim.arrays.segments import Segments
 from tcusim.torch.operators import plain
 
-__all__ = ["found", "hold", "launched"]
-
 # It returns None if the call is to be made again.
 Launch: TypeAlias = Callable[..., Any]
 _MOST: Final = 1024

@@ -23,8 +23,6 @@ from tcusim.errors import InputError
 from tcusim.torch.operators import LIBRARY, OPERATORS, axes_of, operator
 from tcusim.torch.pieces import cumsum_of_pieces, cut_of, moved, sum_of_pieces
 
-__all__ = ["require_settled", "with_whole"]
-
 Tensor: TypeAlias = Any
 Placements: TypeAlias = list[Any]
 

@@ -17,7 +17,7 @@ from tcusim.judge.correctness.agreement import agree
 from tcusim.judge.correctness.cases import COLUMNS, CaseGrid
 from tcusim.judge.correctness.testing import assert_agree
 from tcusim.machine.shapes import shape_of
-from tcusim.program.checks.verifier import in_place
+from tcusim.program.checks.in_place import in_place
 from tcusim.program.grammar import (
     BLOCK,
     Assign,

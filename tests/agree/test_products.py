@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.arrays.functions import Report
+from tcusim.arrays.report import Report
 from tcusim.backends import Backend
 from tcusim.judge.correctness.testing import assert_agree, random_inputs
 from tcusim_host import compile_programs

@@ -20,7 +20,7 @@ from launch_plans import HALVES, IN_ROUNDS, drawn_tuning, launch_plan, product_p
 from segment_oracle import Oracle
 from some import marked
 from tcusim.algorithms.order import Order
-from tcusim.arrays.functions import Report
+from tcusim.arrays.report import Report
 from tcusim.backends import get_backend
 
 Array = NDArray[Any]

@@ -13,7 +13,7 @@ import pytest
 
 import tcusim
 from tcusim import Options
-from tcusim.arrays.functions import Report
+from tcusim.arrays.report import Report
 from tcusim.errors import InputError, UnknownName
 
 UNTYPED: Any = tcusim

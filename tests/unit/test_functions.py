@@ -20,7 +20,7 @@ from numpy_results import (
     sums,
 )
 from tcusim.algorithms import segmented_algorithms
-from tcusim.arrays.functions import Report
+from tcusim.arrays.report import Report
 from tcusim.errors import InputError
 
 # Shorter arrays of every type, shape and layout are drawn in tests/agree/test_drawn_calls.py.

@@ -16,7 +16,8 @@ from tcusim.algorithms import Level, algorithm_of, algorithms, build
 from tcusim.algorithms.tile_scan import FORMS
 from tcusim.errors import Unsupported, VerifyError
 from tcusim.machine.shapes import shape_of
-from tcusim.program.checks.verifier import in_place, verify
+from tcusim.program.checks.in_place import in_place
+from tcusim.program.checks.verifier import verify
 from tcusim.program.checks.writes import same_warp_touches
 from tcusim.program.grammar import (
     BLOCK,

@@ -10,7 +10,7 @@ import pytest
 
 import tcusim
 from asked import asked
-from tcusim.arrays.functions import Report
+from tcusim.arrays.report import Report
 from tcusim.errors import InputError, UnknownName, Unsupported
 
 

@@ -16,7 +16,7 @@ from tcusim.backends import run
 from tcusim.machine import canonical_nan
 from tcusim.machine.formats import BY_ARRAY_NAME
 from tcusim.program.bind import bind_scalars
-from tcusim.program.checks.verifier import in_place
+from tcusim.program.checks.in_place import in_place
 from tcusim.program.grammar import When, walk
 from tcusim.simulate.counts import Counts, counts_of_text
 from tcusim.simulate.interpreter import run_numpy

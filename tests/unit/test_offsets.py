@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import tcusim
 from asked import asked
 from numpy_results import assert_equal, halves
-from tcusim.arrays.functions import Report
+from tcusim.arrays.report import Report
 from tcusim.errors import InputError, Unsupported
 
 Array = NDArray[Any]

@@ -10,7 +10,7 @@ import pytest
 
 import tcusim
 from device_standin import OnGpu, StandIn, assert_bits, halves
-from tcusim.arrays.functions import Report
+from tcusim.arrays.report import Report
 from tcusim.errors import InputError, Unsupported
 
 

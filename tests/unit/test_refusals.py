@@ -33,7 +33,8 @@ from planted import (
 )
 from tcusim.algorithms import build
 from tcusim.machine.shapes import MmaShape, shape_of
-from tcusim.program.checks.verifier import problems, tile_is_aligned, verify
+from tcusim.program.checks.tiles import tile_is_aligned
+from tcusim.program.checks.verifier import problems, verify
 from tcusim.program.grammar import (
     BLOCK,
     BLOCK_ROW,

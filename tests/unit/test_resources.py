@@ -16,7 +16,7 @@ import tcusim
 from asked import asked
 from some import Some
 from tcusim.algorithms import algorithms, build
-from tcusim.arrays.functions import Report
+from tcusim.arrays.report import Report
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine import Arch, Fused, Rule, arch_of, arches, format_of, register_arch
 from tcusim.machine.multiprocessors import STATIC_SHARED_BYTES

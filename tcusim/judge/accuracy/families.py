@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from tcusim.machine import Values, format_of, round_values
 
-__all__ = ["FAMILIES", "Family", "in_type", "terms_of"]
-
 Float64 = NDArray[np.float64]
 
 

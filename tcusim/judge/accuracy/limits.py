@@ -14,18 +14,6 @@ from tcusim.machine import Fused, Integer, Rule, format_of, mma_values, round_va
 from tcusim.machine.formats import Values
 from tcusim.machine.probing import Mma
 
-__all__ = [
-    "Bias",
-    "Fall",
-    "Order",
-    "Stagnation",
-    "bias_of",
-    "exact_integers",
-    "falls",
-    "order_of",
-    "stagnation_of",
-]
-
 _SEED: Final = 7
 # Octaves of a sum that are looked at, from 2^0.
 _OCTAVES: Final = 64

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from tcusim.judge.accuracy.families import FAMILIES, Float64, terms_of
 from tcusim.machine import Fused, Rule, Values, format_of, mma_values
 
-__all__ = ["BLOCK", "blocked_sums", "errors_of_sums", "measured_errors"]
-
 # Mma of a block of a blocked sum.
 BLOCK: Final = 16
 

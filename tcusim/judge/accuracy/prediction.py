@@ -30,8 +30,6 @@ from tcusim.errors import Unsupported, require_int, unknown_name
 from tcusim.judge.accuracy.families import FAMILIES, Family, Float64, in_type, terms_of
 from tcusim.machine import Exact, Fused, Integer, Rule, Sequential, format_of
 
-__all__ = ["LONGEST", "Step", "predicted_error", "step_of"]
-
 # The longest sum that is predicted, in terms.
 LONGEST: Final = 2**24
 # Sums that are followed, step by step at first, and then fewer of them in strides.

@@ -11,8 +11,6 @@ import numpy as np
 from tcusim.judge.accuracy.measure import BLOCK, blocked_sums
 from tcusim.machine import Rule, format_of, round_values
 
-__all__ = ["Splitting", "splitting_of"]
-
 _SEED: Final = 11
 _ROWS: Final = 48
 _LENGTH: Final = 4096

@@ -35,8 +35,6 @@ from tcusim.machine import (
     usual_types,
 )
 
-__all__ = ["PROMISED", "Accuracy", "Error", "accuracy_of"]
-
 # Both ways to sum: in one accumulator, and in blocks.
 _WAYS: Final = (None, BLOCK)
 

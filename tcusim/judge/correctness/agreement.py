@@ -20,8 +20,6 @@ from tcusim.judge.run import Jobs, Progress, executor_of, run_cases
 from tcusim.program.grammar import Program
 from tcusim.table import Table, Tabular
 
-__all__ = ["Agreement", "Compared", "Tally", "agree"]
-
 _SHOWN_FAILURES: Final = 5
 _LATE: Final = "the time was up"
 

@@ -34,8 +34,6 @@ from tcusim.machine import Arch
 from tcusim.machine.shapes import shape_of
 from tcusim.program.grammar import Program
 
-__all__ = ["COLUMNS", "Case", "CaseGrid", "Column", "Recipe", "cases_of", "columns_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Column:

@@ -35,8 +35,6 @@ from tcusim.program.grammar import Program
 from tcusim.simulate.interpreter import State
 from tcusim.table import Table
 
-__all__ = ["OPERATIONS", "GoldenVectors", "Hits", "golden_header", "golden_vectors"]
-
 Bits: TypeAlias = NDArray[Any]
 
 # The algorithm of an operation where none is named.

@@ -15,8 +15,6 @@ from tcusim.machine.bits import decoded, encoded
 from tcusim.machine.formats import Float64, Format, format_of, round_values
 from tcusim.machine.rules import Fused, Rule
 
-__all__ = ["Dots", "corners", "drawn_to_hit", "patterns", "random_dots"]
-
 Bits: TypeAlias = NDArray[Any]
 
 # Share of the drawn sums that have a special value, and that are any patterns.

@@ -22,8 +22,6 @@ from tcusim.judge.correctness.cases import Case, Recipe
 from tcusim.machine import Fused, Integer, Rule, format_of
 from tcusim.program.grammar import Program
 
-__all__ = ["KINDS", "Kind", "Tile", "exact_up_to", "layouts"]
-
 Ints: TypeAlias = NDArray[np.int64]
 Keywords: TypeAlias = dict[str, Any]
 # A program to try, and whether several lengths of input are worth it.

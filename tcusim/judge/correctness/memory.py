@@ -9,8 +9,6 @@ from typing import Final
 
 from tcusim.errors import InputError
 
-__all__ = ["free_bytes", "require_bytes", "size_text"]
-
 _MEMINFO: Final = Path("/proc/meminfo")
 # The limit of a container, and its use; "max" where there is no limit.
 _CGROUP: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current"))

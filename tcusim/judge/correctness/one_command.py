@@ -29,8 +29,6 @@ from tcusim.machine.formats import Format, Values, format_of
 from tcusim.machine.probing import Mma
 from tcusim.machine.shapes import MmaShape, shape_of
 
-__all__ = ["one_command"]
-
 # Places of a command's line that are given: files of words, and the number of cases.
 _PLACES: Final = ("a", "b", "c", "d", "count")
 _WORD: Final = re.compile(r"(?:0x)?([0-9a-f]+)", re.IGNORECASE)

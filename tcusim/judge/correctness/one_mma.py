@@ -13,8 +13,6 @@ from tcusim.machine.formats import Values
 from tcusim.machine.probing import Mma
 from tcusim.machine.shapes import MmaShape, shape_of
 
-__all__ = ["one_mma"]
-
 
 def one_mma(
     backend: str,

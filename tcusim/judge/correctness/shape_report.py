@@ -11,8 +11,6 @@ from tcusim.algorithms import Algorithm, algorithm_of, algorithms
 from tcusim.records import of_json
 from tcusim.table import Table, Tabular
 
-__all__ = ["MmaCount", "ShapeReport", "ShapeRow", "Variant", "has_formula", "variants_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class MmaCount:

@@ -47,8 +47,6 @@ from tcusim.program.resources import SharedMemory
 from tcusim.simulate.counts import Counts
 from tcusim.simulate.interpreter import Event, run_numpy
 
-__all__ = ["Trial", "report_of", "require_types", "trials_of", "validate_shape"]
-
 # The simulator's costs, roughly, on a core of 2024. An mma of one warp: bytes held for each element
 # of the three tiles, and seconds for each multiply-add. A program: seconds to build and to verify
 # it for each element, and seconds for each run, however small.

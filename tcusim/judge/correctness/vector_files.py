@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from tcusim.errors import InputError
 from tcusim.machine.formats import format_of
 
-__all__ = ["FORMS", "MANIFEST", "Port", "file_of", "hex_words", "written_together"]
-
 FORMS: Final = ("hex", "npy", "csv", "c")
 MANIFEST: Final = "manifest.json"
 

@@ -20,8 +20,6 @@ from tcusim.machine import Rule, Values, format_of, from_values, mma_values, rou
 from tcusim.machine.probing import Mma, probe_rule
 from tcusim.machine.shapes import MmaShape
 
-__all__ = ["Model", "claims_of"]
-
 # Called with a (m x k), b (k x n) and c (m x n), arrays of the element types; returns d (m x n).
 Model: TypeAlias = Callable[[Any, Any, Any], Any]
 

@@ -14,8 +14,6 @@ from tcusim.judge.verdict.subjects import Subject
 from tcusim.machine import Fused, format_of
 from tcusim.machine.shapes import MmaShape
 
-__all__ = ["CHECKS", "IMPOSSIBLE", "USELESS", "WASTE", "WRONG", "Finding", "findings_of"]
-
 # The gravity of a finding: no machine can be so, one can but computes otherwise, or is useless, or
 # a part of it is.
 IMPOSSIBLE: Final = "impossible"

@@ -14,8 +14,6 @@ from tcusim.judge.verdict.on_arrays import OnArrays
 from tcusim.judge.verdict.tasks import Candidate, Task, best_of
 from tcusim.machine import Rule, Unit
 
-__all__ = ["SECTIONS", "Asked", "Reference", "UnitVerdict", "bests_of"]
-
 # The parts of a verdict that can be asked for, in their order.
 SECTIONS: Final = ("correctness", "precision", "counts", "time")
 

@@ -26,8 +26,6 @@ from tcusim.machine import Unit, unit_of
 from tcusim.machine.registry import gallery
 from tcusim.table import Table
 
-__all__ = ["GalleryVerdict", "validate_gallery"]
-
 _SECTIONS: Final = ("correctness", "precision", "counts")
 
 

@@ -17,8 +17,6 @@ from tcusim.judge.verdict.found import SECTIONS, Reference, UnitVerdict, bests_o
 from tcusim.judge.verdict.tasks import TASKS, Candidate, Task
 from tcusim.table import Table
 
-__all__ = ["LINES", "Statement", "failures_of", "five_of", "lines_of"]
-
 # The names of the lines, in their order.
 LINES: Final = ("best", "cost", "precision", "bound", "not tested")
 

@@ -32,8 +32,6 @@ from tcusim.judge.verdict.subjects import Subject
 from tcusim.machine import rule_for
 from tcusim.machine.shapes import MmaShape
 
-__all__ = ["OnArrays", "on_arrays"]
-
 # Elements that are summed, beside those that are about as many as a panel has: as many as a tile
 # with few columns takes in one row, or in several.
 _FEW: Final = (1, 5, 13)

@@ -19,8 +19,6 @@ from tcusim.judge.verdict.tasks import TASKS
 from tcusim.markup import page, provenance, shown, themed
 from tcusim.table import Table
 
-__all__ = ["fragment_of", "page_of"]
-
 # Reasons of a failure at the head of a page.
 _MOST_REASONS: Final = 3
 # The terms of a page: the section that needs each (empty for any), and its meaning.

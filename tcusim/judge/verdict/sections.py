@@ -18,8 +18,6 @@ from tcusim.machine import FIGURES, Exact, Integer, Late, Rule, Sequential, Unit
 from tcusim.machine.unit_file import rule_keys
 from tcusim.table import Table
 
-__all__ = ["cases_right", "comparison_of", "parameters_of", "rule_in_words", "sections_of"]
-
 # The orders of a sequential rule, in words.
 _ORDERS: Final = {"chain": "chain", "apart": "chain from zero", "tree": "tree"}
 

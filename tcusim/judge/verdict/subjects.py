@@ -24,17 +24,6 @@ from tcusim.machine.likeness import like
 from tcusim.machine.registry import registered_units, usual_types
 from tcusim.machine.shapes import MmaShape, shape_of
 
-__all__ = [
-    "USUAL_TILE",
-    "Named",
-    "Subject",
-    "judged_types",
-    "lender_of",
-    "names_tile",
-    "placed_in",
-    "subject_of",
-]
-
 # Names of a unit: its name or file, itself, an architecture, or a tile alone.
 Named: TypeAlias = str | Path | Unit | Arch | MmaShape | tuple[int, int, int]
 

@@ -31,18 +31,6 @@ from tcusim.program.resources import SharedMemory
 from tcusim.simulate.counts import Counts, counts_of_text
 from tcusim.simulate.interpreter import run_numpy
 
-__all__ = [
-    "TASKS",
-    "Candidate",
-    "Task",
-    "best_of",
-    "cost_of",
-    "counted",
-    "program_of",
-    "seconds_of",
-    "tried",
-]
-
 _SHORT: Final = 16
 _LONG: Final = 2**16
 # Elements of an array of segments, about; rows, columns and depth of a product.

@@ -37,8 +37,6 @@ from tcusim.machine.shapes import MmaShape
 from tcusim.markup import provenance
 from tcusim.table import Table, Tabular
 
-__all__ = ["Verdict", "validate"]
-
 # The sections for which algorithms are tried; those on a unit are left out where some are named.
 _OF_ALGORITHMS: Final = ("correctness", "counts", "time")
 _USUAL_REFERENCE: Final = "h200"

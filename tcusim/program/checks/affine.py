@@ -17,8 +17,6 @@ from typing import Final
 from tcusim.program.grammar import WARP_COL, WARP_ROW, Extent, Index, Program, View
 from tcusim.program.walk import Site, span
 
-__all__ = ["Region", "Regions", "symbol_counts"]
-
 # Conditions that one proof may use, one after the other.
 _MOST_CONDITIONS: Final = 4
 

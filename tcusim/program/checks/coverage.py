@@ -22,8 +22,6 @@ from tcusim.program.checks.regions import Access, chunk_index, current_locate
 from tcusim.program.grammar import BLOCK, Buffer, Extent, Index, Program, View
 from tcusim.program.walk import Ints, Mask, Site, span
 
-__all__ = ["all_published", "all_written"]
-
 # Maximum number of places that one proof lists, for one writer and for all.
 _MOST_PLACES: Final = 1 << 22
 # Maximum number of cells into which branch conditions split the elements to write.

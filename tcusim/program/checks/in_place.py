@@ -26,8 +26,6 @@ from tcusim.program.checks.writes import same_warp_touches
 from tcusim.program.grammar import Buffer, Index, Loop, Mma, Program, Sync
 from tcusim.program.walk import Ints, Mask, Site, sites, top
 
-__all__ = ["in_place"]
-
 # The number of sizes tried regardless of cost, and the maximum elements of all others together.
 _SIZES: Final = 2
 _MORE_ELEMENTS: Final = 1 << 13

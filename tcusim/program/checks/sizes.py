@@ -11,8 +11,6 @@ from tcusim.program.grammar import Extent, Index, Locate, Program
 from tcusim.program.index import with_derived
 from tcusim.program.walk import sites
 
-__all__ = ["named_sizes", "numbers_of", "sizes_to_try"]
-
 # Numbers of full blocks to try, each with an element more and an element less.
 _BLOCKS: Final = (1, 3, 2, 4, 5)
 # Minimum number of remainders to try, for grids of one to three full blocks.

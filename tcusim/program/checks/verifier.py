@@ -18,25 +18,12 @@ from typing import Final
 from tcusim.errors import VerifyError
 from tcusim.program.checks import names, races, tiles, writes
 from tcusim.program.checks.defined import defined_before_use
-from tcusim.program.checks.in_place import in_place
+from tcusim.program.checks.in_place import in_place as in_place
 from tcusim.program.checks.inside import inside_buffer
 from tcusim.program.checks.on_data import private_branch
-from tcusim.program.checks.sites import Check, Finding, Unproven
-from tcusim.program.checks.tiles import tile_is_aligned
+from tcusim.program.checks.sites import Check, Unproven
 from tcusim.program.grammar import Program, require_program, walk
 from tcusim.program.printer import line
-from tcusim.program.walk import Site
-
-__all__ = [
-    "CHECKS",
-    "Finding",
-    "Site",
-    "Verification",
-    "in_place",
-    "problems",
-    "tile_is_aligned",
-    "verify",
-]
 
 _WELL_FORMED: Final[tuple[Check, ...]] = (
     names.positive_counts,

@@ -28,8 +28,6 @@ from tcusim.stepper.screen.words import HELP, KEYS, LEGEND_LINE, STYLE, explaine
 from tcusim.stepper.steps import Steps, Viewing, Warps, first_of
 from tcusim.stepper.store import SIMULATOR
 
-__all__ = ["StepApp"]
-
 # Seconds that a key may take before the screen goes on beside the work.
 _AT_ONCE: Final = 0.15
 # Seconds between looks ahead for the number of steps, and up to which step that goes.

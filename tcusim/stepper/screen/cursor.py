@@ -9,8 +9,6 @@ import numpy as np
 from tcusim.stepper.frames import Frame
 from tcusim.stepper.layout import Spot
 
-__all__ = ["Cursor"]
-
 
 class Cursor:
     """A cell that a user chose, in whatever step is shown.

@@ -17,8 +17,6 @@ from tcusim.errors import InputError
 from tcusim.stepper.breakpoints import Breakpoint
 from tcusim.stepper.screen.words import forms_text
 
-__all__ = ["Breakpoints", "Prompt", "Reading"]
-
 
 class Prompt(ModalScreen[str | None]):
     """Asks for a line of text, until it is good or the user leaves; it loses no early keys.

@@ -19,8 +19,6 @@ from tcusim.stepper.layout import Block, Picture, Spot
 from tcusim.stepper.panes import panes_of
 from tcusim.stepper.store import About
 
-__all__ = ["ListingPane", "MemoryPane", "TilesPane", "bar_of", "scrolled"]
-
 # Lines of the listing that are kept in view around the current one.
 _AROUND: Final = 2
 # The meaning of a cell of a strip.

@@ -10,8 +10,6 @@ from tcusim.machine.accounts.explanation import Explanation
 from tcusim.machine.accounts.text import rows_of
 from tcusim.stepper.breakpoints import FORMS
 
-__all__ = ["HELP", "KEYS", "LEGEND_LINE", "STYLE", "explained", "forms_text"]
-
 # The keys, their actions in words, and whether nothing else may take them.
 KEYS: Final[tuple[tuple[str, str, str, bool], ...]] = (
     ("right,down,n,space,enter", "step(1)", "next step", False),
