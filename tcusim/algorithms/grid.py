@@ -18,14 +18,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Annotated, NoReturn
 
-from tcusim.algorithms.builder import (
-    LENGTH,
-    NEVER,
-    Builder,
-    Level,
-    Work,
-    require,
-)
+from tcusim.algorithms.builder import LENGTH, NEVER, Builder, Level, Work, require
 from tcusim.algorithms.order import FORWARD, Carry, Order
 from tcusim.algorithms.panel import WIDEST_HELD, Panel, ScannedPanel
 from tcusim.algorithms.reduce import RowTotals, sum_of

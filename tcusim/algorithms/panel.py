@@ -32,15 +32,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from tcusim.algorithms.builder import (
-    LENGTH,
-    NEVER,
-    SUM_SKEW,
-    Builder,
-    never,
-    require,
-    skewed,
-)
+from tcusim.algorithms.builder import LENGTH, NEVER, SUM_SKEW, Builder, never, require, skewed
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.rows import Share, consecutive, data
 from tcusim.algorithms.tile_scan import results, upper

@@ -32,13 +32,7 @@ from tcusim.algorithms.builder import (
     skewed,
 )
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.algorithms.panel import (
-    Panel,
-    PanelWork,
-    RowStep,
-    Tiles,
-    one_sum_of_rows,
-)
+from tcusim.algorithms.panel import Panel, PanelWork, RowStep, Tiles, one_sum_of_rows
 from tcusim.algorithms.registry import algorithm, listing
 from tcusim.algorithms.rows import (
     CHUNKS,

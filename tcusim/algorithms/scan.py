@@ -51,21 +51,8 @@ from tcusim.algorithms.rows import (
     tile_of,
     values_as_left,
 )
-from tcusim.algorithms.tile_scan import (
-    Form,
-    add_totals,
-    last_column,
-    row_scan,
-    tile_scan,
-    upper,
-)
-from tcusim.algorithms.tree import (
-    Vectors,
-    add_in_turn,
-    precede,
-    preceding,
-    scan_vectors,
-)
+from tcusim.algorithms.tile_scan import Form, add_totals, last_column, row_scan, tile_scan, upper
+from tcusim.algorithms.tree import Vectors, add_in_turn, precede, preceding, scan_vectors
 from tcusim.errors import Given
 from tcusim.program.grammar import (
     COL,

@@ -16,29 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tcusim.algorithms.builder import (
-    LENGTH,
-    Builder,
-    Level,
-    require,
-    require_float_operands,
-)
+from tcusim.algorithms.builder import LENGTH, Builder, Level, require, require_float_operands
 from tcusim.algorithms.order import FORWARD, Carry, Order
 from tcusim.algorithms.registry import algorithm, listing
 from tcusim.algorithms.rows import carried, data, share_of_block, tile_of
 from tcusim.algorithms.tile_scan import row_scan, upper
 from tcusim.errors import Given
-from tcusim.program.grammar import (
-    COL,
-    ROW,
-    WARP,
-    Bound,
-    Extent,
-    Frag,
-    Index,
-    PatternKind,
-    View,
-)
+from tcusim.program.grammar import COL, ROW, WARP, Bound, Extent, Frag, Index, PatternKind, View
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,13 +36,7 @@ from tcusim.arrays.libraries import (
     require_plain,
     signature,
 )
-from tcusim.arrays.plans import (
-    Planned,
-    lies_by_offsets,
-    plan_for,
-    product_problem,
-    segment_problem,
-)
+from tcusim.arrays.plans import Planned, lies_by_offsets, plan_for, product_problem, segment_problem
 from tcusim.arrays.problem import (
     Problem,
     ProductProblem,

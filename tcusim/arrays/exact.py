@@ -21,13 +21,7 @@ from tcusim.algorithms.builder import adds_rows
 from tcusim.arrays.dtypes import TypeRule, numpy_type
 from tcusim.arrays.fixed_point import FixedPoint, Integers, Numeral, Place, few_sums, nan_of
 from tcusim.arrays.libraries import Array, Ints
-from tcusim.arrays.problem import (
-    AnyProblem,
-    Problem,
-    ProductProblem,
-    even_edges,
-    rounded_longest,
-)
+from tcusim.arrays.problem import AnyProblem, Problem, ProductProblem, even_edges, rounded_longest
 from tcusim.arrays.segments import edges_of_rows
 from tcusim.machine import format_of, split_values
 

@@ -15,12 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from tcusim.arrays.dtypes import FLOATS, numpy_type
 from tcusim.arrays.functions import segmented_sum
 from tcusim.arrays.home import returned, warn_of_overflow
-from tcusim.arrays.libraries import (
-    Array,
-    as_numpy,
-    is_on_device,
-    name_of_kind,
-)
+from tcusim.arrays.libraries import Array, as_numpy, is_on_device, name_of_kind
 from tcusim.arrays.segments import Segments, given_segments
 from tcusim.arrays.spec import Spec
 from tcusim.call_options import AnyOptions, alone, options_of

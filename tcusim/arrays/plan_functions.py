@@ -9,23 +9,10 @@ from tcusim.arrays.calls import run
 from tcusim.arrays.dtypes import real_type_of, types_on_host
 from tcusim.arrays.home import HOST
 from tcusim.arrays.libraries import Array, HostArray, Kind, is_on_device
-from tcusim.arrays.plans import (
-    Planned,
-    lies_by_offsets,
-    plan_for,
-    product_problem,
-    segment_problem,
-)
+from tcusim.arrays.plans import Planned, lies_by_offsets, plan_for, product_problem, segment_problem
 from tcusim.arrays.problem import ProductProblem, require_unnamed
 from tcusim.arrays.segments import Segments, given_segments
-from tcusim.arrays.spec import (
-    OPERATIONS,
-    Call,
-    ProductLayout,
-    Spec,
-    arch_of_run,
-    count_of,
-)
+from tcusim.arrays.spec import OPERATIONS, Call, ProductLayout, Spec, arch_of_run, count_of
 from tcusim.call_options import AnyOptions, options_of
 from tcusim.errors import InputError, require_flags, require_names, unknown_name
 from tcusim.machine.formats import array_name_of

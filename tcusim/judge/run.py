@@ -19,14 +19,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Final, TypeAlias, TypeVar
 
-from tcusim.errors import (
-    MOST_JOBS,
-    Given,
-    InputError,
-    TcusimError,
-    UnknownName,
-    require_int,
-)
+from tcusim.errors import MOST_JOBS, Given, InputError, TcusimError, UnknownName, require_int
 from tcusim.judge.journal import Journal
 from tcusim.machine import Unit, register_unit, registered_units
 

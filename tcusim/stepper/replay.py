@@ -14,16 +14,7 @@ import numpy as np
 from tcusim.backends import Tapped, TappedStep
 from tcusim.errors import AgreementError
 from tcusim.machine import Values
-from tcusim.program.grammar import (
-    Await,
-    Locate,
-    Program,
-    Publish,
-    Scope,
-    Space,
-    Sync,
-    accesses,
-)
+from tcusim.program.grammar import Await, Locate, Program, Publish, Scope, Space, Sync, accesses
 from tcusim.program.walk import Ints, Mask
 from tcusim.simulate.interpreter import Event, State
 from tcusim.simulate.schedule import Fork, Leaf

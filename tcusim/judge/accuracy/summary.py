@@ -24,16 +24,7 @@ from tcusim.judge.accuracy.measure import BLOCK, measured_errors
 from tcusim.judge.accuracy.prediction import predicted_error
 from tcusim.judge.accuracy.splitting import Splitting, splitting_of
 from tcusim.judge.run import Progress
-from tcusim.machine import (
-    Arch,
-    Integer,
-    Rule,
-    Unit,
-    format_of,
-    rule_of,
-    unit_of,
-    usual_types,
-)
+from tcusim.machine import Arch, Integer, Rule, Unit, format_of, rule_of, unit_of, usual_types
 
 # Both ways to sum: in one accumulator, and in blocks.
 _WAYS: Final = (None, BLOCK)

@@ -20,13 +20,7 @@ from tcusim.algorithms import Algorithm, algorithm_of, build
 from tcusim.backends import find_emitter
 from tcusim.errors import InputError, TcusimError, Unsupported, require_flags
 from tcusim.judge.correctness.cases import Case, Recipe
-from tcusim.judge.correctness.kinds import (
-    KINDS,
-    Kind,
-    Tile,
-    exact_up_to,
-    layouts,
-)
+from tcusim.judge.correctness.kinds import KINDS, Kind, Tile, exact_up_to, layouts
 from tcusim.judge.correctness.memory import require_bytes
 from tcusim.judge.correctness.shape_report import (
     MmaCount,

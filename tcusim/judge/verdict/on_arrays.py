@@ -16,13 +16,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from tcusim.arrays.dtypes import dtype_of, numpy_type
-from tcusim.arrays.functions import (
-    cumsum,
-    matmul,
-    matvec,
-    segmented_cumsum,
-    segmented_sum,
-)
+from tcusim.arrays.functions import cumsum, matmul, matvec, segmented_cumsum, segmented_sum
 from tcusim.arrays.functions import sum as sum_of
 from tcusim.arrays.plan_functions import plan, plan_product
 from tcusim.errors import TcusimError

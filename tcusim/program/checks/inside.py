@@ -12,15 +12,7 @@ from tcusim.program.checks.regions import MOST_ELEMENTS, bound_symbols
 from tcusim.program.checks.sites import Finding
 from tcusim.program.checks.sizes import named_sizes, sizes_to_try
 from tcusim.program.grammar import Bound, Program, View
-from tcusim.program.walk import (
-    WARP_PLACES,
-    Ints,
-    Placement,
-    Site,
-    sites,
-    span,
-    warp_symbols,
-)
+from tcusim.program.walk import WARP_PLACES, Ints, Placement, Site, sites, span, warp_symbols
 
 
 def inside_buffer(program: Program) -> Iterator[Finding]:

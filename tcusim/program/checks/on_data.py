@@ -10,17 +10,7 @@ import numpy as np
 
 from tcusim.program.checks.regions import MOST_ELEMENTS
 from tcusim.program.checks.sites import Finding
-from tcusim.program.grammar import (
-    Bound,
-    BufferRole,
-    Index,
-    Program,
-    Scope,
-    Space,
-    Sync,
-    View,
-    When,
-)
+from tcusim.program.grammar import Bound, BufferRole, Index, Program, Scope, Space, Sync, View, When
 from tcusim.program.walk import Ints, Placement, Site, sites
 
 # The outer symbols of an address and of the excess of each bound: (address, bounds).

@@ -18,16 +18,7 @@ from tcusim.program.checks.regions import (
     relative_addresses,
 )
 from tcusim.program.checks.sites import Finding, each_step
-from tcusim.program.grammar import (
-    Loop,
-    Program,
-    Scope,
-    Space,
-    Store,
-    Sync,
-    View,
-    When,
-)
+from tcusim.program.grammar import Loop, Program, Scope, Space, Store, Sync, View, When
 from tcusim.program.walk import Site, top
 
 # --- Barriers ---------------------------------------------------------------------------------
