@@ -1,4 +1,4 @@
-"""The contenders of the benchmark: CuPy, PyTorch, cuBLAS, Triton kernels, CUB and Thrust.
+"""The contenders of the benchmark: CuPy, PyTorch, cuBLAS, CUTLASS, Triton kernels, CUB, Thrust.
 
 Every library is optional. Each gets the same data and writes its result where it is told, and is
 verified and timed as tcusim's programs are.
@@ -17,6 +17,7 @@ import numpy as np
 from tcusim.machine import format_of
 from tcusim_bench import cub
 from tcusim_bench.cub import BLOCK_SOURCE, CUB_SOURCE, Cub, dotted
+from tcusim_bench.cutlass import CUTLASS, Cutlass
 from tcusim_bench.device import Array, Device
 from tcusim_bench.problems import Contender, Problem
 from tcusim_bench.programs import plans
@@ -44,7 +45,7 @@ TRITON_PIECES: Final = ((16384, 8), (4096, 4), (8192, 4), (1024, 2))
 
 
 class Contenders:
-    """The libraries to compare with; CUB starts to compile at once, during the first measurements.
+    """The libraries to compare with; those that nvcc compiles start at once, during measurements.
 
     missing: the reasons why libraries were left out. versions: of the others.
     """
@@ -52,6 +53,7 @@ class Contenders:
     def __init__(self, device: Device, names: tuple[str, ...]) -> None:
         self._sm = device.sm
         self._cubs: dict[Path, Cub] = {}
+        self._cutlass: Cutlass | None = None
         self._ways: dict[str, Callable[[Problem], Iterator[Contender]]] = {}
         self.missing: dict[str, str] = {}
         self.versions: dict[str, str] = {}
@@ -70,6 +72,10 @@ class Contenders:
             compiled = self._cubs[source]
             self.versions |= {"nvcc": compiled.nvcc, "CCCL": dotted(compiled.version)}
             return partial(compiled.ways, name)
+        if name == "cutlass":
+            cutlass = self._cutlass = Cutlass(self._sm)
+            self.versions |= {"nvcc": cutlass.nvcc, CUTLASS: cutlass.version}
+            return cutlass.ways
         for module in _MODULES.get(name, ("torch",)):
             self.versions[module] = str(importlib.import_module(module).__version__)
         return _WAYS[name]
@@ -85,8 +91,9 @@ class Contenders:
 
     def close(self) -> None:
         """Stop the compilers that still run, and remove their output."""
-        for one in self._cubs.values():
-            one.close()
+        for one in (*self._cubs.values(), self._cutlass):
+            if one is not None:
+                one.close()
 
 
 def _raise(error: Exception, _out: Array) -> Run:
@@ -356,4 +363,4 @@ _WAYS: Final[dict[str, Callable[[Problem], Iterator[Contender]]]] = {
 }
 # CUB is compared by offsets where segments are of one size, too, and by its parts of warps and
 # blocks, a segment each.
-PEERS: Final = (*_WAYS, *cub.PARTS)
+PEERS: Final = (*_WAYS, "cutlass", *cub.PARTS)

@@ -1,25 +1,22 @@
-"""The peers CUB and Thrust: compiled by nvcc into shared libraries, and called through ctypes."""
+"""The peers CUB and Thrust, as libraries that nvcc compiles."""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.util
 import re
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
-from functools import cached_property, partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from tcusim.errors import BackendUnavailable
+from tcusim_bench.compiled import Compiled, nvcc_path
 from tcusim_bench.device import Array
 from tcusim_bench.problems import Contender, Problem
 from tcusim_bench.record import Case
 from tcusim_cuda.microbench.stopwatch import Run
 
-__all__ = ["BLOCK_SOURCE", "CUB_SOURCE", "PARTS", "Cub", "dotted", "functions"]
+__all__ = ["BLOCK_SOURCE", "CUB_SOURCE", "PARTS", "Cub", "block_ways", "dotted", "functions"]
 
 # The names of the parts as peers, and in the record.
 PARTS: Final = {
@@ -30,16 +27,12 @@ PARTS: Final = {
 }
 CUB_SOURCE: Final = Path(__file__).with_name("cub.cu")
 BLOCK_SOURCE: Final = Path(__file__).with_name("cub_block.cu")
-_SECONDS: Final = 300
 
-# The most elements of a segment that CUB's parts of a warp and of a block are compiled for, and the
-# ways that each is: the elements that a thread takes, the authors' choice being the first.
-_LONGEST_WARP: Final = 32
-_LONGEST_BLOCK: Final = 2**13
-_BLOCK_WAYS: Final = 3
+# A row of `BLOCK_SOURCE`: a configuration of CUB's parts of a warp or a block.
+_ROW: Final = re.compile(r"\{(\d+ \* \d+), (warp|block)_(sum|scan)s<(\d+), (\d+), (.*)>\},")
 
 # A function of the library: label, types of sums and of results, the function's name, and the
-# number of the way, if it has several.
+# index of its configuration, if it has several.
 Function: TypeAlias = tuple[str, str, str, str, int]
 
 
@@ -70,11 +63,23 @@ def functions(part: str, case: Case, version: int) -> Iterator[Function]:
         by_key = "" if whole else "_by_key"
         what, result = ("reduce", "f32") if case.kind == "sum" else ("inclusive_scan", "f16")
         yield f"{what}{by_key}", "f32", result, f"thrust_{case.kind}_{result}", 0
-    elif part == "cub.block" and 16 <= size <= _LONGEST_BLOCK and not size & (size - 1):
-        who = "Warp" if size <= _LONGEST_WARP else "Block"
-        what, result = ("Reduce", "f32") if case.kind == "sum" else ("Scan", "f16")
-        for way in range(_BLOCK_WAYS):
-            yield f"{who}{what}, way {way}", "f32", result, f"block_{case.kind}_{result}", way
+    elif part == "cub.block":
+        result = "f32" if case.kind == "sum" else "f16"
+        for index, label in enumerate(block_ways().get((case.kind, size), ())):
+            yield label, "f32", result, f"block_{case.kind}_{result}", index
+
+
+@functools.cache
+def block_ways() -> dict[tuple[str, int], list[str]]:
+    """Return the configurations of CUB's parts of a warp or a block, by operation and size."""
+    found: dict[tuple[str, int], list[str]] = {}
+    for row in _ROW.finditer(BLOCK_SOURCE.read_text(encoding="utf-8")):
+        _, level, kind, threads, items, others = row.groups()
+        name = f"{level.title()}{'Reduce' if kind == 'sum' else 'Scan'}"
+        how = others.lower().replace("scan_", "") if level == "block" else f"blocks of {others}"
+        label = f"{name}, {threads} x {items}, {how}"
+        found.setdefault((kind, int(threads) * int(items)), []).append(label)
+    return found
 
 
 def _device_wide(case: Case, version: int) -> Iterator[Function]:
@@ -106,40 +111,21 @@ def _of_f32(kind: str, version: int) -> Iterator[Function]:
         yield "DeviceScan::InclusiveSum, run_to_run", "f32", "f32", "run_to_run_scan_f32", 0
 
 
-class Cub:
-    """CUB and Thrust, compiled by nvcc into a shared library while other things are measured.
-
-    Raises BackendUnavailable if there is no nvcc.
-    """
+class Cub(Compiled):
+    """CUB and Thrust, of the newest CCCL here."""
 
     def __init__(self, sm: int, source: Path = CUB_SOURCE) -> None:
-        nvcc = shutil.which("nvcc")
-        if nvcc is None:
-            raise BackendUnavailable("nvcc, which compiles CUB, is not on the PATH")
-        self.nvcc = _nvcc_version(nvcc)
-        self.version, folders = newest_cccl(nvcc)
-        self._folder = tempfile.TemporaryDirectory(prefix="tcusim-cub-")
-        self._path = Path(self._folder.name) / "bench_cub.so"
-        self._log = self._path.with_name("log")
-        command = cub_command(nvcc, sm, folders, source, self._path)
-        with self._log.open("w") as log:
-            self._compiler = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        self.version, folders = newest_cccl(nvcc_path())
+        super().__init__(source, sm, *(f"-I{folder}" for folder in folders))
 
     def ways(self, part: str, problem: Problem) -> Iterator[Contender]:
         """Yield ways to solve a problem, by functions of a part."""
         for label, acc, result, name, way in functions(part, problem.case, self.version):
-            prepare = partial(self._prepare, problem, name, way)
+            prepare = functools.partial(self._prepare, problem, name, way)
             yield Contender(PARTS[part], label, acc, result, prepare)
 
-    def close(self) -> None:
-        """Stop the compiler, if it still runs, and remove its output."""
-        if self._compiler.poll() is None:
-            self._compiler.terminate()
-            self._compiler.wait()
-        self._folder.cleanup()
-
     def _prepare(self, problem: Problem, name: str, way: int, out: Array) -> Run:
-        function, cp = getattr(self._library, name), problem.device.cp
+        function, cp = getattr(self.library, name), problem.device.cp
         size, is_block = ctypes.c_size_t(0), name.startswith("block")
         arrays, sizes = [problem.data, out], [problem.segments, problem.segment_size]
         if problem.case.lengths and problem.kind == "sum":
@@ -164,26 +150,6 @@ class Cub:
         room = cp.empty(max(1, size.value), "uint8")
         # The array is kept as long as the returned function.
         return lambda: call(room.data.ptr)
-
-    @cached_property
-    def _library(self) -> ctypes.CDLL:
-        """The compiled library, once the compiler is done."""
-        status = self._compiler.wait(_SECONDS)
-        if status:
-            said = self._log.read_text(errors="replace").strip()
-            raise RuntimeError(f"nvcc failed with {status}: {said[-300:]}")
-        return ctypes.CDLL(str(self._path))
-
-
-def cub_command(
-    nvcc: str, sm: int, folders: tuple[Path, ...], source: Path, made: Path
-) -> list[str]:
-    """Return the command that compiles CUB's part of the benchmark."""
-    return [
-        *(nvcc, "-std=c++17", "-O3", f"-arch=sm_{sm}", "-shared", "-Xcompiler", "-fPIC"),
-        *(f"-I{folder}" for folder in folders),
-        *("-o", str(made), str(source)),
-    ]
 
 
 def newest_cccl(nvcc: str) -> tuple[int, tuple[Path, ...]]:
@@ -217,9 +183,3 @@ def _cccl_version(folders: tuple[Path, ...]) -> int:
             match = re.search(r"#define\s+CCCL_VERSION\s+(\d+)", header.read_text())
             return int(match[1]) if match else 0
     return 0
-
-
-def _nvcc_version(nvcc: str) -> str:
-    done = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
-    match = re.search(r"release [\d.]+, V([\d.]+)", done.stdout)
-    return match[1] if match else "unknown"

@@ -203,8 +203,8 @@ def offsets_of(lengths: str, length: int) -> NDArray[np.int64]:
 # --- Figures of the paper -------------------------------------------------------------------
 
 _SHAPES: Final = ("16x16x16", "32x8x16", "8x32x16")
-# The paper's programs, and the sizes at which the paper would take them: so many segments
-# that warps, or blocks, keep a GPU busy.
+# The paper's programs, and the sizes at which the paper would take them: warps while there are
+# so many segments that they keep a GPU busy, then blocks.
 _SUMS: Final = {
     "reduction_16": (1, 16),
     "reduction_16n": (32, 2**14),
@@ -212,14 +212,14 @@ _SUMS: Final = {
     "reduction_256": (256, 256),
     "reduction_256n": (512, 2**18),
     "reduction_256n_inefficient": (512, 2**18),
-    "reduction_256n_block": (512, 2**24),
+    "reduction_256n_block": (512, 2**30),
 }
 _SCANS: Final = {
     "scan_16": (1, 16),
     "scan_16n": (32, 2**14),
     "scan_256": (256, 256),
     "scan_256n": (512, 2**18),
-    "scan_256n_block": (512, 2**24),
+    "scan_256n_block": (512, 2**30),
 }
 _WARPS: Final = 4
 # Elements of each warp of a block that takes a segment, and the most warps.
@@ -287,7 +287,13 @@ def _three_launches(case: Case) -> Iterator[Named]:
 
 # --- All parts ------------------------------------------------------------------------------
 
-_MATRICES: Final = _powers(8, 14)
+# The authors' sizes of products: of matrices, and of a matrix and a vector, with one size more.
+_SMALL: Final = (16, 32, 48, 64, 96, 128, 192, 256, 512)
+_MATRICES: Final = (
+    *(*_SMALL, 768, 1024, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192),
+    *range(9216, 28161, 512),
+)
+_VECTORS: Final = (*_SMALL, *range(1024, 25601, 512), 32768)
 _CUB: Final = ("cub", "thrust")
 _OFFSETS: Final = ("cub", "cub.offsets", "thrust")
 
@@ -324,7 +330,6 @@ PARTS: Final[dict[str, Part]] = {
     "figure-11": Part(
         "segments within a warp or a block", _problems(_SUMS_AND_SCANS, _powers(4, 13)),
         ("cub.block",), _of_segments,
-        ("all of the authors' tuning of CUB: each size has three ways, theirs among them",),
     ),
     "figure-13": Part(
         "reduction of a whole array", _problems(("sum",), _powers(12, 30), whole=True), _CUB,
@@ -336,11 +341,11 @@ PARTS: Final[dict[str, Part]] = {
         ("the paper's own three launches, which write and read the scans of parts in between",),
     ),
     "figure-2": Part(
-        "products of matrices", _problems(("matmul",), _MATRICES), ("cublas",),
-        _multiplied("gemm_naive", "gemm"), ("CUTLASS",),
+        "products of matrices", _problems(("matmul",), _MATRICES), ("cublas", "cutlass"),
+        _multiplied("gemm_naive", "gemm"),
     ),
     "figure-3": Part(
-        "products of a matrix and a vector", _problems(("matvec",), (*_MATRICES, 32768)),
+        "products of a matrix and a vector", _problems(("matvec",), _VECTORS),
         ("torch", "torch.float32", "cublas"), _multiplied("gemv", "gemv_reduction"),
     ),
     "figure-power": Part(

@@ -16,10 +16,13 @@ from tcusim_bench.record import Case
 
 def test_peers_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.setitem(sys.modules, "cutlass_library", None)
+    monkeypatch.delenv("CUTLASS_PATH", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     device: Any = SimpleNamespace(sm=90)
-    peers = Contenders(device, ("triton", "cub"))
-    assert peers.missing["cub"].endswith("nvcc, which compiles CUB, is not on the PATH")
+    peers = Contenders(device, ("triton", "cub", "cutlass"))
+    assert "Install nvidia-cutlass" in peers.missing["cutlass"]
+    assert peers.missing["cub"].endswith("nvcc, which compiles CUB and CUTLASS, is not on the PATH")
     assert "triton" in peers.missing["triton"]
     assert list(peers.ways(SimpleNamespace(), ("triton", "cub"))) == []  # type: ignore[arg-type]
 

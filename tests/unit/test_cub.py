@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tcusim_bench import cub as bench_cub
-from tcusim_bench.cub import BLOCK_SOURCE, CUB_SOURCE, PARTS, functions
+from tcusim_bench.compiled import command, nvcc_path
+from tcusim_bench.cub import BLOCK_SOURCE, CUB_SOURCE, PARTS, block_ways, functions
 from tcusim_bench.record import Case
 
 
@@ -41,16 +42,18 @@ def test_what_cub_does_not_do() -> None:
         assert [list(functions(part, case, 3_005_000)) for part in PARTS] == [[]] * 4
 
 
-def test_each_block_has_its_segment_in_every_way() -> None:
-    """Threads times the elements of each are the segment; every size has as many ways."""
+def test_each_configuration_has_its_segment() -> None:
+    """Every row is read; threads times the elements of each are the segment of its row."""
     text = BLOCK_SOURCE.read_text(encoding="utf-8")
-    found = re.findall(r"CASE\((\d+), (\d), (\d+), (\d+)\)", text)
-    ways = sorted((int(size), int(way)) for size, way, *_ in found)
-    assert ways == [(2**power, way) for power in range(6, 14) for way in range(3)]
-    assert all(int(size) == int(threads) * int(items) for size, _, threads, items in found)
-    warps = re.findall(r"CASE\((\d+), (\d), (\d+)\)", text)
-    assert sorted((int(size), int(way)) for size, way, _ in warps) == [
-        (size, way) for size in (16, 32) for way in range(3)
+    rows = re.findall(r"^    \{(\d+) \* (\d+), \w+_(sum|scan)s<(\d+), (\d+),.*>\},$", text, re.M)
+    assert all(size == threads and each == items for size, each, _, threads, items in rows)
+    ways = block_ways()
+    assert sum(map(len, ways.values())) == len(rows) == len(re.findall(r"_(?:sum|scan)s<\d", text))
+    assert sorted(ways) == [(kind, 2**n) for kind in ("scan", "sum") for n in range(4, 14)]
+    assert ways["sum", 16][0] == "WarpReduce, 16 x 1, blocks of 256"
+    assert ways["scan", 2048][:2] == [
+        "BlockScan, 128 x 16, warps, vectors, once",
+        "BlockScan, 128 x 16, raking, vectors, once",
     ]
 
 
@@ -58,11 +61,11 @@ def test_each_block_has_its_segment_in_every_way() -> None:
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
 @pytest.mark.parametrize("source", [CUB_SOURCE, BLOCK_SOURCE], ids=lambda path: path.stem)
 def test_cub_compiles(source: Path, tmp_path: Path) -> None:
-    nvcc = shutil.which("nvcc") or ""
+    nvcc = nvcc_path()
     version, folders = bench_cub.newest_cccl(nvcc)
     if version < 3_000_000:
         pytest.skip("CCCL 3 is not there")
-    command = bench_cub.cub_command(nvcc, 90, folders, source, tmp_path / "cub.so")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    line = command(nvcc, 90, source, tmp_path / "cub.so", *(f"-I{one}" for one in folders))
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
