@@ -480,9 +480,7 @@ class Emitter:
         if self.instruction.single:
             yield "", pointer
             return
-        shape = self.instruction.shape
-        rows = shape.k if frag.role is Role.B else shape.m
-        cols = shape.k if frag.role is Role.A else shape.n
+        rows, cols = self.instruction.fragment_of(frag.role)
         down, across = self._grid_of(frag)
         if view is not None:
             pointer += f" + f / {across} * {rows} * {view.row_stride}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -12,7 +12,18 @@ from tcusim.machine import Rule, arch_of
 from tcusim.machine.shapes import MmaShape, shapes
 from tcusim.program.bind import rule_of
 from tcusim.program.checks.tiles import tile_is_aligned
-from tcusim.program.grammar import Load, Program, Store, View, walk
+from tcusim.program.grammar import (
+    Const,
+    Frag,
+    Index,
+    Load,
+    Program,
+    Role,
+    Store,
+    View,
+    walk,
+)
+from tcusim.program.resources import SharedMemory
 
 __all__ = ["LANES", "Instruction", "instruction_for", "native", "rule_of_lanes"]
 
@@ -61,6 +72,14 @@ class Instruction:
     def single(self) -> bool:
         """Whether one instruction does the whole tile."""
         return self.grid == (1, 1, 1)
+
+    def fragment_of(self, role: Role) -> tuple[int, int]:
+        """Return the rows and columns of a fragment."""
+        one = self.shape
+        return (
+            one.k if role is Role.B else one.m,
+            one.k if role is Role.A else one.n,
+        )
 
     def __str__(self) -> str:
         if self.family == LANES:
@@ -173,9 +192,9 @@ def _sizes(shape: MmaShape) -> tuple[int, int, int]:
 
 def _divisible(part: MmaShape) -> tuple[bool, bool, bool]:
     """Return whether a larger tile may have several of these along m, along n and along k."""
-    # Tiles of 8 rows, or columns, side by side would begin at multiples of 16 bytes, where WMMA
-    # cannot load them. A unit may add up to 16 products at once: parts of fewer would be rounded
-    # more often.
+    # Parts of 8 rows, or columns, begin at multiples of 16 bytes in most layouts, where WMMA cannot
+    # load them: see `_is_loadable`. A unit may add up to 16 products at once: parts of fewer would
+    # be rounded more often.
     return part.m >= 16, part.n >= 16, part.k % 16 == 0
 
 
@@ -183,14 +202,30 @@ def _is_loadable(program: Program, instruction: Instruction) -> bool:
     """Return whether a program's tiles are where an instruction's fragments can be loaded."""
     shape, ab, acc = instruction.shape, program.ab, program.acc
     return instruction.single or all(
-        tile_is_aligned(view, shape, ab, acc) for view in _tiles(program)
+        tile_is_aligned(part, shape, ab, acc)
+        for frag, view in _tiles(program)
+        for part in _parts(view, *instruction.fragment_of(frag.role))
     )
 
 
-def _tiles(program: Program) -> Iterator[View]:
-    """Yield the views that are loaded into fragments and stored from them."""
+def _tiles(program: Program) -> Iterator[tuple[Frag, View]]:
+    """Yield the fragments that are loaded or stored, with their views."""
+    tables = SharedMemory(program).tables
     for _, step in walk(program.steps):
-        if isinstance(step, Load):
-            yield step.src
-        elif isinstance(step, Store):
-            yield step.dst
+        match step:
+            case Load(dst):
+                yield dst, step.src
+            case Store(dst, src):
+                yield src, dst
+            case Const(frag, pattern) if not pattern.uniform:
+                name, table = tables.of(frag, pattern)
+                yield frag, table.view(tables.buffer(name), Index())
+
+
+def _parts(view: View, rows: int, cols: int) -> Iterator[View]:
+    """Yield a tile's first part of these sizes, and the next ones down and across."""
+    yield view
+    if rows < view.rows:
+        yield replace(view, offset=view.offset + rows * view.row_stride)
+    if cols < view.cols:
+        yield replace(view, offset=view.offset + cols * view.col_stride)

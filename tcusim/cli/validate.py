@@ -36,6 +36,7 @@ _PATIENCE_SECONDS: Final = 60
         "tcusim validate 16x16x16 --fraction-bits 12",
         "tcusim validate 5x7x3 scan_t scan_tn --full",
         "tcusim validate 16x16x16 --ab s8 --acc s32 --arch hopper --json -",
+        "tcusim validate mychip.toml --backend host",
         "tcusim validate --gallery --html gallery.html",
     ),
 )
@@ -80,6 +81,12 @@ _PATIENCE_SECONDS: Final = 60
     is_flag=True,
     help="Judge the public units that come with tcusim, in one table: their first types and tile.",
 )
+@click.option(
+    "--backend",
+    metavar="NAME",
+    help="Run programs on it as well, such as host or cuda, and compare their bits with the "
+    "simulator's.",
+)
 @JOBS
 @click.option(
     *("--json", "output"),
@@ -102,7 +109,7 @@ def validate_command(ctx: click.Context, /, words: tuple[str, ...], **options: A
     if html == "-":
         raise click.UsageError("--html writes a file, not to the terminal; give it a name")
     if options.pop("all_public"):
-        _tell(ctx, _gallery(ctx, options.pop("jobs")), output, html)
+        _tell(ctx, _gallery(ctx, options.pop("backend"), options.pop("jobs")), output, html)
     options |= _subjects(words, options.pop("only"), options["arch"], ctx.params["archs"])
     named, full = options.pop("named"), not options.pop("quick")
     options["ab"], options["acc"] = judged_types(named[0], options["ab"], options["acc"])
@@ -138,9 +145,9 @@ def _tell(ctx: click.Context, verdict: Verdict, output: str | None, html: str | 
     ctx.exit(0 if verdict.ok else 1)
 
 
-def _gallery(ctx: click.Context, jobs: int | None) -> Verdict:
+def _gallery(ctx: click.Context, backend: str | None, jobs: int | None) -> Verdict:
     """Return the verdict on the gallery; other options of the command are rejected."""
-    allowed = ("all_public", "jobs", "output", "html")
+    allowed = ("all_public", "backend", "jobs", "output", "html")
     given = [
         name
         for name in ctx.params
@@ -151,8 +158,9 @@ def _gallery(ctx: click.Context, jobs: int | None) -> Verdict:
             f"--gallery judges its units as they are: leave out {', '.join(given)}, or name units "
             f"in place of --gallery"
         )
-    with progress("validating the gallery", of="", estimate="less than a minute") as draw:
-        return validate_gallery(jobs=jobs or processors(), progress=draw)
+    estimate = "less than a minute" if backend is None else "two minutes"
+    with progress("validating the gallery", of="", estimate=estimate) as draw:
+        return validate_gallery(backend=backend, jobs=jobs or processors(), progress=draw)
 
 
 def _subjects(
@@ -199,4 +207,5 @@ def _seconds(named: Named, full: bool, options: Mapping[str, Any]) -> float:
     except errors.Unsupported:
         # `validate` says so, or takes no time for it.
         return 0.0
-    return seconds_of(subject, options["algorithms"], full=full)
+    backend = options["backend"] is not None
+    return seconds_of(subject, options["algorithms"], full=full, backend=backend)

@@ -187,6 +187,20 @@ def test_tiles_that_instructions_make_up(
     assert (None if found is None else found.grid) == parts
 
 
+def test_parts_of_narrow_types_begin_where_they_can_be_loaded() -> None:
+    """16 elements of one byte are half of the 32 bytes that WMMA aligns tiles to."""
+    for sizes, side, parts in (
+        ((16, 16, 128), "a", None),
+        ((32, 16, 16), "a", (2, 1, 1)),
+        ((64, 8, 16), "a", (2, 1, 1)),
+    ):
+        program = tcusim.build(
+            "reduction_k", tile=tcusim.MmaShape(*sizes), side=side, ab="s8", acc="s32"
+        )
+        found = native(program)
+        assert (None if found is None else found.grid) == parts, sizes
+
+
 def test_a_tile_that_claims_an_instruction_is_multiplied_by_lanes() -> None:
     row = tcusim.machine.shapes.Operands("f16", "f32", 70, "wmma")
     program = tcusim.build("reduction_k", tile=tcusim.MmaShape(8, 48, 12, operands=(row,)))

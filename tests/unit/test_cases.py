@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tcusim.algorithms import algorithms
 from tcusim.errors import InputError, Unsupported
 from tcusim.judge.correctness.cases import COLUMNS, Case, CaseGrid, Column, Recipe, columns_of
 from tcusim.machine import FORMATS
@@ -38,12 +39,17 @@ def test_cases_print_and_parse() -> None:
         Case.parse("")
 
 
-def test_products_are_not_of_the_grid() -> None:
-    with pytest.raises(Unsupported, match="the grid is of sums and scans of segments, and 'gemm'"):
-        list(CaseGrid(["gemm"]).recipes())
-    of_grid = {recipe.algorithm for recipe in CaseGrid(columns=COLUMNS[:1]).recipes()}
-    assert "reduction_tn" in of_grid
-    assert not of_grid & {"gemm", "gemv"}
+def test_every_algorithm_is_of_the_grid() -> None:
+    every = {row.name for row in algorithms()}
+    for column, none in (
+        (COLUMNS[0], set()),
+        (Column("5x7x3", "f16", "f32"), {"scan_single_pass"}),
+    ):
+        of_grid = {recipe.algorithm for recipe in CaseGrid(columns=[column]).recipes()}
+        assert of_grid == every - none
+    (case, _) = CaseGrid(["gemm"], COLUMNS[:1]).cases()
+    assert Case.parse(str(case)) == case
+    assert case.inputs()["a"].size == case.length * case.recipe.get("inner")
 
 
 def test_every_column_of_a_shape_is_of_types_that_are_summed() -> None:

@@ -24,10 +24,18 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_row_for_each_unit(tmp_path: Path) -> None:
     page, data = tmp_path / "g.html", tmp_path / "g.json"
     words = ["validate", "--gallery", "--jobs", "1", "--html", str(page), "--json", str(data)]
+    words += ["--backend", "numpy"]
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 0, result.output
     printed = " ".join(result.output.split())
-    for text in ("2 public units", "gemmini", "s8 to s32", "reduction_panel:"):
+    for text in (
+        "bits of numpy",
+        "8 ok, 14,970 outputs",
+        "2 public units",
+        "gemmini",
+        "s8 to s32",
+        "reduction_panel:",
+    ):
         assert text in printed
     text = page.read_text()
     assert text.index("2 public units") < text.index("gemmini in full")
@@ -39,6 +47,7 @@ def test_a_row_for_each_unit(tmp_path: Path) -> None:
     assert [one["name"] for one in units] == ["gemmini", "mxdotp"]
     assert [(one["ab"], one["acc"]) for one in units] == [("s8", "s32"), ("e4m3", "f32")]
     assert all(one["correctness"] and one["ok"] for one in units)
+    assert all(one["agreement"]["outputs"] > 1000 for one in units)
 
 
 @pytest.mark.usefixtures("two")

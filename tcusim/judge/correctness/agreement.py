@@ -125,6 +125,20 @@ class Agreement(Tabular):
         return [one for one in self.compared if one.differ or one.failed]
 
     @property
+    def compared_in_words(self) -> str:
+        """The cases and outputs that were compared, and those that differ or failed."""
+        total = self.total
+        return (
+            f"{total.cases:,} cases, {total.outputs:,} outputs compared, {total.differ:,} differ, "
+            f"{total.failed:,} cases failed"
+        )
+
+    @property
+    def in_brief(self) -> str:
+        """The cases and outputs that were compared, for a cell of a table."""
+        return f"{self.total}, {self.total.outputs:,} outputs"
+
+    @property
     def ok(self) -> bool:
         """Whether outputs were compared, and all agree."""
         total = self.total
@@ -135,24 +149,23 @@ class Agreement(Tabular):
         return f"tcusim agree --backend {self.backend} --arch {self.arch} --case '{problem.case}'"
 
     def summary(self) -> str:
-        """Return one line for all, then lines for skipped cases and failures."""
-        total = self.total
-        lines = [
-            f"{self.backend} and the simulator ({self.arch}): {total.cases:,} cases, "
-            f"{total.outputs:,} outputs compared, {total.differ:,} differ, "
-            f"{total.failed:,} cases failed; {self.seconds:.0f} s"
-        ]
-        lines += [f"not run, {count}: {reason}" for reason, count in self.skipped.most_common()]
+        """Return one line for all, with the time taken, then `notes`."""
+        first = f"{self.backend} and the simulator ({self.arch}): {self.compared_in_words}"
+        return "\n".join([f"{first}; {self.seconds:.0f} s", *self.notes()])
+
+    def notes(self) -> list[str]:
+        """Return lines for programs that did not run, and for failures."""
+        lines = [f"not run, {count}: {reason}" for reason, count in self.skipped.most_common()]
         if self.left:
             lines.append(f"not run, {self.left}: {_LATE}")
-        if not total.outputs:
+        if not self.total.outputs:
             lines.append("nothing was compared")
         problems = self.problems
         for problem in problems[:_SHOWN_FAILURES]:
             lines += [f"{problem.case}\n  {problem.text}", f"  {self.command(problem)}"]
         if len(problems) > _SHOWN_FAILURES:
             lines.append(f"and {len(problems) - _SHOWN_FAILURES} more cases")
-        return "\n".join(lines)
+        return lines
 
     def table(self) -> Table:
         """Return a row for each algorithm, a column for each tile and types, and the totals."""

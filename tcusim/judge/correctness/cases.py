@@ -22,6 +22,7 @@ from tcusim.algorithms import (
     Level,
     Option,
     algorithm_of,
+    algorithms,
     build,
     options_of,
     segmented_algorithms,
@@ -255,6 +256,7 @@ COLUMNS: Final = (
     Column("16x16x16", "f32", "f32"),
     Column("16x16x16", "f16", "f64"),
 )
+_SHAPES: Final = {column.shape for column in COLUMNS}
 # An algorithm without products runs in the type of its accumulator, and has no tile.
 _COLUMNS_WITHOUT_TILE: Final = (
     Column("16x16x16", "f16", "f32"),
@@ -284,6 +286,9 @@ _GRID_LENGTHS: Final = (17011, 257, 33013, 17, 1, 0)
 # Options of a sum's blocks, so that these take few rows too.
 _SHARES: Final = ("groups", "panels")
 _LENGTHS: Final = (1237, 257, 5003, 17, 1, 0)
+# Rows of a product, and its columns at most.
+_ROWS: Final = (70, 1, 131)
+_COLS: Final = 50
 
 
 def columns_of(shape: str, arch: Arch | None = None) -> tuple[Column, ...]:
@@ -311,9 +316,9 @@ def columns_of(shape: str, arch: Arch | None = None) -> tuple[Column, ...]:
 class CaseGrid:
     """Programs of every kind, always the same ones in the same order.
 
-    names: of algorithms; none for all that sum or scan segments of one size. columns: tiles and
-    types. full: every side, form, way to combine and layout, shuffled so that a part is a fair
-    sample; if not, one program for each algorithm and column, and which options it has goes round.
+    names: of algorithms; none for all. columns: tiles and types. full: every side, form, way to
+    combine and layout, shuffled so that a part is a fair sample; if not, one program for each
+    algorithm and column, and which options it has goes round.
     """
 
     names: Sequence[str] = ()
@@ -327,18 +332,14 @@ class CaseGrid:
 
     def _built(self) -> Iterator[tuple[Recipe, Program | None]]:
         """Yield the programs as recipes, and as programs where one had to be built to choose it."""
-        rows = [algorithm_of(name) for name in self.names] or list(segmented_algorithms())
-        for row in rows:
-            if row.kind == "product":
-                raise Unsupported(
-                    f"the grid is of sums and scans of segments, and {row.name!r} is a product; "
-                    "compare its program with tcusim.judge.correctness.testing.assert_agree"
-                )
-        # Sums without products come last: where a cell stands decides which options are drawn.
+        rows = [algorithm_of(name) for name in self.names]
+        groups = [rows] if rows else [segmented_algorithms(), _other_algorithms()]
+        # Where a cell stands decides which options are drawn: sums without products come last.
         cells = [
             list(_recipes(row, column))
+            for group in groups
             for added in (False, True)
-            for row in rows
+            for row in group
             for column in self.columns
             if adds_rows(column.ab, column.acc) == added and _has_cell(row, column)
         ]
@@ -359,11 +360,21 @@ class CaseGrid:
             yield from cases_of(recipe, number, full=self.full, program=program)
 
 
+def _other_algorithms() -> list[Algorithm]:
+    """Return the algorithms of segments by offsets, and products."""
+    segmented = segmented_algorithms()
+    return [row for row in algorithms() if row not in segmented]
+
+
 def _has_cell(row: Algorithm, column: Column) -> bool:
     """Return whether an algorithm has programs of these types."""
     if adds_rows(column.ab, column.acc):
         return row.adds_rows
-    return row.uses_mma or column in _COLUMNS_WITHOUT_TILE
+    if row.uses_mma or column in _COLUMNS_WITHOUT_TILE:
+        return True
+    # Of a tile that the grid does not have, too: it may be the only one.
+    types = {(one.ab, one.acc) for one in _COLUMNS_WITHOUT_TILE}
+    return (column.ab, column.acc) in types and column.shape not in _SHAPES
 
 
 def _recipes(row: Algorithm, column: Column) -> Iterator[Recipe]:
@@ -377,7 +388,11 @@ def _recipes(row: Algorithm, column: Column) -> Iterator[Recipe]:
     forms = row.options["form"].choices if "form" in row.options else ("",)
     other = "bf16" if column.ab == "bf16" else {"f32": "f16", "f16": "f32"}.get(column.acc)
     for layout, side, combine, form in itertools.product(layouts, sides, combines, forms):
-        masked, segment_size, warps, items, other_result = layout
+        masked, size, warps, items, other_result = layout
+        sizes: dict[str, Any] = {"segment_size": size, "masked": masked}
+        if row.kind == "product":
+            sizes = {"inner": size, "add_c": masked}
+            sizes |= {"cols": size and min(size, _COLS)} if "cols" in row.options else {}
         yield Recipe.of(
             row.name,
             **column.options,
@@ -385,9 +400,8 @@ def _recipes(row: Algorithm, column: Column) -> Iterator[Recipe]:
             side=side,
             combine=combine,
             form=form,
-            segment_size=segment_size,
             warps=warps,
-            masked=masked,
+            **sizes,
             **{last: items},
             **shares,
         )
@@ -414,9 +428,10 @@ def cases_of(
     kinds = input_kinds(program.inputs[0].dtype)
     if not full:
         kinds = tuple(kinds[(2 * number + turn) % len(kinds)] for turn in range(2))
-    grid = algorithm_of(recipe.algorithm).level is Level.GRID
-    lengths = _GRID_LENGTHS if grid else _LENGTHS
-    multiple = program.scalars[0].multiple_of
+    row = algorithm_of(recipe.algorithm)
+    product = row.kind == "product"
+    lengths = _ROWS if product else _GRID_LENGTHS if row.level is Level.GRID else _LENGTHS
+    multiple, any_length = program.scalars[0].multiple_of, product or recipe.get("masked")
     for turn, kind in enumerate(kinds):
-        length = lengths[(number + turn) % len(lengths)] if recipe.get("masked") else 3 * multiple
+        length = lengths[(number + turn) % len(lengths)] if any_length else 3 * multiple
         yield Case(recipe, {"length": length}, kind)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tcusim.judge.accuracy.summary import Accuracy
+from tcusim.judge.correctness.agreement import Agreement
 from tcusim.judge.correctness.shape_report import ShapeReport
 from tcusim.judge.cost.roofline import Roofline
 from tcusim.judge.verdict.consistency import USELESS, Finding
@@ -32,6 +33,8 @@ class Asked:
         Whether to try many more cases, and longer sums.
     sections : tuple of str
         Of `SECTIONS`.
+    backend : str
+        The backend that is compared with the simulator; empty for none.
     """
 
     ab: str = "f16"
@@ -39,6 +42,7 @@ class Asked:
     algorithms: tuple[str, ...] | None = None
     full: bool = False
     sections: tuple[str, ...] = SECTIONS
+    backend: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,8 @@ class UnitVerdict:
         Claims of the unit that its model contradicts; None without a model.
     reports : tuple of ShapeReport
         Correctness and counts, one for each tile.
+    agreement : Agreement or None
+        The bits of programs on a backend against the simulator's; None if no backend was named.
     on_arrays : tuple of OnArrays
         Results of the functions on arrays, one for each tile; none if algorithms were named.
     candidates : tuple of Candidate
@@ -113,6 +119,7 @@ class UnitVerdict:
     findings: tuple[Finding, ...] = ()
     claims: tuple[Finding, ...] | None = None
     reports: tuple[ShapeReport, ...] = ()
+    agreement: Agreement | None = None
     on_arrays: tuple[OnArrays, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     accuracy: Accuracy | None = None
@@ -127,6 +134,7 @@ class UnitVerdict:
         return (
             not self.refused
             and all(report.ok for report in self.reports)
+            and (self.agreement is None or self.agreement.ok)
             and not any(one.failed for one in self.on_arrays)
             and not self.claims
             and not any(one.grave for one in self.findings)

@@ -84,6 +84,10 @@ def _wrong(found: UnitVerdict) -> Iterator[str]:
     for name in dict.fromkeys(row.name for row in rows):
         first = next(row for row in rows if row.name == name)
         yield f"WRONG: {name}: {_what_is_wrong(first)}"
+    bits = found.agreement
+    if bits is not None and not bits.ok:
+        case = next((f", first {one.case}: {one.text}" for one in bits.problems), "")
+        yield f"WRONG: {bits.backend} beside the simulator: {bits.compared_in_words}{case}"
     for one in found.on_arrays:
         if one.failed:
             yield f"WRONG: {one}, first {one.failed[0]}"
@@ -221,6 +225,9 @@ def _untested(found: UnitVerdict) -> Iterator[str]:
             yield f"sums of more than {max(measured):,} terms{alone}"
     if found.left_out:
         yield f"tiles {found.left_out}"
+    if found.agreement is not None:
+        for reason, count in found.agreement.skipped.most_common():
+            yield f"{count} programs on {found.agreement.backend}: {reason}"
     too_large = sum(row.left_out for report in found.reports for row in report.rows)
     if too_large:
         yield f"{too_large} programs that did not fit in memory"

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from tcusim.judge.accuracy.families import FAMILIES
 from tcusim.judge.accuracy.measure import BLOCK
 from tcusim.judge.accuracy.summary import PROMISED, Accuracy, Error
+from tcusim.judge.correctness.agreement import Agreement
 from tcusim.judge.correctness.shape_report import ShapeReport
 from tcusim.judge.cost.predicted import time_text
 from tcusim.judge.verdict.found import Reference, UnitVerdict, bests_of
@@ -42,6 +43,8 @@ def sections_of(found: UnitVerdict, *, every_tile: bool = False) -> tuple[Table,
         made.append(_claims(found))
     if found.reports and "correctness" in asked:
         made.append(_correctness(found))
+    if found.agreement is not None:
+        made.append(_on_backend(found.agreement, every_tile=every_tile))
     if found.accuracy is not None:
         made += _precision(found.accuracy)
     if found.reports and "counts" in asked:
@@ -150,6 +153,20 @@ def _correctness(found: UnitVerdict) -> Table:
     return Table(title="Correctness on exact integers", texts=texts)
 
 
+def _on_backend(agreement: Agreement, *, every_tile: bool) -> Table:
+    """Tell the bits of a backend; with every tile, those of each algorithm."""
+    title = f"Bits of {agreement.backend}, against the simulator's"
+    texts = (
+        "A program of each algorithm, on two kinds of random numbers: rounding, infinities and "
+        "subnormals among them.",
+        f"{agreement.compared_in_words}.",
+        *agreement.notes(),
+    )
+    if not every_tile:
+        return Table(title=title, texts=texts)
+    return replace(agreement.table(), title=title, texts=texts, summary="")
+
+
 def _precision(accuracy: Accuracy) -> Iterator[Table]:
     """Tell the errors of sums by kind of data and length, then their limits."""
     for how, blocked in (("one accumulator", None), (f"blocks of {BLOCK} mma", BLOCK)):
@@ -246,6 +263,10 @@ def comparison_of(units: Sequence[UnitVerdict], reference: Reference | None) -> 
         ("tiles", *(", ".join(unit.tiles) or "none" for unit in units), *("" for _ in others)),
         ("cases right", *map(cases_right, units), *("" for _ in others)),
     ]
+    if any(unit.agreement is not None for unit in units):
+        found = [unit.agreement for unit in units]
+        bits = ("" if one is None else one.in_brief for one in found)
+        rows.append((f"bits of {units[0].asked.backend}", *bits, *("" for _ in others)))
     rows += [(name, *cells, *("" for _ in others)) for name, *cells in _precision_rows(units)]
     for task in TASKS:
         rows.extend(_task_rows(units, reference, task))

@@ -8,9 +8,10 @@ machine, and then time decides.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final
@@ -18,12 +19,15 @@ from typing import Any, Final
 import numpy as np
 
 from tcusim.algorithms import algorithm_of, build
+from tcusim.algorithms import algorithms as registered
 from tcusim.errors import Unsupported
+from tcusim.judge.correctness.agreement import Agreement, agree
+from tcusim.judge.correctness.cases import CaseGrid, Column
 from tcusim.judge.correctness.shape_report import ShapeReport, ShapeRow, Variant, variants_of
 from tcusim.judge.correctness.validation import Trial, report_of, trials_of
 from tcusim.judge.cost.predicted import Cost
 from tcusim.judge.cost.predicted import cost as cost_of_program
-from tcusim.judge.run import Progress, run_cases
+from tcusim.judge.run import Progress, part_of, run_cases
 from tcusim.judge.verdict.subjects import Subject
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import Program
@@ -36,6 +40,9 @@ _LONG: Final = 2**16
 # Elements of an array of segments, about; rows, columns and depth of a product.
 _ELEMENTS: Final = 2**26
 _SIDE: Final = 1024
+_SECONDS_PER_PROGRAM: Final = 0.7
+# Of the algorithms, one of so many is compared on a tile that is not the first.
+_PART: Final = 3
 # Sides of a product that is run to see how often it reads its operands.
 _SMALL_SIDE: Final = 128
 
@@ -182,11 +189,67 @@ def tried(
     return reports, tuple(one for _, candidates in found for one in candidates)
 
 
+def compared(
+    subject: Subject,
+    backend: str,
+    algorithms: Sequence[str] | None = None,
+    *,
+    full: bool = False,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> Agreement:
+    """Compare a backend with the simulator, bit for bit, on a program of each algorithm and tile.
+
+    On the other tiles than the first, a third of the algorithms, unless it is `full`. The other
+    arguments are those of `tried`.
+
+    Raises
+    ------
+    UnknownName, BackendUnavailable
+        If there is no such backend, or it cannot run here.
+    """
+    start = time.monotonic()
+    found: list[Agreement] = []
+    for number, tile in enumerate(subject.tiles):
+        share = (number / len(subject.tiles), (number + 1) / len(subject.tiles))
+        one = agree(
+            CaseGrid(
+                _compared_names(algorithms, 0 if full else number),
+                (Column(tile.name, subject.ab, subject.acc),),
+            ),
+            backend=backend,
+            arch=subject.arch,
+            jobs=executor or 1,
+            progress=part_of(progress, *share),
+        )
+        found.append(one)
+    cases = tuple(case for one in found for case in one.compared)
+    return replace(found[0], compared=cases, seconds=time.monotonic() - start)
+
+
+def _compared_names(algorithms: Sequence[str] | None, number: int) -> list[str]:
+    """Return the algorithms to compare on a subject's tile of this index: all on the first."""
+    names = [row.name for row in registered()] if algorithms is None else list(algorithms)
+    return names[number % _PART :: _PART] or names[:1] if number else names
+
+
 def seconds_of(
-    subject: Subject, algorithms: Sequence[str] | None = None, *, full: bool = False
+    subject: Subject,
+    algorithms: Sequence[str] | None = None,
+    *,
+    full: bool = False,
+    backend: bool = False,
 ) -> float:
-    """Return the seconds that `tried` takes in one process, to within a factor of a few."""
-    return sum(trial.seconds for trial in _trials(subject, algorithms, full))
+    """Return the seconds that `tried` takes in one process, to within a factor of a few.
+
+    backend: those of `compared` as well, which compiles its programs.
+    """
+    seconds = sum(trial.seconds for trial in _trials(subject, algorithms, full))
+    if backend:
+        tiles = range(len(subject.tiles))
+        programs = sum(len(_compared_names(algorithms, 0 if full else one)) for one in tiles)
+        seconds += _SECONDS_PER_PROGRAM * programs
+    return seconds
 
 
 def _trials(subject: Subject, algorithms: Sequence[str] | None, full: bool) -> list[Trial]:

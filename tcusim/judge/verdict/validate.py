@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from tcusim.algorithms import algorithm_of
+from tcusim.backends import get_backend
 from tcusim.errors import Given, InputError, Unsupported, require_flags, unknown_name
 from tcusim.judge.accuracy.summary import accuracy_of
 from tcusim.judge.correctness.shape_report import ShapeReport
@@ -30,7 +31,15 @@ from tcusim.judge.verdict.subjects import (
     placed_in,
     subject_of,
 )
-from tcusim.judge.verdict.tasks import TASKS, Candidate, best_of, cost_of, counted, tried
+from tcusim.judge.verdict.tasks import (
+    TASKS,
+    Candidate,
+    best_of,
+    compared,
+    cost_of,
+    counted,
+    tried,
+)
 from tcusim.machine import Figure, Instruction
 from tcusim.machine.likeness import borrowed
 from tcusim.machine.shapes import MmaShape
@@ -42,6 +51,8 @@ _OF_ALGORITHMS: Final = ("correctness", "counts", "time")
 _USUAL_REFERENCE: Final = "h200"
 # The share of the time in which precision is measured, before algorithms are tried.
 _PRECISE: Final = 0.1
+# The share at which a backend's turn comes.
+_TRIED: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +111,7 @@ class Verdict(Tabular):
             "findings": [asdict(one) for one in unit.findings],
             "claims": None if unit.claims is None else [asdict(one) for one in unit.claims],
             "correctness": [report.as_json() for report in unit.reports],
+            "agreement": None if unit.agreement is None else unit.agreement.as_json(),
             "array_functions": [asdict(one) for one in unit.on_arrays],
             "precision": None if unit.accuracy is None else unit.accuracy.as_json(),
             "best": {name: one and asdict(one) for name, one in best.items()},
@@ -145,6 +157,7 @@ def validate(
     reference: Named | None = _USUAL_REFERENCE,
     like: Named | None = None,
     model: Model | None = None,
+    backend: str | None = None,
     jobs: Jobs = 1,
     progress: Progress | None = None,
 ) -> Verdict:
@@ -177,6 +190,9 @@ def validate(
         The unit itself, if there is more than its rule: a GPU or a simulated circuit.
         It is called with a (m x k), b (k x n) and c (m x n) and returns d (m x n); if its bits
         differ, the unit's claim is wrong. For one unit.
+    backend : str, optional
+        A backend to run programs of the algorithms on, such as ``"host"`` or ``"cuda"``: the
+        section on correctness then compares its bits with the simulator's.
     jobs : int or Executor, optional
         A number of processes that try algorithms, None for one a processor; or an executor.
     progress : callable, optional
@@ -190,7 +206,9 @@ def validate(
     Raises
     ------
     UnknownName
-        For a unit, type, architecture, algorithm or section that is not known.
+        For a unit, type, architecture, algorithm, section or backend that is not known.
+    BackendUnavailable
+        If the backend cannot run here.
     Unsupported
         If the only unit, or a reference that is not the usual one, does not take the types. One
         unit of several is told of in the verdict.
@@ -213,7 +231,8 @@ def validate(
     if names == ():
         raise InputError("algorithms names none to try; leave it out to try all")
     ab, acc = judged_types(first, ab, acc)
-    asked = Asked(ab, acc, names, full, _sections(sections, names))
+    asked = Asked(ab, acc, names, full, _sections(sections, names), backend or "")
+    _require_backend(asked)
     if reference not in (None, _USUAL_REFERENCE) and not {"counts", "time"} & set(asked.sections):
         raise InputError(
             Given("reference"),
@@ -244,6 +263,19 @@ def validate(
         judged = [replace(one, findings=(*one.findings, alone)) for one in judged]
     found = None if machine is None else _reference(machine, asked)
     return Verdict(tuple(judged), found, time.monotonic() - start)
+
+
+def _require_backend(asked: Asked) -> None:
+    """Refuse a backend that cannot run here, or that the sections asked for do not run."""
+    if not asked.backend:
+        return
+    get_backend(asked.backend)
+    if "correctness" not in asked.sections:
+        raise InputError(
+            Given("backend"),
+            f" is compared in the section correctness; add it to {', '.join(asked.sections)}, or "
+            f"leave the backend out",
+        )
 
 
 def _sections(sections: Sequence[str] | None, algorithms: Sequence[str] | None) -> tuple[str, ...]:
@@ -309,7 +341,7 @@ def _judged(
     trials = not wanted.isdisjoint(_OF_ALGORITHMS)
     reports: tuple[ShapeReport, ...] = ()
     candidates: tuple[Candidate, ...] = ()
-    accuracy = None
+    accuracy = agreement = None
     first = 0.0
     if "precision" in wanted and subject.arch != "exact":
         first = _PRECISE if trials else 1.0
@@ -323,14 +355,24 @@ def _judged(
         )
     if trials:
         timed = "time" in wanted and IMPOSSIBLE not in gravities
+        last = _TRIED if asked.backend else 1.0
         reports, candidates = tried(
             subject,
             asked.algorithms,
             full=asked.full,
             machine=placed if timed else None,
             executor=executor,
-            progress=part_of(progress, first, 1.0),
+            progress=part_of(progress, first, last),
         )
+        if asked.backend:
+            agreement = compared(
+                subject,
+                asked.backend,
+                asked.algorithms,
+                full=asked.full,
+                executor=executor,
+                progress=part_of(progress, last, 1.0),
+            )
     arrays = "correctness" in wanted and asked.algorithms is None
     own = subject.unit.figures() or subject.unit.instructions
     return UnitVerdict(
@@ -344,6 +386,7 @@ def _judged(
         findings=findings,
         claims=None if model is None else claims_of(subject, model),
         reports=reports,
+        agreement=agreement,
         on_arrays=on_arrays(subject, executor) if arrays else (),
         candidates=candidates,
         accuracy=accuracy,
