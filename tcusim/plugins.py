@@ -214,6 +214,8 @@ class Registry(Generic[T]):
     members: Callable[[Any], Iterable[T]]
     by_entry: bool = field(default=False, kw_only=True)
     spelled: Callable[[str], str] = field(default=str.lower, kw_only=True)
+    # Called once another item has taken the place of one.
+    after_replacing: list[Callable[[], None]] = field(default_factory=list, init=False)
     _items: dict[str, T] = field(default_factory=dict, init=False)
     # By each name, as it is spelled in a lookup: an item, and who added it.
     _by_name: dict[str, tuple[T, str]] = field(default_factory=dict, init=False)
@@ -265,7 +267,11 @@ class Registry(Generic[T]):
                 self._by_name = {
                     name: entry for name, entry in self._by_name.items() if entry[0] is not known[0]
                 }
-            return self.add(item, owner)
+            added = self.add(item, owner)
+        if known is not None and known[0] != added:
+            for call in self.after_replacing:
+                call()
+        return added
 
     def known(self, name: object) -> T | None:
         """Return the item with exactly this own name: the result of most lookups."""

@@ -36,7 +36,14 @@ from tcusim.arrays.libraries import (
     require_plain,
     signature,
 )
-from tcusim.arrays.plans import Planned, lies_by_offsets, plan_for, product_problem, segment_problem
+from tcusim.arrays.plans import (
+    Planned,
+    launches_for,
+    lies_by_offsets,
+    plan_for,
+    product_problem,
+    segment_problem,
+)
 from tcusim.arrays.problem import (
     Problem,
     ProductProblem,
@@ -56,6 +63,7 @@ from tcusim.backends import (
     prepared_launch_of,
 )
 from tcusim.errors import InputError, Unsupported, told
+from tcusim.machine.registry import UNITS
 
 # The order of an array's axes, and its type.
 Arrangement: TypeAlias = tuple[tuple[int, ...], str]
@@ -123,10 +131,21 @@ _MOST_LAUNCHES: Final = 8
 _NOTICED: Final[ContextVar[list[PreparedCall] | None]] = ContextVar("tcusim.noticed", default=None)
 
 
+# The calls of `forget`: a Segments object keeps prepared calls of its own.
+_forgotten = 0
+
+
 def forget() -> None:
     """Let go of all prepared calls and plans, and with them of the sessions of backends."""
+    global _forgotten
+    _forgotten += 1
     _PREPARED.clear()
     plan_for.cache_clear()
+    launches_for.cache_clear()
+
+
+# A plan fits the arithmetic of a unit that its file, changed and read again, describes anew.
+UNITS.after_replacing.append(forget)
 
 
 @contextmanager
@@ -180,7 +199,7 @@ def _key_of(
         return None
     # True is 1, and 1.0 is, too: a specification of other types is checked by itself.
     kinds = tuple(map(type, numbers_of(request))) if isinstance(request, Spec) else ()
-    return request, kinds, signatures, of_initial, call.segments is not None
+    return request, kinds, signatures, of_initial, call.segments is not None, _forgotten
 
 
 def _run_foreign(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> Any:

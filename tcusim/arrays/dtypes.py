@@ -27,19 +27,20 @@ so are float16 arrays in GPU memory, whose fixed point float64 holds, and intege
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from tcusim.algorithms import algorithm_of
 from tcusim.algorithms.builder import adds_rows, parts_of
-from tcusim.arrays.problem import Shape, Types
+from tcusim.arrays.problem import MOST_DIGITS, MOST_INNER, Shape, Types, tile_for
 from tcusim.arrays.spec import Spec
 from tcusim.errors import Given, InputError, Unsupported
 from tcusim.machine import rule_for
 from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
 from tcusim.machine.shapes import shape_of
+from tcusim.machine.whole import largest_kept
 
 # Types of operands, accumulators and arrays, by the NumPy type of an array.
 _TYPES = {
@@ -53,6 +54,9 @@ _TYPES = {
 FLOATS = ("float16", "float32", "float64", "bfloat16")
 # The integers that tensor cores multiply.
 _INTEGERS = tuple(name for name in _TYPES if name not in FLOATS)
+
+# The fewest digits, and products of digits, that are worth a sum of their own.
+_LEAST_DIGITS, _LEAST_INNER = 2**8, 2**4
 
 # How arrays are made to fit the types of the launches: as they are; as digits of 8 bits; float32 as
 # bf16 parts, which few values exceed; as scaled f16 parts; or, of all types, as digits of their
@@ -156,7 +160,8 @@ def types_on_host(spec: Spec, given: str, arch: str) -> TypeRule:
         wide = algorithm is None and not product and np.dtype(given).itemsize == 8
         in_fixed_point = not is_integer and (is_exact or wide)
         how_exactly: Method = "fixed point" if in_fixed_point else "digits"
-        return TypeRule(given, given, wanted, _types_of_digits(arch, tile), how_exactly)
+        types = _types_of_digits(arch, tile, is_product=product)
+        return TypeRule(given, given, wanted, types, how_exactly)
     if is_integer:
         verb = "multiply" if product else "sum"
         raise InputError(
@@ -165,7 +170,8 @@ def types_on_host(spec: Spec, given: str, arch: str) -> TypeRule:
         )
     if is_exact:
         _require_one_rounding(acc)
-        return TypeRule(given, given, wanted, _types_of_digits(arch, tile), "fixed point")
+        types = _types_of_digits(arch, tile, is_product=product)
+        return TypeRule(given, given, wanted, types, "fixed point")
     as_given = given in FLOATS and "float64" not in (given, wanted)
     work = given if as_given else wanted
     types = types_of(work, wanted, acc, arch, multiplies=_multiplies_all(spec))
@@ -226,10 +232,32 @@ def types_on_device(spec: Spec, given: str, arch: str) -> TypeRule:
     return TypeRule(given, work, wanted, types)
 
 
-def _types_of_digits(arch: str, tile: Shape | None) -> Types:
-    """Return the types that sum digits exactly."""
-    whole = _multiplies(arch, "s8", "s32", tile)
-    return Types("s8", "s32", "s8", "s32") if whole else Types("f16", "f32", "f16", "f32")
+def _types_of_digits(arch: str, tile: Shape | None, *, is_product: bool) -> Types:
+    """Return the types that sum digits exactly; Unsupported if the arithmetic rounds them."""
+    rounds = False
+    for types in (Types("s8", "s32", "s8", "s32"), Types("f16", "f32", "f16", "f32")):
+        if not _multiplies(arch, types.ab, types.acc, tile):
+            continue
+        shape = tile_for(types, tile)
+        rule = rule_for(arch, types.ab, types.acc, shape.family(types.ab, types.acc))
+        usual, least, term = (
+            (MOST_INNER, _LEAST_INNER, 2**14) if is_product else (MOST_DIGITS, _LEAST_DIGITS, 2**7)
+        )
+        most = largest_kept(rule, shape.k, term) // term
+        if most >= usual[types.ab]:
+            return types
+        if most >= least:
+            return replace(types, most=most)
+        rounds = True
+    if rounds:
+        raise Unsupported(
+            "integers, and with ",
+            *(Given("bits", "exact"), " all numbers, are summed as digits without an error; "),
+            f"{arch} keeps too few bits of a sum for that. Cast integers to float16 for sums of "
+            "this arithmetic, or take another, such as ",
+            Given("arch", "hopper"),
+        )
+    return types
 
 
 def _require_exact_on_device(given: str, acc: str, arch: str, *, multiplied: bool) -> None:

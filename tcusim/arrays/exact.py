@@ -21,7 +21,14 @@ from tcusim.algorithms.builder import adds_rows
 from tcusim.arrays.dtypes import TypeRule, numpy_type
 from tcusim.arrays.fixed_point import FixedPoint, Integers, Numeral, Place, few_sums, nan_of
 from tcusim.arrays.libraries import Array, Ints
-from tcusim.arrays.problem import AnyProblem, Problem, ProductProblem, even_edges, rounded_longest
+from tcusim.arrays.problem import (
+    MOST_INNER,
+    AnyProblem,
+    Problem,
+    ProductProblem,
+    even_edges,
+    rounded_longest,
+)
 from tcusim.arrays.segments import edges_of_rows
 from tcusim.machine import format_of, split_values
 
@@ -564,8 +571,7 @@ def _product_digits(work: Work, result: np.dtype[Any]) -> Steps:
     """Multiply integers exactly, modulo 2**64, by signed digits of 8 bits, in exact slices."""
     a, b, c = work.matrices()
     dtype, numeral = numpy_type(work.problem.types.dtype), Integers(result)
-    # A product of digits is at most 2**14: s32 holds sums of that many, f32's 24 bits fewer.
-    limit = 2**16 if dtype == np.int8 else 2**10
+    limit = work.problem.types.most or MOST_INNER[work.problem.types.ab]
     shape = a.shape[0] * b.shape[1]
     sums: dict[Place, Array] = {0: np.zeros(shape, np.int64) if c is None else c.reshape(-1)}
     sums[0] = sums[0].astype(np.int64)

@@ -11,7 +11,7 @@ depend only on the segment (docs/bits.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -760,6 +760,7 @@ def _add_product(draft: Draft[ProductProblem], name: str) -> None:
     p, tuning = draft.problem, draft.tuning.product
     usual: dict[str, Any] = {} if name.startswith("gemv") else {"cols": p.cols or 1}
     usual |= {"inner": p.inner, "add_c": p.add_c}
+    usual |= {one: getattr(p.types, one) for one in ("ab", "acc", "source", "result")}
     usual["accumulation_length"] = _chain(p.types)
     choices: list[dict[str, Any]] = [{}]
     if name == "gemm":
@@ -767,7 +768,7 @@ def _add_product(draft: Draft[ProductProblem], name: str) -> None:
     elif name == "gemv_reduction":
         choices = vector_readings(p, tuning)
     _, program = draft.first_that_fits(
-        lambda options: built(name, tile=p.tile, **asdict(p.types), **usual | options),
+        lambda options: built(name, tile=p.tile, **usual | options),
         choices,
     )
     left, right = program.inputs[0].name, program.inputs[1].name

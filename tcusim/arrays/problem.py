@@ -27,8 +27,9 @@ MOST_DIGITS: Final = {"s8": 2**23, "u8": 2**23, "f16": 2**16}
 MOST_FLOAT16 = 2**13
 # By parts: of a fraction there are 23 bits besides the sign, which makes 30 more.
 MOST_BY_PARTS = 2**30
-# Products of integers whose sum int32 holds: each is at most 2**14 of int8, and 255**2 of uint8.
-_MOST_INNER: Final = {"s8": 2**16, "u8": 2**15}
+# Products of integers whose sum int32 holds, or float32: each is at most 2**14 of int8, and 255**2
+# of uint8.
+MOST_INNER: Final = {"s8": 2**16, "u8": 2**15, "f16": 2**10}
 
 Shape: TypeAlias = str | tuple[int, int, int] | MmaShape
 
@@ -39,7 +40,8 @@ class Types:
 
     ab, acc: of operands and accumulators. source, result: of the array "in" (and of a product's
     other factor), and of "out". part: the part of each element, "whole" or "fraction"; None is all
-    of it.
+    of it. most: the most digits, or products of digits, whose sum the arithmetic keeps, if fewer
+    than usual.
     """
 
     ab: str
@@ -47,6 +49,7 @@ class Types:
     source: str
     result: str
     part: str | None = None
+    most: int | None = None
 
     def require_on(self, arch: str) -> None:
         """Refuse an architecture that does not multiply these types, unless they are only added."""
@@ -61,7 +64,7 @@ class Types:
     @property
     def most_digits(self) -> int | None:
         """The most elements, if they are digits, whose sum is exact; None if they are none."""
-        return None if self.adds else MOST_DIGITS.get(self.ab)
+        return None if self.adds else self.most or MOST_DIGITS.get(self.ab)
 
     @property
     def sums(self) -> str:
@@ -211,7 +214,7 @@ class ProductProblem(_Problem):
     def __post_init__(self) -> None:
         """Refuse products that the architecture cannot do, or not exactly."""
         _Problem.__post_init__(self)
-        most = _MOST_INNER.get(self.types.ab, self.inner)
+        most = MOST_INNER[self.types.ab] if self.types.acc == "s32" else self.inner
         if self.inner > most:
             raise Unsupported(
                 f"sums of more than {most} products of {self.types.dtype} may not fit int32; cut "

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 
 from tcusim.machine.formats import Float64, Format, Values, format_of
-from tcusim.machine.rules import Exact, Fused, Late, Sequential
+from tcusim.machine.rules import Exact, Fused, Integer, Late, Rule, Sequential
 
-__all__ = ["are_aligned_whole", "largest_sum", "multiply", "whole_values"]
+__all__ = ["are_aligned_whole", "largest_kept", "largest_sum", "multiply", "whole_values"]
 
 # More than a sum grows by, times, when a thousand steps round it up to float16.
 _ROUNDED_UP: Final = 2.0
@@ -63,6 +63,18 @@ def are_aligned_whole(how: Fused, acc: Format, terms: int, largest: float) -> bo
     reach = _ROUNDED_UP * largest
     kept = max(reach, 2.0 ** _floor(how)) <= 2.0 ** _aligned_bits(how)
     return kept and reach <= acc.largest and terms <= _MOST_TERMS
+
+
+def largest_kept(rule: Rule, k: int, term: int) -> int:
+    """Return a bound on sums of integer products, each up to `term`, that a rule keeps exactly.
+
+    k: products of one mma.
+    """
+    if isinstance(rule.how, Integer):
+        group = (rule.how.length or k) * term
+        return 2**30 if group < 2 ** (rule.how.sum_bits - 1) else 0
+    # With the leading one, integers have a bit more than the fraction.
+    return int(2 * _most(format_of(rule.acc), rule.how))
 
 
 def _most(acc: Format, how: Fused | Sequential | Exact) -> float:

@@ -6,7 +6,10 @@ import itertools
 import os
 import tracemalloc
 import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -18,9 +21,12 @@ from numpy.typing import NDArray
 
 import tcusim
 from asked import asked
+from drawn_rules import drawn_part
 from numbers_of_types import same_bits
 from pieces import small_pieces
-from tcusim.errors import InputError
+from tcusim.errors import InputError, Unsupported
+from tcusim.machine import Arch, Exact, Fused, Integer, Rule, Sequential, register_arch
+from tcusim.machine.rules import Numerics
 
 LARGEST = float(np.finfo(np.float32).max)
 # The module, for calls that a type checker would refuse.
@@ -547,3 +553,61 @@ def test_named_sums_of_small_numbers_beside_large_ones() -> None:
     assert same_bits(sums, np.array([1, 2.0**120, 3.3e38, tiny], np.float32))
     alone = tcusim.segmented_sum(x[:3, 1:].copy(), 15, options={"arch": "hopper"}).ravel()
     assert same_bits(alone, sums[:3])
+
+
+# --- Arithmetic of a user's own -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Fused, Sequential, Exact, Integer])
+def test_integers_are_exact_or_refused_by_every_arithmetic(kind: type[Numerics]) -> None:
+    rng = np.random.default_rng(5)
+    ab, acc = ("s8", "s32") if kind is Integer else ("f16", "f32")
+    x = rng.integers(-128, 128, 600).astype(np.int8)
+    x[:300] = 127
+    a, b = x.reshape(4, 150).astype(np.int32) * 251, x.reshape(150, 4)
+    done = set()
+    for turn in range(20):
+        try:
+            rule = Rule(ab, acc, drawn_part(rng, kind, 0.7), "a test", "none")
+        except InputError:
+            continue
+        name = f"{kind.__name__.lower()}{turn}"
+        register_arch(Arch(name, name, (), (), (rule,), "a test"))
+        options = {"arch": name, "tile": ("16x16x16", "4x5x12")[turn % 2]}
+        results: dict[str, tuple[Callable[[], Any], Any]] = {
+            "scan": (partial(tcusim.cumsum, x, options=options), np.cumsum(x)),
+            "sum": (partial(tcusim.segmented_sum, x, 150, options=options), a.sum(1) // 251),
+            "product": (partial(tcusim.matmul, a, b, options=options), a @ b.astype(np.int64)),
+            "once": (
+                partial(tcusim.sum, x / np.float32(8), options=options | {"bits": "exact"}),
+                np.float32(x.sum() / 8),
+            ),
+        }
+        for what, (call, expected) in results.items():
+            try:
+                result = call()
+            except Unsupported as error:
+                assert f"{name} keeps too few bits of a sum" in str(error)  # noqa: PT017
+                done.add((what, "refused"))
+                continue
+            assert np.array_equal(result, expected), (what, rule)
+            done.add((what, "exact"))
+    ways = ("exact", "refused") if kind in (Fused, Integer) else ("exact",)
+    assert done >= set(itertools.product(("scan", "sum", "product"), ways))
+
+
+def test_a_plan_follows_the_arithmetic_of_a_unit_that_is_read_again(tmp_path: Path) -> None:
+    path, x = tmp_path / "again.toml", np.full(64, 127, np.int8)
+    segments = tcusim.Segments([0, 10, 64])
+    for bits, is_exact in ((24, True), (6, False), (24, True)):
+        path.write_text(f'tiles = "16x16x16"\nfraction_bits = {bits}\n')
+        with tcusim.options(arch=tcusim.unit_of(path).name):
+            for call in (
+                lambda: tcusim.cumsum(x)[-1],
+                lambda: tcusim.segmented_sum(x, segments).sum(),
+                lambda: tcusim.plan("sum", length=64, dtype="int8")(x),
+            ):
+                with (
+                    nullcontext() if is_exact else pytest.raises(Unsupported, match="too few bits")
+                ):
+                    assert call() == 64 * 127
