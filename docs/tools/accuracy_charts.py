@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from thinned import some
+
 from tcusim.judge.accuracy import predicted_error
 from tcusim.line_charts import Line, Plot, charts, draw
 from tcusim.machine import Fused, Rule, format_of
@@ -67,7 +69,7 @@ def factor_table() -> str:
     """Return by how much predictions are off at most, by unit, of the five kinds of data."""
     found = json.loads(_DATA.read_text("utf-8"))
     worst: dict[tuple[Any, ...], list[float]] = {}
-    for row in found["rows"]:
+    for row in some(found["rows"]):
         unit = tuple(row[key] for key in ("fraction_bits", "length", "output", "alignment", "acc"))
         floor = 2.0 ** -(format_of(row["acc"]).fraction_bits + 2)
         for _, *pair in _errors(found, row):

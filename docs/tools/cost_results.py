@@ -8,9 +8,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import records
-from authors_cost import ALL_SIZES, PRODUCTS, PROGRAMS, Point, on_h200, points, products, within
+from authors_cost import (
+    ALL_SIZES,
+    PRODUCT_SIZES,
+    PRODUCTS,
+    PROGRAMS,
+    Point,
+    on_h200,
+    points,
+    products,
+    within,
+)
 from fit_cost import measured_rows, predicted
 from tables import table
+from thinned import some
 
 import tcusim
 from tcusim import line_charts
@@ -166,7 +177,7 @@ _PRODUCT_FACTOR: Final = 1.5
 
 @functools.cache
 def _v100() -> tuple[Point, ...]:
-    return (*points(ALL_SIZES), *products())
+    return (*points(some(ALL_SIZES)), *products(some(PRODUCT_SIZES)))
 
 
 def _factor(point: Point) -> float:

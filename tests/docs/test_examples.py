@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import importlib.util
 import re
 import shlex
@@ -23,6 +24,7 @@ import pytest
 
 from command_line import runner
 from page_blocks import Block, blocks
+from some import Some
 from tcusim.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,12 +35,17 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+# Of the rows of a long table whose numbers a page computes, every so many-th is tried.
+PART = 12
+
+
 @pytest.fixture
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, some: Some) -> Path:
     """Run in a folder of its own, with 80 columns, and find the imports of the pages' blocks."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(sys, "path", [str(ROOT / "docs" / "tools"), *sys.path])
+    monkeypatch.setattr(importlib.import_module("thinned"), "STEP", 1 if some.full else PART)
     return tmp_path
 
 
