@@ -98,7 +98,6 @@ from tcusim_cuda.shifted import ShiftedRun, shifted_run
 from tcusim_cuda.sums import prefix_lines
 from tcusim_cuda.text import (
     C_TYPES,
-    CODED,
     c_address,
     c_bound,
     c_extent,
@@ -111,6 +110,7 @@ from tcusim_cuda.text import (
     c_when,
     c_within,
     comment,
+    is_coded,
     wrapped,
 )
 
@@ -273,7 +273,7 @@ class Emitter:
 
     def _header(self) -> list[str]:
         """Return the lines that include our headers, or their text."""
-        own = self.rule is not None or not self.dtypes.isdisjoint(CODED)
+        own = self.rule is not None or any(map(is_coded, self.dtypes))
         if not self.standalone:
             return [f'#include "{"tiles.cuh" if own else "tcusim.cuh"}"']
         paths = [HEADER, *([RULE_HEADER, TILES_HEADER] if own else [])]

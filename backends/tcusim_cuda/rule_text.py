@@ -6,7 +6,7 @@ from typing import Final
 
 from tcusim.machine import Rule, format_of
 from tcusim.machine.rule_row import format_row, rule_row
-from tcusim_cuda.text import CODED, comment
+from tcusim_cuda.text import comment, is_coded
 
 __all__ = ["RULE", "coded_lines", "rule_lines"]
 
@@ -28,18 +28,21 @@ def rule_lines(rule: Rule) -> list[str]:
 
 def coded_lines(dtypes: set[str]) -> list[str]:
     """Return the declarations of those types that CUDA does not have, for before a kernel."""
-    return [line for name in CODED if name in dtypes for line in _declaration(name)]
+    return [line for name in sorted(filter(is_coded, dtypes)) for line in _declaration(name)]
 
 
 def _declaration(name: str) -> list[str]:
+    fmt = format_of(name)
+    word = {1: "char", 2: "short", 4: "int"}[fmt.itemsize]
     # Several kernels may be compiled as one text.
     return [
         f"#ifndef TCUSIM_{name}",
         f"#define TCUSIM_{name}",
         "namespace tcu {",
         f"struct {name}_format {{",
+        f"    using Word = unsigned {word};",
         "    __device__ static constexpr tcusim_format format() {",
-        f"        return {format_row(format_of(name)).text()};",
+        f"        return {format_row(fmt).text()};",
         "    }",
         "};",
         f"using {name} = Coded<{name}_format>;",

@@ -20,22 +20,33 @@ from tcusim.program.grammar import (
     View,
 )
 
-# Types that CUDA does not have, or not on every GPU: structs of tiles.cuh with the bits of one
-# element in a byte.
-CODED = ("e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", "e2m3", "e3m2", "e2m1")
+
+class _CTypes(dict[str, str]):
+    """Names of element types in C; a float that CUDA does not have is a struct of tiles.cuh."""
+
+    def __missing__(self, dtype: str) -> str:
+        return f"tcu::{dtype}"
+
+
 # The name of an element in memory.
-C_TYPES = {
-    "f16": "half",
-    "bf16": "__nv_bfloat16",
-    "tf32": "float",
-    "f32": "float",
-    "f64": "double",
-    "s8": "signed char",
-    "u8": "unsigned char",
-    "s32": "int",
-    "s64": "long long",
-    **{name: f"tcu::{name}" for name in CODED},
-}
+C_TYPES = _CTypes(
+    {
+        "f16": "half",
+        "bf16": "__nv_bfloat16",
+        "tf32": "float",
+        "f32": "float",
+        "f64": "double",
+        "s8": "signed char",
+        "u8": "unsigned char",
+        "s32": "int",
+        "s64": "long long",
+    }
+)
+
+
+def is_coded(dtype: str) -> bool:
+    """Return whether kernels have the bits of a type's elements: CUDA, or a GPU, lacks it."""
+    return dtype not in C_TYPES
 
 
 def c_index(index: Index) -> str:

@@ -20,7 +20,7 @@ from tcusim.cli.options import JSON, described
 from tcusim.cli.output import columns, examples, print_json, show
 from tcusim.machine import FIGURES, Figure, shapes, unit_of, units
 from tcusim.machine.registry import own_arithmetic
-from tcusim.machine.unit_file import rule_keys
+from tcusim.machine.unit_file import described_types, rule_keys
 from tcusim.table import Table
 
 Row: TypeAlias = dict[str, Any]
@@ -209,6 +209,7 @@ def _unit_rows() -> list[Row]:
                 for one in unit.arch.refusals
                 if own_arithmetic(unit)
             },
+            "types": described_types(unit.arch.rows),
             "note": unit.note,
             "not said": unit.unsaid,
             "tiles": ", ".join(shape.name for shape in unit.shapes),

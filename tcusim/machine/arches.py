@@ -468,7 +468,7 @@ def _reference(name: str, title: str, how: Numerics) -> Arch:
         Rule(ab, acc, Integer() if acc == "s32" else how, source, "defined, not measured")
         for ab, acc in pairs
     )
-    return Arch(name, title, sm=(), aliases=(), rows=tuple(rows), source=source)
+    return Arch(name, title, sm=(), aliases=(), rows=tuple(rows), source=source, any_float=True)
 
 
 BUILT_IN: Final = (

@@ -18,6 +18,7 @@ from tcusim.machine.formats import (
     Values,
     format_of,
     format_of_dtype,
+    from_memory,
     round_values,
     to_memory,
 )
@@ -212,6 +213,9 @@ def from_values(values: Values, fmt: str | Format) -> Values:
     """
     target = format_of(fmt)
     if not target.in_ml_dtypes:
+        if target.memory_dtype != target.dtype:
+            # Of a type that no array has, with its one NaN.
+            return from_memory(to_memory(values, target), target)
         return values.astype(target.dtype, copy=False)
     try:
         import ml_dtypes
@@ -308,8 +312,15 @@ def _exactly(given: Values, target: Format, name: str) -> Values:
     raise InputError(
         f"{name} is a {given.dtype} array, and {target.name} cannot hold its element "
         f"{list(first)} = {given[first]} exactly; "
-        f"cast with {name}.astype({target.array_type}) first"
+        f"{_advice(name, target)} first"
     )
+
+
+def _advice(name: str, target: Format) -> str:
+    """Return how an array becomes one of values that a type holds."""
+    if target.in_ml_dtypes or target.memory_dtype == target.dtype:
+        return f"cast with {name}.astype({target.array_type})"
+    return f"round it with tcusim.machine.round_values({name}, {target.name!r})"
 
 
 def same_values(values: Values, given: Values) -> Values:

@@ -3,11 +3,13 @@
 Inside tcusim a tile is a plain NumPy array of *values*: every element is a number that the
 element type can hold, kept in the smallest NumPy type that holds all of them (bf16, tf32 and
 the 8-bit floats live in float32). Names are those of PTX; `FORMATS` is the one table of types.
+A float type outside the table is described by its name, such as ``"e5m3"``: see `format_of`.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -32,6 +34,7 @@ __all__ = [
     "format_of",
     "format_of_dtype",
     "from_memory",
+    "is_type",
     "leading_power",
     "lowest_power",
     "round_to_grid",
@@ -83,6 +86,9 @@ _EXPONENT_FIELD: Final = np.int64(0x7FF0_0000_0000_0000)
 _FRACTION_FIELD: Final = np.int64(0x000F_FFFF_FFFF_FFFF)
 _HIDDEN_BIT: Final = np.int64(0x0010_0000_0000_0000)
 
+# Characters of the longest name of a type.
+_LONGEST_NAME: Final = 24
+
 # Halfway from the largest float16 to the power of two above it: from here on it is infinite.
 _OVERFLOWS_F16: Final = 65520.0
 
@@ -112,8 +118,10 @@ class Format:
         Whether the type has NaN (types of 4 and 6 bits have none).
     has_negative_zero : bool
         Whether the type has -0; if it has none, its bits are the one NaN.
+    has_subnormals : bool
+        Whether the type has subnormal numbers. If it has none, their bits are zeros.
     bits : int
-        Bits of an element. Those of 4 and 6 bits fill a byte of an array.
+        Bits of an element. They are the lowest of `itemsize` bytes.
     nan_bits : int
         The NaN that a GPU's arithmetic writes for this type, as bits of `dtype`; 0 if it keeps
         the NaN that it is given, or none is known.
@@ -139,6 +147,7 @@ class Format:
     bit_names: tuple[str, ...] = ()
     has_nan: bool = True
     has_negative_zero: bool = True
+    has_subnormals: bool = True
     bits: int = 0
 
     @property
@@ -157,7 +166,19 @@ class Format:
     @property
     def in_ml_dtypes(self) -> bool:
         """Whether the array type comes from the package ml_dtypes, since NumPy has none."""
-        return self.is_float and self.dtype.itemsize != self.itemsize
+        return self.array_name != self.dtype.name
+
+    @property
+    def description(self) -> str:
+        """The fields, special values and range of a float type, as text."""
+        lacks = {"infinities": self.has_inf, "NaN": self.has_nan, "-0": self.has_negative_zero}
+        lacks["subnormal numbers"] = self.has_subnormals
+        missing = [name for name, given in lacks.items() if not given]
+        return (
+            f"{self.bits} bits, {self.bits - 1 - self.fraction_bits} of exponent with bias "
+            f"{1 - self.emin}, {self.fraction_bits} of fraction; {self.smallest:g} to "
+            f"{self.largest:g}{'; no ' if missing else ''}{', no '.join(missing)}"
+        )
 
     @property
     def array_type(self) -> str:
@@ -167,9 +188,8 @@ class Format:
     @property
     def memory_dtype(self) -> np.dtype[Any]:
         """The NumPy type in which elements travel to GPU memory: narrow floats as their bits."""
-        if self.dtype.itemsize == self.itemsize:
-            return self.dtype
-        return np.dtype(f"u{self.itemsize}")
+        is_whole = self.bits == 8 * self.dtype.itemsize
+        return self.dtype if is_whole else np.dtype(f"u{self.itemsize}")
 
     @property
     def unwritten(self) -> float | int:
@@ -270,13 +290,111 @@ BY_ARRAY_NAME: Final[dict[str, Format]] = {
 }
 
 
+# A float type by its name: exponent and fraction bits, a bias, the missing values.
+_SPELLED: Final = re.compile(r"e(\d+)m(\d+)(?:b(\d+))?(fnuz|fn|f)?(_daz)?")
+# The exponents of float32, which holds the values of such types, and their most bits.
+_LEAST_POWER, _MOST_POWER, _MOST_BITS = -149, 127, 31
+
+
 def format_of(name: str | Format) -> Format:
-    """Return the element type of this PTX name; a `Format` is returned as it is."""
+    """Return an element type; a `Format` is returned as it is.
+
+    Parameters
+    ----------
+    name : str or Format
+        A name of `FORMATS`; or a float type as ml_dtypes names them, ``e5m3``: 5 exponent bits, 3
+        fraction bits and a sign. ``b11`` after these is the bias of the exponent, without it
+        2**(exponent bits - 1) - 1. ``f`` is a type without infinities and NaN, ``fn`` one without
+        infinities with a NaN of all bits, ``fnuz`` one in which the bits of -0 are the only NaN,
+        with one more in the bias. Without these the largest exponent has infinities and NaN, as of
+        IEEE 754. ``_daz`` at the end is a type without subnormal numbers. A name of the table is
+        that row: ``e4m3`` is ``e4m3fn``, and ``e4m3b7`` has infinities.
+
+    Raises
+    ------
+    InputError
+        If there is no such type, or float32 does not hold its values.
+
+    Examples
+    --------
+    >>> fmt = format_of("e5m3")
+    >>> fmt.bits, fmt.largest, fmt.smallest
+    (9, 61440.0, 7.62939453125e-06)
+    >>> format_of("e3m2f") == FORMATS["e3m2"]
+    False
+    """
     if isinstance(name, Format):
         return name
-    if isinstance(name, str) and name in FORMATS:
-        return FORMATS[name]
-    raise unknown_name("type", name, FORMATS)
+    found = _named(name) if isinstance(name, str) else None
+    if found is None:
+        raise unknown_name("type", name, FORMATS, [*FORMATS, "or a float such as e5m3, e3m4fn"])
+    return found
+
+
+def is_type(name: str) -> bool:
+    """Return whether a name is that of an element type."""
+    try:
+        return _named(name) is not None
+    except InputError:
+        return False
+
+
+def _named(name: str) -> Format | None:
+    """Return the element type of a name; None if it describes none."""
+    return FORMATS[name] if name in FORMATS else _spelled(name)
+
+
+@lru_cache(maxsize=256)
+def _spelled(name: str) -> Format | None:
+    """Return the float type that a name describes, None if it is no such name."""
+    described = _SPELLED.fullmatch(name)
+    if described is None or len(name) > _LONGEST_NAME:
+        return None
+    exponent_bits, fraction_bits = int(described[1]), int(described[2])
+    bits, kind = 1 + exponent_bits + fraction_bits, described[4] or ""
+    if exponent_bits == 0 or bits > _MOST_BITS:
+        raise InputError(
+            f"type {name}: it must have at least one exponent bit, and at most {_MOST_BITS} bits "
+            f"with the sign, got {bits} with {exponent_bits} exponent bits"
+        )
+    if fraction_bits == 0 and not kind:
+        raise InputError(
+            f"type {name}: without a fraction bit it has no NaN beside its infinity; write "
+            f"{name}f, {name}fn or {name}fnuz"
+        )
+    bias = int(described[3] or 2 ** (exponent_bits - 1) - (kind != "fnuz"))
+    # Fields of all ones are infinities and NaN, or only the last number is a NaN.
+    last = 2 ** (exponent_bits + fraction_bits) - 1
+    largest = {"": last - 2**fraction_bits, "fn": last - 1}.get(kind, last)
+    has_subnormals = not described[5]
+    if largest >> fraction_bits == 0 and (not has_subnormals or largest == 0):
+        raise InputError(f"type {name}: it has no number but zero; give it an exponent bit more")
+    field = max(largest >> fraction_bits, 1)
+    emin, emax = 1 - bias, field - bias
+    least = emin - fraction_bits * has_subnormals
+    if emin - fraction_bits < _LEAST_POWER or emax > _MOST_POWER:
+        raise InputError(
+            f"type {name}: its numbers go from 2**{emin - fraction_bits} to 2**{emax}, and "
+            f"float32, which holds them here, from 2**{_LEAST_POWER} to 2**{_MOST_POWER}; give "
+            "fewer exponent bits or another bias"
+        )
+    significand = largest & (2**fraction_bits - 1)
+    significand += 2**fraction_bits * (largest >> fraction_bits > 0)
+    return _float(
+        name,
+        np.float32,
+        (exponent_bits, fraction_bits),
+        "float32",
+        bias=bias,
+        emax=emax,
+        itemsize=next(size for size in (1, 2, 4) if bits <= 8 * size),
+        largest=math.ldexp(significand, emax - fraction_bits),
+        smallest=math.ldexp(1.0, least),
+        has_inf=not kind,
+        has_nan=kind != "f",
+        has_negative_zero=kind != "fnuz",
+        has_subnormals=has_subnormals,
+    )
 
 
 @lru_cache(maxsize=256)
@@ -322,15 +440,13 @@ def unwritten_values(shape: int | tuple[int, ...], fmt: str | Format) -> Values:
 def to_memory(values: Values, fmt: str | Format) -> Values:
     """Return values as stored in GPU memory: narrow floats as their bits, others unchanged.
 
-    A type of at most 8 bits has one NaN here, the first of its patterns.
+    A type that NumPy has not has one NaN here, the first of its patterns; bf16 keeps its own.
     """
     target = format_of(fmt)
     if target.memory_dtype == values.dtype:
         return np.ascontiguousarray(values)
-    if target.name in _VALUES_OF_8_BITS:
-        ascending, patterns, nan = _PATTERNS_OF_8_BITS[target.name]
-        places = np.searchsorted(ascending, _ranks(values, target)).clip(0, len(ascending) - 1)
-        return np.where(np.isnan(values), nan, patterns[places]).astype(np.uint8)
+    if target.name != "bf16":
+        return _encoded(values, target)
     wide = np.ascontiguousarray(values, np.float32)
     bits = (wide.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     # The upper half is all of a bf16, but a NaN may have its only fraction bits in the lower one.
@@ -341,63 +457,68 @@ def to_memory(values: Values, fmt: str | Format) -> Values:
 def from_memory(memory: Values, fmt: str | Format) -> Values:
     """Return elements of GPU memory (of the type's `memory_dtype`) as values."""
     target = format_of(fmt)
-    if target.name in _VALUES_OF_8_BITS:
-        return np.asarray(_VALUES_OF_8_BITS[target.name][memory])
-    if target.name != "bf16":
+    if target.memory_dtype == target.dtype:
         return memory
-    return (memory.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if target.name == "bf16":
+        return (memory.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if target.bits <= _TABLED_BITS:
+        return np.asarray(_table(target)[memory & np.uint32(2**target.bits - 1)])
+    return _decoded(memory, target)
 
 
-# --- Types of at most 8 bits: all of their patterns -----------------------------------------------
+# --- Floats that NumPy has not, as their bits -----------------------------------------------------
+
+# Types of so many bits have a table of all of their values.
+_TABLED_BITS: Final = 12
 
 
-def _values_of_8_bits(fmt: Format) -> Values:
-    """Return the values of all patterns of a type of at most 8 bits."""
-    return np.array([_value_of_fields(bits, fmt) for bits in range(2**fmt.bits)], fmt.dtype)
+@lru_cache(maxsize=32)
+def _table(fmt: Format) -> Values:
+    return _decoded(np.arange(2**fmt.bits), fmt)
 
 
-def _value_of_fields(bits: int, fmt: Format) -> float:
+def _decoded(memory: Values, fmt: Format) -> Values:
+    """Return the values of the lowest bits of unsigned integers."""
+    bits = memory.astype(np.int64) & (2**fmt.bits - 1)
     sign = 1 << (fmt.bits - 1)
-    if bits == sign and not fmt.has_negative_zero:
-        return math.nan
-    fraction = bits & (2**fmt.fraction_bits - 1)
-    field = (bits & ~sign) >> fmt.fraction_bits
+    fraction, field = bits & (2**fmt.fraction_bits - 1), (bits & ~sign) >> fmt.fraction_bits
     # A subnormal has the exponent of the smallest normal number, and no leading 1.
-    significand = fraction + (2**fmt.fraction_bits if field else 0)
-    size = math.ldexp(significand, max(field - 1, 0) + fmt.emin - fmt.fraction_bits)
-    if size > fmt.largest:
-        size = math.inf if fmt.has_inf and not fraction else math.nan
-    return -size if bits & sign else size
-
-
-_VALUES_OF_8_BITS: Final = {
-    fmt.name: _values_of_8_bits(fmt)
-    for fmt in FORMATS.values()
-    if fmt.is_float and fmt.itemsize == 1
-}
-
-
-def _ranks(values: Values, fmt: Format) -> Float64:
-    """Return values as numbers in ascending order; -0, of a type that has it, is below +0."""
-    ranks = np.asarray(values, np.float64)
+    subnormal = fraction * fmt.has_subnormals
+    significand = np.where(field > 0, fraction + 2**fmt.fraction_bits, subnormal)
+    size = np.ldexp(significand.astype(np.float64), np.maximum(field, 1) - 1 + _last_power(fmt))
+    beyond = np.where((fraction == 0) & fmt.has_inf, np.inf, np.nan)
+    size = np.where(size > fmt.largest, beyond, size)
+    values = np.where(bits & sign, -size, size)
     if not fmt.has_negative_zero:
-        return ranks + 0.0
-    least = float(fmt.smallest) / 2
-    return np.where(ranks == 0.0, np.where(np.signbit(ranks), -least, 0.0), ranks)
+        values[bits == sign] = np.nan
+    return values.astype(fmt.dtype)
 
 
-def _patterns_of_8_bits(fmt: Format) -> tuple[NDArray[Any], NDArray[Any], int]:
-    """Return the ranks of a type's numbers, ascending, their patterns, and the pattern of NaN."""
-    known = _VALUES_OF_8_BITS[fmt.name]
-    numbers = np.flatnonzero(~np.isnan(known))
-    nan = np.flatnonzero(np.isnan(known))
-    order = numbers[np.argsort(_ranks(known[numbers], fmt))]
-    return _ranks(known[order], fmt), order, int(nan[0]) if nan.size else 0
+def _encoded(values: Values, fmt: Format) -> Values:
+    """Return values of a type as unsigned integers; a NaN is the first of its patterns."""
+    wide = np.asarray(values, np.float64)
+    sign = 1 << (fmt.bits - 1)
+    last = _magnitude(np.array(fmt.largest), fmt)
+    bits = np.where(np.isinf(wide), last + 1, _magnitude(np.abs(wide), fmt))
+    negative = np.signbit(wide) if fmt.has_negative_zero else wide < 0.0
+    bits |= np.where(negative, sign, 0)
+    nan = (last + 1 + fmt.has_inf) * fmt.has_nan if fmt.has_negative_zero else sign
+    return np.where(np.isnan(wide), nan, bits).astype(fmt.memory_dtype)
 
 
-_PATTERNS_OF_8_BITS: Final = {
-    name: _patterns_of_8_bits(FORMATS[name]) for name in _VALUES_OF_8_BITS
-}
+def _magnitude(size: Float64, fmt: Format) -> NDArray[np.int64]:
+    """Return the bits of numbers of at least 0, without the sign; anything of others."""
+    numbers = np.where(np.isfinite(size), size, 0.0)
+    # Places above those of the smallest normal number; of zeros too, which have none.
+    above = np.where(numbers == 0.0, 0, np.maximum(np.frexp(numbers)[1] - fmt.emin - 1, 0))
+    significand = np.ldexp(numbers, -(above + _last_power(fmt))).astype(np.int64)
+    # The leading 1 of a normal number counts as one of the field.
+    return np.asarray(significand + (above.astype(np.int64) << fmt.fraction_bits))
+
+
+def _last_power(fmt: Format) -> int:
+    """Return the exponent of the last bit of the smallest normal number."""
+    return fmt.emin - fmt.fraction_bits
 
 
 def canonical_nan(values: Values, fmt: str | Format) -> Values:
@@ -488,9 +609,15 @@ def round_values(x: Values, fmt: str | Format, rounding: Rounding = "rne") -> Va
         overflow = np.where(wide < 0.0, infinite, target.largest)
     with np.errstate(all="ignore"):
         rounded = round_to_grid(wide, target.fraction_bits, target.emin, rounding)
+        if not target.has_subnormals:
+            least = 2.0**target.emin
+            few = ROUNDED[rounding](wide / least) * least
+            rounded = np.where(np.abs(wide) < least, few, rounded)
         beyond = np.abs(rounded) > target.largest
         rounded = np.where(beyond, np.copysign(overflow, wide), rounded)
         rounded = np.where(np.isinf(wide), np.copysign(infinite, wide), rounded)
+        if not target.has_negative_zero:
+            rounded += 0.0
         return rounded.astype(target.dtype)
 
 

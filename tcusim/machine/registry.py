@@ -204,9 +204,11 @@ def rule_of(arch: Arch, ab: str, acc: str, family: str = "") -> Rule:
     if right and right != left:
         return _mixed(arch, left, right, acc, family)
     ab = left
-    format_of(ab)
+    fmt = format_of(ab)
     format_of(acc)
     rows = [row for row in arch.rows if row.ab == ab and row.acc == acc]
+    if not rows and arch.any_float and fmt.is_float and format_of("f32").holds(fmt):
+        rows = [replace(row, ab=ab) for row in arch.rows if (row.ab, row.acc) == ("f16", acc)]
     own = [row for row in rows if row.family == family]
     others = [row for row in rows if not row.family or not family]
     if own or others:

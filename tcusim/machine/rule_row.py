@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tcusim.machine.formats import FORMATS, Format, format_of
+import numpy as np
+
+from tcusim.machine.formats import FORMATS, Format, format_of, to_memory
 from tcusim.machine.rules import (
     MOST_PASSES,
     SCALES,
@@ -67,7 +69,7 @@ class FormatRow(_CStruct):
             (name, ctypes.c_int32)
             for name in (
                 *("kind", "bytes", "bits", "fraction_bits", "bias", "emin", "aligned_emin"),
-                "unread",
+                *("unread", "flushed"),
             )
         ),
         *((name, ctypes.c_uint64) for name in ("largest", "infinity", "nan")),
@@ -222,10 +224,7 @@ def format_row(fmt: Format, *, as_values: bool = False) -> FormatRow:
     wide = FORMATS[fmt.dtype.name.replace("float", "f")] if as_values else fmt
     wide = FORMATS["f32"] if wide.name == "tf32" else wide
     fraction_bits, exponent_bits = wide.fraction_bits, wide.bits - 1 - wide.fraction_bits
-    field = wide.emax - wide.emin + 1
-    # The largest number has every fraction bit, but for e4m3, where that is the NaN.
-    fraction = int((wide.largest / 2.0**wide.emax - 1.0) * 2**fraction_bits)
-    largest = (field << fraction_bits) + fraction
+    largest = to_memory(np.array([wide.largest], wide.dtype), wide).view(f"u{wide.itemsize}")
     return FormatRow(
         bytes=wide.itemsize,
         bits=wide.bits,
@@ -234,7 +233,8 @@ def format_row(fmt: Format, *, as_values: bool = False) -> FormatRow:
         emin=fmt.emin,
         aligned_emin=fmt.emin,
         unread=fraction_bits - fmt.fraction_bits,
-        largest=largest,
+        flushed=not fmt.has_subnormals,
+        largest=int(largest[0]),
         infinity=((1 << exponent_bits) - 1) << fraction_bits if wide.has_inf else _ABSENT,
         nan=_ABSENT if wide.has_negative_zero else 1 << (wide.bits - 1),
     )

@@ -614,6 +614,8 @@ class Arch:
         Conversion of float32 operands to tf32 by libraries. The instruction itself truncates.
     scaled : tuple of Rule
         Rules with block scales, one for each pair of types, scale and family.
+    any_float : bool
+        Whether the rule of f16 operands is that of every other float type up to f32 too.
     """
 
     name: str
@@ -628,6 +630,7 @@ class Arch:
     library: str = ""
     tf32: Tf32 = "cut"
     scaled: tuple[Rule, ...] = ()
+    any_float: bool = False
 
     def __post_init__(self) -> None:
         """Prove that names and pairs of types are given once, and that there is some memory."""
@@ -653,6 +656,7 @@ class Arch:
         if self.library != "":
             require_choice(f"{where}: library", self.library, FAMILIES, " or ''")
         require_choice(f"{where}: tf32", self.tf32, TF32)
+        require_flags(**{f"{where}: any_float": self.any_float})
         if self.shared_kb is not None:
             require_int(f"{where}: shared_kb, if it is known,", self.shared_kb, 1)
 

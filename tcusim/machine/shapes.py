@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tcusim import errors
 from tcusim.errors import require_choice, require_int
-from tcusim.machine.formats import FORMATS
+from tcusim.machine.formats import FORMATS, is_type
 from tcusim.machine.rules import FAMILIES, require_tuple
 from tcusim.plugins import OWN, Broken, Registry, items_of
 
@@ -164,7 +164,7 @@ class MmaShape:
 
         Types of less than a byte, which `tcusim layout` alone knows, are none of them.
         """
-        known = (row for row in self.operands if {row.ab, row.acc} <= FORMATS.keys())
+        known = (row for row in self.operands if is_type(row.ab) and is_type(row.acc))
         return tuple(dict.fromkeys((row.ab, row.acc) for row in known))
 
     def operands_for(self, ab: str, acc: str) -> Operands | None:
@@ -193,7 +193,7 @@ class MmaShape:
     def supports(self, ab: str, acc: str) -> bool:
         """Whether the shape takes these types; a virtual shape takes any known ones."""
         if self.virtual:
-            return ab in ELEMENT_TYPES and acc in ACCUMULATOR_TYPES
+            return (ab in ELEMENT_TYPES or is_type(ab)) and acc in ACCUMULATOR_TYPES
         return self.operands_for(ab, acc) is not None
 
     def __str__(self) -> str:

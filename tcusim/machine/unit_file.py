@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tcusim import errors
 from tcusim.errors import InputError
-from tcusim.machine.formats import FORMATS
+from tcusim.machine.formats import FORMATS, format_of
 from tcusim.machine.likeness import like
 from tcusim.machine.registry import UNITS, arch_of, own_arithmetic, own_units, spelled
 from tcusim.machine.rules import (
@@ -34,7 +34,7 @@ from tcusim.machine.rules import (
 from tcusim.machine.shapes import MmaShape, shape_of, tiles_of
 from tcusim.machine.units import CONFIDENCES, FIGURES, Figure, Instruction, Unit, limits_of
 
-__all__ = ["KEYS", "Key", "read_unit", "rule_keys", "unit_toml"]
+__all__ = ["KEYS", "Key", "described_types", "read_unit", "rule_keys", "unit_toml"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ _ALMOST: Final = 0.85
 _OF_FILE: Final = "the file's"
 
 _RULE_KEYS: Final = {
-    "ab": Key("f16", "element type of the operands, or a list of several"),
+    "ab": Key("f16", "element type of the operands, or a list of several; any float as e5m3"),
     "acc": Key("f32", "element type of the accumulator, or a list of several"),
     "kind": Key("fused", "the arithmetic: fused, sequential, exact or integer"),
     "fused_length": Key(
@@ -188,8 +188,8 @@ _OF_KINDS: Final = frozenset(key for keys in _PARAMETERS.values() for key in key
 _OTHERWISE: Final[Mapping[str, str]] = {
     "a b c d": "Write ab, the type of both operands, and acc, the type of c and of the result.",
     "m n k size sizes shape": 'Write tiles = "16x16x16": m, n and k.',
-    "exponent_bits mantissa_bits significand_bits bias format": "No file can say it: ab and acc "
-    "are of the element types on the page Numerics.",
+    "exponent_bits mantissa_bits significand_bits bias format": 'Write ab = "e5m3": the bits of '
+    "exponent and fraction; the page Units has the rest of such names.",
     "rounding round rounding_mode": "Write output_rounding for a sum, alignment for a term.",
     "guard_bits": "Write fraction_bits, guard bits included.",
     "subnormals denormals subnormal denormal ftz daz": "Write flush_inputs and flush_outputs.",
@@ -459,9 +459,8 @@ class _Reader:
         accs = table.texts("acc", ("s32" if isinstance(how, Integer) else "f32",))
         operands = table.texts("ab", ("f16",))
         for name in (*operands, *accs):
-            if name not in FORMATS:
-                unknown = errors.unknown_name("type", name, FORMATS)
-                raise table.error(f"{unknown} A file cannot define a type.")
+            with _within(table.where):
+                format_of(name)
         for ab, acc in itertools.product(operands, accs):
             with _within(table.where):
                 yield Rule(ab, acc, how, source, evidence, family, "", nan, scale, passes)
@@ -653,6 +652,12 @@ def rule_keys(rule: Rule) -> dict[str, str]:
         if value := getattr(rule, key):
             found[key] = _quoted(value)
     return found
+
+
+def described_types(rules: Iterable[Rule]) -> dict[str, str]:
+    """Return descriptions of the operands' types that the table of types has not, by name."""
+    names = dict.fromkeys(name for rule in rules for name in (rule.ab, rule.right))
+    return {name: format_of(name).description for name in names if name not in FORMATS}
 
 
 def _rule_lines(rule: Rule) -> list[str]:

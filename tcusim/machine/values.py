@@ -202,7 +202,9 @@ def _batch(rule: Rule, a: Float64, b: Float64, c: Float64, watch: Watch | None =
     types = format_of(rule.ab), format_of(rule.right), format_of(rule.acc)
     ab, _, acc = types
     largest = math.inf
-    if watch is None and not isinstance(rule.how, Integer):
+    # Where 1 is a subnormal number, integers are not aligned by exponents of their own.
+    usual = max(one.emin for one in types) <= 0
+    if watch is None and usual and not isinstance(rule.how, Integer):
         largest = largest_sum(a, b, c)
         whole = whole_values(a, b, c, acc, rule.how, largest)
         if whole is not None:

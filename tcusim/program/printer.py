@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from tcusim.machine.formats import FORMATS
+from tcusim.machine.formats import format_of, is_type
 from tcusim.program.grammar import (
     COL,
     ROW,
@@ -123,10 +123,12 @@ def line(step: Step) -> str:
 
 def _rounded(value: Value, dtype: str) -> str:
     """Print a value that is stored as another type, with that type where it rounds."""
-    wide, narrow = FORMATS.get(type_of(value)), FORMATS.get(dtype)
+    wide = type_of(value)
     # Errors print programs of unknown types as well.
-    exact = wide is None or narrow is None or narrow.holds(wide)
-    return _value(value, dtype) if exact else f"{dtype}({_value(value, type_of(value))})"
+    known = is_type(wide) and is_type(dtype)
+    if known and not format_of(dtype).holds(format_of(wide)):
+        return f"{dtype}({_value(value, wide)})"
+    return _value(value, dtype)
 
 
 def _value(value: Value, dtype: str, *, inner: bool = False) -> str:

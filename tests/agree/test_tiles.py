@@ -13,14 +13,14 @@ import tcusim
 from tcusim.backends import Backend
 from tcusim.judge.correctness.cases import Case, CaseGrid, Column, cases_of
 from tcusim.judge.correctness.testing import assert_agree, random_inputs
-from tcusim.machine.formats import FORMATS, Values, from_memory
+from tcusim.machine.formats import FORMATS, Values, format_of, from_memory
 from tcusim.program.bind import rule_of
 from tcusim.program.grammar import Assign, Buffer, BufferRole, Extent, Index, Program, Scalar, View
 from tcusim_cuda.compile import compile_kernel
 from tcusim_cuda.compile import why_no_compiler as why_no_nvrtc
 from tcusim_cuda.emit import emit
 from tcusim_cuda.instructions import rule_of_lanes
-from tcusim_cuda.text import CODED
+from tcusim_cuda.text import is_coded
 from tcusim_host import compile_programs, run_kernel
 
 # A part of `tcusim agree --backend host --arch RULE --tile TILE ...` over these tiles and rules:
@@ -30,6 +30,8 @@ TILES = (
     *("48x24x12", "3x3x17", "24x8x12", "2x2x2", "12x12x12", "15x8x32", "33x1x2", "1x2x33"),
     *("10x10x10", "20x20x4", "64x8x16", "8x16x4", "6x6x8", "2x64x2", "9x4x31"),
 )
+# Types that CUDA lacks: those of the table, and others of one, two and four bytes.
+CODED = (*filter(is_coded, FORMATS), "e3m4", "e5m3b20_daz", "e4m4fnuz", "e7m9fn", "e2m2f")
 RULES = ("volta", "turing", "hopper", "cdna3", "ieee", "exact")
 
 
@@ -67,6 +69,9 @@ TYPES = [
     ("hopper", "f64", "f64"),
     ("turing", "s8", "s32"),
     ("ampere", "u8", "s32"),
+    ("ieee", "e5m3", "f32"),
+    ("exact", "e4m4b9fnuz", "f32"),
+    ("ieee", "e7m16_daz", "f32"),
 ]
 
 
@@ -141,7 +146,8 @@ def converted(ab: str) -> Program:
 
 def edges(ab: str) -> Values:
     """Return every number of a type, those halfway to the next one, and those just beside them."""
-    patterns = np.arange(2 ** FORMATS[ab].bits, dtype=np.uint8)
+    fmt = format_of(ab)
+    patterns = np.arange(2**fmt.bits, dtype=fmt.memory_dtype)
     known = np.unique(np.nan_to_num(from_memory(patterns, ab), nan=0.0, posinf=0.0, neginf=0.0))
     halves = (known[1:] + known[:-1]) / np.float32(2)
     near = [np.nextafter(halves, np.float32(end)) for end in (-np.inf, np.inf)]
@@ -155,7 +161,7 @@ def edges(ab: str) -> Values:
 def test_conversions(ab: str, host: Backend) -> None:
     program = converted(ab)
     numbers = edges(ab)
-    numbers = np.append(numbers, np.float32(np.nan)) if FORMATS[ab].has_nan else numbers
+    numbers = np.append(numbers, np.float32(np.nan)) if format_of(ab).has_nan else numbers
     assert_agree(program, {"in": numbers}, ("numpy", host))
 
 

@@ -39,13 +39,12 @@ from tcusim.simulate.interpreter import run_numpy
 from tcusim_cuda.emit import Emitter
 from tcusim_cuda.instructions import instruction_for
 from tcusim_cuda.kernel import Kernel
-from tcusim_cuda.text import C_TYPES
 from tcusim_host import build_many, run_kernel
 
 # tf32 is a type of fragments: in memory it is f32.
 # Of a type without NaN, nothing marks what is unwritten.
 IN_MEMORY = tuple(
-    dtype for dtype in C_TYPES if dtype != "tf32" and (FORMATS[dtype].has_nan or dtype[0] in "su")
+    dtype for dtype in FORMATS if dtype != "tf32" and (FORMATS[dtype].has_nan or dtype[0] in "su")
 )
 BLOCKS, WARPS = 2, 2
 FIRST_WARP = (Bound(WARP, Index.of(1)),)

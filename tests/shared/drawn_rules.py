@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import MISSING, dataclass, fields
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -24,14 +23,20 @@ from tcusim.machine import (
     Sequential,
     Values,
 )
-from tcusim.machine.bits import from_bits
-from tcusim.machine.formats import ROUNDED, to_memory
+from tcusim.machine.formats import ROUNDED, format_of, from_memory, round_values
 from tcusim.machine.rules import SCALES, Numerics
 
 Rng = np.random.Generator
 ROUNDINGS: Final = tuple(ROUNDED)
 FLAGS: Final = (False, True)
 FLOORS: Final = (None, None, -149, -133, -40, -20, -3, 5, 40)
+
+# Element types: those of the table, and others of up to one, two and four bytes.
+TYPES: Final = (
+    *FORMATS,
+    *("e5m3", "e3m4", "e4m4b9fnuz", "e6m5_daz", "e4m3b7", "e3m3f", "e8m2_daz", "e2m9fn"),
+    *("e8m10b120", "e4m0fn", "e1m4", "e7m16f"),
+)
 
 # Values of every parameter of every kind of rule: a new one belongs here.
 PARTS: Final[dict[type, dict[str, tuple[Any, ...]]]] = {
@@ -106,11 +111,10 @@ def drawn_part(rng: Rng, kind: type, few: float) -> Any:
 
 def drawn_rule(rng: Rng, kind: type[Numerics]) -> Rule:
     """Draw a rule of a kind."""
-    types = tuple(FORMATS)
     few = pick(rng, (0.0, 0.4, 0.8, 0.8))
     while True:
-        ab, acc = pick(rng, types), pick(rng, ("f16", "f32", "f32", "f64", "s32", "bf16"))
-        right = pick(rng, (*[""] * 12, "e4m3", "e5m2", "e2m1", "e3m2", "e4m3fnuz"))
+        ab, acc = pick(rng, TYPES), pick(rng, ("f16", "f32", "f32", "f64", "s32", "bf16"))
+        right = pick(rng, (*[""] * 12, "e4m3", "e5m2", "e2m1", "e3m2", "e4m3fnuz", "e3m3f"))
         scale = ""
         if rng.random() < 0.2:
             scale = f"block{pick(rng, (1, 2, 4, 8, 16, 32))}.{pick(rng, SCALES)}"
@@ -127,7 +131,7 @@ def drawn_passes(rng: Rng, ab: str, right: str) -> Passes:
     """Draw passes over the bits of operands of these types."""
     sides = []
     for name in (ab, right or ab):
-        fmt = FORMATS[name]
+        fmt = format_of(name)
         bits = fmt.fraction_bits + 1 if fmt.is_float else fmt.bits
         cuts = sorted({int(rng.integers(1, bits + 1)) for _ in range(3)} | {bits})
         sides.append(tuple(np.diff([0, *cuts]).tolist()))
@@ -154,7 +158,7 @@ def drawn_mma(rng: Rng, rule: Rule, tiles: int = 4, most_k: int = 40) -> DrawnMm
         rng, ("raw", "spread", "spread", "spread", "close", "close", "few", "mixed", "whole")
     )
     a, b, c = (
-        drawn_values(rng, shape, FORMATS[fmt], kind)
+        drawn_values(rng, shape, format_of(fmt), kind)
         for shape, fmt in (
             ((tiles, m, k), rule.ab),
             ((tiles, k, n), rule.right),
@@ -165,7 +169,7 @@ def drawn_mma(rng: Rng, rule: Rule, tiles: int = 4, most_k: int = 40) -> DrawnMm
         # Terms that cancel.
         half = k // 2
         a[:, :, half : 2 * half], b[:, half : 2 * half] = a[:, :, :half], b[:, :half]
-        if rule.how.__class__ is not Integer and FORMATS[rule.ab].has_negative_zero:
+        if rule.how.__class__ is not Integer and format_of(rule.ab).has_negative_zero:
             np.negative(a[:, :, :half], out=a[:, :, half : 2 * half])
     if rng.random() < 0.3:
         c[...] = 0
@@ -183,7 +187,7 @@ def drawn_values(rng: Rng, shape: tuple[int, ...], fmt: Format, kind: str) -> Va
     spread = pick(rng, (20, 60)) if kind == "spread" else pick(rng, (1, 3, 8))
     near = random_values(rng, shape, fmt.name, spread)
     most = 2**fmt.fraction_bits
-    tiny = fmt.smallest * rng.integers(-most, most + 1, shape)
+    tiny = round_values(fmt.smallest * rng.integers(-most, most + 1, shape), fmt)
     size = fmt.largest
     few = np.array([0.0, -0.0, 1.0, -1.0, size, -size, 0.5, np.inf, -np.inf, np.nan])
     weights = np.array([6, 2, 4, 4, 2, 2, 3, 0.2, 0.2, 0.1])
@@ -193,7 +197,7 @@ def drawn_values(rng: Rng, shape: tuple[int, ...], fmt: Format, kind: str) -> Va
         weights[7:9] = 0
     if not fmt.has_negative_zero:
         weights[1] = 0
-    special = rng.choice(few, shape, p=weights / weights.sum())
+    special = round_values(rng.choice(few, shape, p=weights / weights.sum()), fmt)
     match kind:
         case "raw":
             return raw if rng.random() < 0.5 else finite
@@ -205,41 +209,23 @@ def drawn_values(rng: Rng, shape: tuple[int, ...], fmt: Format, kind: str) -> Va
             return np.where(which > 0.97, special, mixed).astype(fmt.dtype)
         case "whole":
             most = min(fmt.largest, 2.0**fmt.fraction_bits, 64)
-            return rng.integers(-int(most), int(most) + 1, shape).astype(fmt.dtype)
+            whole = rng.integers(-int(most), int(most) + 1, shape)
+            return round_values(whole.astype(np.float64), fmt)
     return near.astype(fmt.dtype)
-
-
-@cache
-def _table(name: str) -> Values:
-    fmt = FORMATS[name]
-    return np.array([from_bits(bits, fmt) for bits in range(2**fmt.bits)], fmt.dtype)
 
 
 def values_of_bits(bits: NDArray[np.uint64], fmt: Format) -> Values:
     """Return the values that these bits encode."""
-    if fmt.bits <= 8 and fmt.is_float:
-        return _table(fmt.name)[bits]
-    if fmt.name == "bf16":
-        return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    if fmt.name == "tf32":
-        return (bits.astype(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
-    return bits.astype(f"u{fmt.itemsize}").view(fmt.dtype)
-
-
-def memory_of(values: Values, fmt: Format) -> Values:
-    """Return values as elements in memory; NaN of 8 bits as the type's first."""
-    if fmt.bits > 8 or not fmt.is_float:
-        return to_memory(values, fmt)
-    table = _table(fmt.name).view(np.uint32)
-    order = np.argsort(table, kind="stable")
-    bits = np.ascontiguousarray(values).view(np.uint32)
-    return order[np.searchsorted(table[order], bits)].astype(np.uint8)
+    values = from_memory(bits.astype(f"u{fmt.itemsize}").view(fmt.memory_dtype), fmt)
+    if fmt.name != "tf32":
+        return values
+    return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def numbers_of_scales(bits: NDArray[np.uint8], kind: str) -> NDArray[np.float64]:
     """Return scales as numbers."""
     if kind == "ue4m3":
-        return np.abs(_table("e4m3")[bits].astype(np.float64))
+        return np.abs(from_memory(bits, "e4m3").astype(np.float64))
     return np.where(bits == 255, np.nan, np.exp2(bits.astype(np.float64) - 127.0))
 
 

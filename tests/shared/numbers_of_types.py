@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.machine import (
-    FORMATS,
     Values,
+    format_of,
     round_values,
 )
 
@@ -19,7 +19,7 @@ def random_values(
     rng: np.random.Generator, shape: tuple[int, ...], fmt: str, spread: int
 ) -> Values:
     """Draw values with exponents spread over an interval, some of them zero."""
-    row = FORMATS[fmt]
+    row = format_of(fmt)
     numbers = rng.uniform(1.0, 2.0, shape) * rng.choice([-1.0, 1.0], shape)
     low = max(row.emin - row.fraction_bits, -spread)
     high = min(row.emax - 1, spread)

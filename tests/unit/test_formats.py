@@ -122,6 +122,78 @@ def test_other_types_are_in_memory_what_they_are() -> None:
     assert from_memory(np.array([0x3C, 0xC0], np.uint8), "e4m3").tolist() == values.tolist()
 
 
+# Types by name, and their twins in ml_dtypes.
+TWINS = {
+    "e3m4": "float8_e3m4",
+    "e4m3b7": "float8_e4m3",
+    "e4m3fn": "float8_e4m3fn",
+    "e4m3b11fnuz": "float8_e4m3b11fnuz",
+    "e5m2fnuz": "float8_e5m2fnuz",
+    "e2m3f": "float6_e2m3fn",
+    "e8m7": "bfloat16",
+}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_type_by_its_name_is_that_of_ml_dtypes(name: str) -> None:
+    fmt, twin = format_of(name), np.dtype(getattr(ml_dtypes, TWINS[name]))
+    memory = np.arange(2**fmt.bits, dtype=fmt.memory_dtype)
+    with np.errstate(invalid="ignore"):
+        values = memory.view(twin).astype(np.float32)
+    numbers = ~np.isnan(values)
+    found = from_memory(memory, fmt)
+    assert np.array_equal(bits32(found[numbers]), bits32(values[numbers]))
+    assert np.isnan(found[~numbers]).all()
+    assert np.array_equal(to_memory(found, fmt)[numbers], memory[numbers])
+    rng = np.random.default_rng(0)
+    many = np.ldexp(rng.standard_normal(20_000), rng.integers(-25, 20, 20_000)).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = many.astype(twin).astype(np.float32)
+    assert np.array_equal(round_values(many, fmt), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("rounding", ["rne", "rna", "rz", "rd", "odd"])
+@pytest.mark.parametrize("name", ["e5m3", "e3m2_daz", "e1m4", "e3m4b5fnuz", "e2m2f"])
+def test_a_type_by_its_name_rounds_to_its_numbers(name: str, rounding: Any) -> None:
+    fmt = format_of(name)
+    numbers = np.unique(from_memory(np.arange(2**fmt.bits, dtype=fmt.memory_dtype), fmt))
+    numbers = numbers[np.isfinite(numbers)].astype(np.float64)
+    assert (numbers.max(), numbers[numbers > 0].min()) == (fmt.largest, fmt.smallest)
+    between = [numbers[:-1] + (numbers[1:] - numbers[:-1]) * part for part in (0.25, 0.5, 0.75)]
+    for x in np.concatenate([numbers, *between]):
+        low, high = numbers[numbers <= x].max(), numbers[numbers >= x].min()
+        small, large = sorted((low, high), key=abs)
+        is_even = small == 0.0 or to_memory(np.array([small], np.float32), fmt)[0] % 2 == 0
+        even, odd = (small, large) if is_even else (large, small)
+        near = low if abs(x - low) < abs(x - high) else high
+        if abs(x - low) == abs(x - high):
+            near = {"rne": even, "rna": large}.get(rounding, low)
+        due = {"rz": small, "rd": low, "odd": odd if low != high else low}.get(rounding, near)
+        assert round_values(np.array([x]), fmt, rounding)[0] == due, (x, low, high)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("e0m3", "at least one exponent bit, and at most 31 bits with the sign, got 4 with 0"),
+        ("e8m23", "at most 31 bits with the sign, got 32 with 8 exponent bits"),
+        ("e4m0", "no NaN beside its infinity; write e4m0f, e4m0fn or e4m0fnuz"),
+        ("e1m1_daz", "no number but zero; give it an exponent bit more"),
+        ("e9m3", r"from 2\*\*-257 to 2\*\*255, and float32, which holds them here, from 2\*\*-149"),
+        ("e5m3fnu", "unknown type 'e5m3fnu'.* or a float such as e5m3"),
+    ],
+)
+def test_a_name_that_describes_no_type(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        format_of(name)
+
+
+def test_a_type_in_words() -> None:
+    found = format_of("e5m3b20fn_daz").description
+    due = "9 bits, 5 of exponent with bias 20, 3 of fraction; 1.90735e-06 to 3584; no infinities"
+    assert found == f"{due}, no subnormal numbers"
+
+
 def test_unknown_type() -> None:
     with pytest.raises(UnknownName, match=r"unknown type \['f16'\]\. "):
         format_of(["f16"])  # type: ignore[arg-type]
@@ -146,7 +218,8 @@ def test_every_value_and_every_tie(name: str) -> None:
     ):
         rounded = round_values(x, name).astype(np.float64)
         assert np.array_equal(rounded, expected)
-        assert np.array_equal(np.signbit(rounded), np.signbit(x))
+        has_sign = (rounded != 0.0) | FORMATS[name].has_negative_zero
+        assert np.array_equal(np.signbit(rounded), np.signbit(x) & has_sign)
 
 
 @pytest.mark.parametrize("name", list(NARROW))

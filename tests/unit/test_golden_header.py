@@ -32,9 +32,9 @@ void many(long count, const uint32_t* a, const uint32_t* b, const uint32_t* c, u
     for (i = 0; i < count; ++i) golden(a + i * AW, b + i * BW, c + i * CW, d + i * CW);
 }
 """
-MINE = 'tiles = ["5x7x3"]\nfraction_bits = 12\noutput_rounding = "rne"\n'
+MINE = 'tiles = ["5x7x3"]\nab = "e5m3"\nfraction_bits = 12\noutput_rounding = "rne"\n'
 # A unit, its types, and the tile: at least 10**5 outputs of each.
-SOME = ("h100 f16 f32 16x8x16", "mine.toml f16 f32 5x7x3")
+SOME = ("h100 f16 f32 16x8x16", "mine.toml e5m3 f32 5x7x3")
 ALL = (
     "h100 e4m3 f32 4x4x32",
     *("h100 tf32 f32 16x8x8", "h100 e5m2 f16 4x4x32", "vortex_tfr f16 f32 8x8x32"),

@@ -18,7 +18,7 @@ from some import Some
 from tcusim.algorithms import algorithms, build
 from tcusim.arrays.report import Report
 from tcusim.errors import InputError, Unsupported
-from tcusim.machine import Arch, Fused, Rule, arch_of, arches, format_of, register_arch
+from tcusim.machine import FORMATS, Arch, Fused, Rule, arch_of, arches, register_arch
 from tcusim.machine.multiprocessors import STATIC_SHARED_BYTES
 from tcusim.program.grammar import Program
 from tcusim.program.resources import SharedMemory
@@ -27,7 +27,7 @@ from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.text import C_TYPES
 
 LIMITED = [unit for unit in arches() if unit.shared_kb is not None]
-BYTES = {kind: format_of(dtype).itemsize for dtype, kind in C_TYPES.items()}
+BYTES = {C_TYPES[dtype]: row.itemsize for dtype, row in FORMATS.items()}
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 # Text of tcusim.cuh: where there is mail, a block keeps its number, aligned with the next array.
 TICKET = 128

@@ -17,13 +17,11 @@ from drawn_rules import (
     address,
     drawn_mma,
     drawn_rule,
-    memory_of,
     numbers_of_scales,
     pick,
 )
 from numbers_of_types import same_bits
 from tcusim.machine import (
-    FORMATS,
     Exact,
     Fused,
     Integer,
@@ -31,8 +29,10 @@ from tcusim.machine import (
     Sequential,
     Values,
     arches,
+    format_of,
     mma_values,
 )
+from tcusim.machine.formats import to_memory
 from tcusim.machine.native import compiler_command
 from tcusim.machine.rule_row import HEADER, RuleRow, rule_row
 from tcusim.machine.scaled import scaled_mma
@@ -92,7 +92,7 @@ def by_c(compiled: Any, drawn: DrawnMma, *, as_values: bool) -> Values:
     operands = [drawn.a, drawn.b, drawn.c]
     if not as_values:
         types = (rule.ab, rule.right, rule.acc)
-        operands = [memory_of(x, FORMATS[t]) for x, t in zip(operands, types, strict=True)]
+        operands = [to_memory(x, format_of(t)) for x, t in zip(operands, types, strict=True)]
     d = np.empty_like(operands[2])
     scratch = np.empty((m + n) * k * 2, np.uint64)
     for tile in range(tiles):
@@ -118,7 +118,7 @@ def check(compiled: Any, drawn: DrawnMma) -> None:
     where = f"{drawn.rule}, {drawn.a.shape} by {drawn.b.shape}"
     assert same_bits(by_c(compiled, drawn, as_values=True), expected), where
     found = by_c(compiled, drawn, as_values=False)
-    assert same_bits(found, memory_of(expected, FORMATS[drawn.rule.acc])), where
+    assert same_bits(found, to_memory(expected, format_of(drawn.rule.acc))), where
 
 
 def test_rules_are_drawn_from_all_that_can_be_said() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tcusim.machine import FORMATS
 from tcusim.program.grammar import (
     COL,
     ROW,
@@ -18,7 +19,6 @@ from tcusim.program.grammar import (
     View,
 )
 from tcusim_cuda.text import (
-    C_TYPES,
     c_bound,
     c_bounds,
     c_extent,
@@ -96,7 +96,7 @@ def test_a_pointer_to_the_start_of_an_argument_is_the_argument() -> None:
     assert c_pointer(TILE, Index()) == "&t[0]"
 
 
-@pytest.mark.parametrize("dtype", C_TYPES)
+@pytest.mark.parametrize("dtype", [*FORMATS, "e5m3"])
 def test_a_literal_is_of_its_type(dtype: str) -> None:
     expected = {
         "f16": "tcu::convert<half>(1.0f)",

@@ -218,8 +218,8 @@ def test_programs_keep_the_alignment_that_a_tile_asks_for(written: Callable[...,
             "figures: tiles is a key of the file: put it above the first line in brackets",
         ),
         (
-            'tiles = "1x1x1"\nfraction_bits = 9\nab = "e5m3"',
-            "Did you mean 'e5m2'.* A file cannot define a type",
+            'tiles = "1x1x1"\nfraction_bits = 9\nab = "e5m33"',
+            "mychip.toml: type e5m33: it must have at least one exponent bit, and at most 31 bits",
         ),
         (
             'tiles = "1x1x1"\nfraction_bits = 9\n[[rules]]\n[[rules]]\nfused_lenth = 3',
@@ -370,7 +370,7 @@ def test_a_step_of_more_products_than_a_tile_is_refused(tmp_path: Path) -> None:
         ("sticky", 'Write alignment = "sticky"'),
         ("fidelity", "Write passes = "),
         ("k", 'Write tiles = "16x16x16"'),
-        ("exponent_bits", "No file can say it: ab and acc"),
+        ("exponent_bits", 'Write ab = "e5m3": the bits of exponent and fraction'),
         ("FTZ", "Write flush_inputs and flush_outputs"),
     ],
 )

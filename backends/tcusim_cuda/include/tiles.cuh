@@ -8,10 +8,10 @@ namespace tcu {
 
 // --- Element types that CUDA does not have -------------------------------------------------------
 
-// The bits of one element, in as many bytes as it takes in memory. FORMAT: its `format()`.
+// The bits of one element, in as many bytes as it takes in memory. Format: its `format()` and Word.
 template <class Format>
 struct Coded {
-    unsigned char bits;
+    typename Format::Word bits;
 };
 
 // The double of an element: each of these types is exact in it. The NaN is that of a float.
@@ -47,14 +47,18 @@ __device__ inline Coded<Format> coded(double x) {
         size = whole == 0 ? 0 : static_cast<unsigned int>(tcusim_round(
             &format, 0, whole, field - 1075, 0, format.fraction_bits, TCUSIM_RNE, 1
         ));
+        // Without subnormal elements the smallest one's neighbour is zero.
+        if (format.flushed && field < 1023 + format.emin) {
+            size = field >= 1022 + format.emin && fraction ? 1u << format.fraction_bits : 0;
+        }
     }
     if (size <= format.largest) {
-        return {static_cast<unsigned char>(size || has_minus_zero ? mine | size : 0)};
+        return {static_cast<typename Format::Word>(size || has_minus_zero ? mine | size : 0)};
     }
     const bool invalid = field == 0x7FF && fraction != 0;
-    if (!invalid && has_infinity) return {static_cast<unsigned char>(mine | format.infinity)};
-    if (!has_minus_zero || after < sign) return {static_cast<unsigned char>(nan)};
-    return {static_cast<unsigned char>(mine | format.largest)};
+    if (!invalid && has_infinity) return {static_cast<typename Format::Word>(mine | format.infinity)};
+    if (!has_minus_zero || after < sign) return {static_cast<typename Format::Word>(nan)};
+    return {static_cast<typename Format::Word>(mine | format.largest)};
 }
 
 template <class Format, class From>

@@ -16,7 +16,7 @@ from tcusim.judge.cost.predicted import time_text
 from tcusim.judge.verdict.found import Reference, UnitVerdict, bests_of
 from tcusim.judge.verdict.tasks import TASKS, Candidate, Task
 from tcusim.machine import FIGURES, Exact, Integer, Late, Rule, Sequential, Unit
-from tcusim.machine.unit_file import rule_keys
+from tcusim.machine.unit_file import described_types, rule_keys
 from tcusim.table import Table
 
 # The orders of a sequential rule, in words.
@@ -70,6 +70,7 @@ def parameters_of(unit: Unit, rules: Sequence[Rule]) -> Table:
     for rule, tiles in of.items():
         where = f" of {', '.join(tiles)}" if len(of) > 1 else ""
         keys = {"ab": rule.ab, "acc": rule.acc, **rule_keys(rule)}
+        keys |= described_types([rule])
         rows += [
             (f"{key}{where}", value.strip('"'), rule.evidence, rule.source)
             for key, value in keys.items()

@@ -68,6 +68,7 @@ typedef struct tcusim_format {
     tcusim_i32 emin;          /* least exponent of a normal number; above 1 - bias in wider elements */
     tcusim_i32 aligned_emin;  /* least exponent in an alignment: emin, or that of registers */
     tcusim_i32 unread;        /* low fraction bits that the type has not, and nobody reads */
+    tcusim_i32 flushed;       /* whether the bits of subnormal numbers are zeros */
     tcusim_u64 largest, infinity, nan;
 } tcusim_format;
 
@@ -219,7 +220,7 @@ TCUSIM_RULE_FUNCTION tcusim_number tcusim_decode(const tcusim_format* f, tcusim_
     if (field) x.significand |= (tcusim_u64)1 << fraction_bits;
     if (x.significand == 0) return x;
     exponent = unit + tcusim_leading(x.significand);
-    if (flush && exponent < f->emin) {
+    if ((flush || f->flushed) && exponent < f->emin) {
         x.significand = 0;
         return x;
     }

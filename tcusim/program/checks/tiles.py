@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tcusim.machine.formats import FORMATS
+from tcusim.machine.formats import FORMATS, format_of, is_type
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.checks.sites import Finding, each_step, tiles
 from tcusim.program.grammar import (
@@ -197,7 +197,7 @@ def element_types(program: Program) -> Iterator[Finding]:
 def _types_of_step(program: Program, site: Site) -> Iterator[str]:
     touched = site.touched
     stored = [view.buffer.dtype for view in touched.views]
-    unknown = [name for name in (*(f.dtype for f in touched.frags), *stored) if name not in FORMATS]
+    unknown = [name for name in (*(f.dtype for f in touched.frags), *stored) if not is_type(name)]
     # tf32 is a way to read f32, not a way to store.
     unknown += ["tf32 in memory" for name in stored if name == "tf32"]
     if unknown:
@@ -224,7 +224,7 @@ def _conversions(step: Step) -> Iterator[str]:
     if isinstance(step, Load | Prefix) and isinstance(step.value, Formula):
         yield from _formula(step.value)
     match step:
-        case When(not_finite=View() as values) if not FORMATS[values.buffer.dtype].is_float:
+        case When(not_finite=View() as values) if not format_of(values.buffer.dtype).is_float:
             yield f"asks if {values.buffer.dtype} is finite; integers are. Leave the branch out."
         case Assign(dst, value):
             source, target = type_of(value), dst.buffer.dtype
@@ -233,7 +233,7 @@ def _conversions(step: Step) -> Iterator[str]:
             if isinstance(value, Formula) and value.operation is Operation.SPLIT:
                 parts = [view.buffer.dtype for view in step.dsts]
                 yield from _narrowings(type_of(value.terms[0]), parts)
-            elif FORMATS[source].is_float and not FORMATS[target].is_float:
+            elif format_of(source).is_float and not format_of(target).is_float:
                 yield (
                     f"converts {source} to {target}; a float is never made an integer. Use a float "
                     f"buffer."
@@ -266,7 +266,7 @@ def _formula(formula: Formula) -> Iterator[str]:
         if isinstance(term, Formula):
             yield from _formula(term)
         found = type_of(term)
-        if operation in PARTS and not FORMATS[found].is_float:
+        if operation in PARTS and not format_of(found).is_float:
             yield f"takes {found} only where it is {operation}; integers are finite. Take all."
         elif operation is not Operation.SPLIT and found not in (dtype, *_EXACTLY.get(dtype, ())):
             yield (
@@ -286,8 +286,8 @@ def _narrowings(wide: str, parts: list[str]) -> Iterator[str]:
         yield f"the source must be f32 or f64, got {wide}. Use Assign."
         return
     for name in narrow:
-        part = FORMATS[name]
-        if not part.is_float or part.fraction_bits >= FORMATS[wide].fraction_bits:
+        part = format_of(name)
+        if not part.is_float or part.fraction_bits >= format_of(wide).fraction_bits:
             yield f"{name} is not a float narrower than {wide}. Use f16, bf16 or tf32."
 
 
@@ -446,11 +446,11 @@ def tile_is_aligned(view: View, shape: MmaShape, ab: str, acc: str) -> bool:
 def _misalignments(
     view: View, shape: MmaShape, ab: str, acc: str, multiples: Mapping[str, int]
 ) -> Iterator[str]:
-    stored = FORMATS.get(view.buffer.dtype)
     tile_bytes, row_bytes = shape.alignment(ab, acc)
-    if tile_bytes == row_bytes == 1 or stored is None:
+    if tile_bytes == row_bytes == 1 or not is_type(view.buffer.dtype):
         return  # of an unknown type, element_types says so
-    name, size, offset = view.buffer.name, stored.itemsize, view.offset
+    name, offset = view.buffer.name, view.offset
+    size = format_of(view.buffer.dtype).itemsize
     # Each term as text, with the elements that it is a multiple of.
     terms = [(str(Index((term,))), term[1] * multiples.get(term[0], 1)) for term in offset.terms]
     for text, step in (*terms, (str(offset.const), offset.const)):
