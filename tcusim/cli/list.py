@@ -209,7 +209,7 @@ def _unit_rows() -> list[Row]:
                 for one in unit.arch.refusals
                 if own_arithmetic(unit)
             },
-            "types": described_types(unit.arch.rows),
+            "types": described_types((*unit.arch.rows, *unit.arch.scaled)),
             "note": unit.note,
             "not said": unit.unsaid,
             "tiles": ", ".join(shape.name for shape in unit.shapes),
