@@ -11,12 +11,13 @@ import tcusim
 from tcusim import errors
 from tcusim.backends import find_emitter
 from tcusim.cli import files
-from tcusim.cli.options import OutputFile, ProgramCommand, build
+from tcusim.cli.options import OutputFile, ProgramCommand, arithmetic, build
 from tcusim.cli.output import examples, show
 from tcusim.machine import arch_of
 from tcusim.table import Table
 
 _FIRST_TENSOR_CORE: Final = "sm_70"
+_SM: Final = r"sm_(\d{2,3})"
 
 
 @click.command(
@@ -50,13 +51,17 @@ def listing_command(algorithm: str, **options: Any) -> None:
         "tcusim emit reduction_16",
         "tcusim emit scan_tn --tile 32x8x16 --masked --combine add --standalone -o scan.cu",
         "tcusim emit scan_256 --arch sm_70 --compile -o scan_256.cubin",
+        "tcusim emit scan_t --unit mychip.toml --gpu sm_90 --standalone -o scan.cu",
     ),
 )
 @click.argument("algorithm")
+@arithmetic(f"Whose arithmetic, sm_NN or an architecture's name. Default: {_FIRST_TENSOR_CORE}.")
 @click.option(
-    "--arch",
-    help="GPU to compile for, sm_NN or an architecture's name; or one that is no GPU, whose rule "
-    f"the lanes then follow. Default: {_FIRST_TENSOR_CORE}.",
+    "--gpu",
+    metavar="ARCH",
+    help="GPU to compile for, if it is another. The lanes of its warps then follow the rule of "
+    "--arch or --unit. Default: the same, or for a unit that is no GPU "
+    f"{_FIRST_TENSOR_CORE}.",
 )
 @click.option("--compile", "compiled", is_flag=True, help="Compile it; tell what it needs.")
 @click.option("--standalone", is_flag=True, help="Put tcusim.cuh into the text.")
@@ -70,11 +75,17 @@ def emit_command(algorithm: str, **options: Any) -> None:
 
     The text is the same on every machine. It includes tcusim.cuh, unless --standalone puts that
     into it; the kernel's arguments are the inputs, the outputs and the length.
+
+    With --unit it is for the unit's tile and types. Where no instruction of the GPU multiplies
+    such tiles by the unit's rule, the lanes of each warp do.
     """
-    arch, output = options["arch"], options["output"]
+    arch, gpu, output = options["arch"], options["gpu"], options["output"]
     if options["standalone"] and options["compiled"]:
         raise click.UsageError("--standalone is of the text; --compile prints none")
-    sm, rule = _sm_of(arch or _FIRST_TENSOR_CORE), arch or _FIRST_TENSOR_CORE
+    if gpu is not None and not re.fullmatch(_SM, gpu.lower()) and not arch_of(gpu).sm:
+        raise click.UsageError(f"--gpu {gpu} is no GPU, but an arithmetic; --arch {gpu} follows it")
+    sm = _sm_of(gpu or arch or _FIRST_TENSOR_CORE)
+    rule = arch or gpu or _FIRST_TENSOR_CORE
     emitter = find_emitter()
     if emitter is None:
         raise errors.BackendUnavailable("no installed backend emits kernels")
@@ -83,7 +94,7 @@ def emit_command(algorithm: str, **options: Any) -> None:
         text = emitter.emit(
             program,
             standalone=options["standalone"],
-            sm=None if arch is None else sm,
+            sm=sm if gpu or arch else None,
             arch=rule,
         )
         if output is None:
@@ -105,7 +116,7 @@ def _sm_of(arch: str) -> int:
     That of the first GPU with tensor cores, if it is no GPU.
     """
     name = arch.lower()
-    if match := re.fullmatch(r"sm_(\d{2,3})", name):
+    if match := re.fullmatch(_SM, name):
         return int(match[1])
     found = arch_of(name)
     return found.sm[0] if found.sm else _sm_of(_FIRST_TENSOR_CORE)

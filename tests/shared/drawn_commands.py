@@ -48,7 +48,7 @@ USUAL: dict[str, Sequence[str]] = {
     "warp": ("0", "0", "1"), "source": ("f16", "f32"), "result": ("f16", "f32"),
     "op": ("mma", "reduction", "scan"), "count": ("5", "20"), "seed": ("0", "3"),
     "form": ("hex", "csv"), "offsets": ("offsets.npy",), "segment_ids": ("ids.npy",),
-    "load": ("trace.npz",),
+    "load": ("trace.npz",), "gpu": ("sm_80", "hopper", "exact"),
 }
 # Why lines of usual words may be refused: sentences of each command, as patterns.
 _UNIT = (
@@ -121,7 +121,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
                r"^error: \w+ has no .*; it has ", "takes . by (rows|columns) only$",
                "nobody told where WMMA keeps ", "^error: (row|col) must be an integer within ",
              r"has no (mma.sync|wmma) m.* is the first$"),
-    "emit": (*_PROGRAM,
+    "emit": (*_PROGRAM, *_UNIT, "--gpu .* is no GPU, but an arithmetic; --arch .* follows it$",
              r"NVRTC 13\.\d does not compile for sm_70, only for ",
              "--standalone is of the text; --compile prints none$",
              "uses instructions of sm_.. and newer, sm_70 lacks them"),

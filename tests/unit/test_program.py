@@ -9,10 +9,13 @@ from pathlib import Path
 import click.testing
 import pytest
 
+import tcusim
 from command_line import runner
 from tcusim.cli import main as cli
 from tcusim.judge.correctness.cases import Recipe
+from tcusim.program.bind import rule_of
 from tcusim_cuda.compile import why_no_compiler
+from tcusim_cuda.emit import emit
 
 
 def command(*arguments: str) -> click.testing.Result:
@@ -84,6 +87,23 @@ def test_the_lanes_multiply_where_the_gpu_does_not() -> None:
         assert ('#include "tiles.cuh"' in text) == ("--standalone" not in arguments)
 
 
+def test_emit_for_a_unit(tmp_path: Path) -> None:
+    """Its tile, its types and its rule: the text of a launch on a backend."""
+    path = tmp_path / "chip.toml"
+    path.write_text('tiles = ["4x8x4"]\nfraction_bits = 12\nab = "bf16"\n')
+    text = command("emit", "scan_k", "--unit", str(path)).stdout
+    assert "// scan_k: 4x8x4, bf16 to f32" in text
+    program = tcusim.build("scan_k", tile="4x8x4", ab="bf16")
+    assert text == emit(program, rule=rule_of(program, tcusim.unit_of(path).arch.name)).text
+    assert "tcu::multiply" in command("emit", "scan_k", "--arch", "volta", "--gpu", "sm_90").stdout
+    if why_no_compiler() is None:
+        words = ("--unit", str(path), "--gpu", "ampere", "--compile")
+        assert "sm_80 by NVRTC" in command("emit", "scan_k", *words).stdout
+    refused = command("emit", "scan_k", "--gpu", "exact")
+    assert refused.exit_code == 2
+    assert "--gpu exact is no GPU, but an arithmetic; --arch exact follows it" in refused.stderr
+
+
 def test_emit_refuses() -> None:
     for arguments, text in (
         (["scan_k", "--arch", "volt"], "Did you mean 'volta'?"),
@@ -101,8 +121,6 @@ def test_emit_refuses() -> None:
 
 
 def test_counting_unrolled_products() -> None:
-    from tcusim_cuda.emit import emit
-
     assert emit(Recipe.of("reduction_tn").build()).products == 4 + 1
     assert emit(Recipe.of("reduction_k", tile="32x32x32").build()).products == 2 * 2 * 2
     assert emit(Recipe.of("reduction_ragged_simt").build()).products == 0
