@@ -57,7 +57,7 @@ def functions(part: str, case: Case, version: int) -> Iterator[Function]:
         yield from _device_wide(case, version)
     elif case.lengths:
         return
-    elif part == "cub.offsets" and case.kind == "sum" and not whole:
+    elif part == "cub.offsets" and case.kind == "sum":
         yield "DeviceSegmentedReduce, offsets", "f32", "f32", "offsets_sum_f32", 0
     elif part == "thrust":
         by_key = "" if whole else "_by_key"

@@ -225,8 +225,9 @@ _WARPS: Final = 4
 # Elements of each warp of a block that takes a segment, and the most warps.
 _BLOCK_SHARE: Final = 512
 _MOST_WARPS: Final = 16
-# Elements that a block sums in the first of the two launches of a whole array.
+# Elements of a part of a whole array, which the first launch sums, and the fewest parts.
 _FIRST_LAUNCH: Final = 2**14
+_LEAST_PARTS: Final = 8
 
 
 def _multiplied(*names: str) -> Callable[[Case], Iterator[Named]]:
@@ -278,11 +279,10 @@ def _three_launches(case: Case) -> Iterator[Named]:
 
     The paper's first launch scans the parts already, and its third adds to the results in memory.
     """
-    parts = max(_FIRST_LAUNCH, case.length // _FIRST_LAUNCH)
-    if parts < case.length:
-        options, name = (("parts", parts),), "scan_256n"
-        one = Recipe("scan", None, name, result="f16", masked=True, warps=_WARPS, options=options)
-        yield f"{OURS} {name}, three launches", one
+    parts = max(min(_FIRST_LAUNCH, case.length // _LEAST_PARTS), case.length // _FIRST_LAUNCH)
+    options, name = (("parts", parts),), "scan_256n"
+    one = Recipe("scan", None, name, result="f16", masked=True, warps=_WARPS, options=options)
+    yield f"{OURS} {name}, three launches", one
 
 
 # --- All parts ------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,12 @@ def attempt(who: str, ms: float, acc: str = "f32", watts: float | None = None) -
     return {"who": who, "label": "x", "acc": acc, "result": acc, "ms": ms, "watts": watts}
 
 
-def record(folder: Path, name: str, found: dict[Case, list[dict[str, Any]]]) -> None:
+def record(
+    folder: Path,
+    name: str,
+    found: dict[Case, list[dict[str, Any]]],
+    limits: dict[str, float] = LIMITS,
+) -> None:
     rows = [
         Row(
             case, **one, steady_ms=one["ms"], bytes=moved_bytes(case, _results(case), one["result"])
@@ -46,7 +52,7 @@ def record(folder: Path, name: str, found: dict[Case, list[dict[str, Any]]]) -> 
     ]
     report = Report(
         device={"gpu": "NVIDIA H200", "cuda": "13.0", "driver": "580"},
-        versions={}, limits=LIMITS, length=LENGTH, date="2026-01-02 03:04 UTC", commit="abcdef",
+        versions={}, limits=limits, length=LENGTH, date="2026-01-02 03:04 UTC", commit="abcdef",
         rows=tuple(rows), notes=["not measured: CUTLASS <1>"],
     )  # fmt: skip
     report.write(folder / "h200" / f"{name}.json")
@@ -78,15 +84,48 @@ def test_a_figure_that_is_not_recorded(tools: Any, folder: Path, name: str) -> N
     assert all("This was not recorded." in "".join(chart.itertext()) for chart in ours)
 
 
+def cells_of(text: str) -> list[list[str]]:
+    """Return the cells of the rows of a table; a claim that is not repeated is."""
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def claim(text: str, against: str, at: str) -> list[str]:
+    """Return a row of the claims: of the V100, of the paper's programs, and of tcusim."""
+    (row,) = [row[-3:] for row in cells_of(text) if row[-5:-3] == [against, at]]
+    return row
+
+
+def rows_of(rows: list[list[str]], against: str) -> list[list[str]]:
+    return [row[-4:] for row in rows if row[-5] == against]
+
+
 def test_claims_that_nothing_is_recorded_of(tools: Any, folder: Path) -> None:
-    lines = tools("evaluation").claims(folder).splitlines()[2:]
-    assert len(lines) == 8
-    assert all("not recorded" in line.split("|")[3] for line in lines)
-    shares, sums, scans, *_ = lines
-    assert "116.0 times CUB at 16" in sums
-    assert "2.9 times Thrust at 16" in scans
-    assert "sums 84% to 99%" in shares
-    assert "HGEMM 96.2 TFLOP/s (85% of the peak), 3.4 times" in lines[-1]
+    evaluation = tools("evaluation")
+    text = evaluation.claims(folder)
+    assert "Nothing was recorded on an H200" in text
+    rows = cells_of(text)
+    assert len(rows) == 29
+    assert {cell for row in rows for cell in row[-2:]} == {"not recorded"}
+    assert claim(text, "CUB, offsets", "16")[0] == "116.04"
+    assert claim(text, "Thrust", "16")[0] == "2.91"
+    assert claim(text, "the limit of sums", "2⁴ to 2²⁴")[0] == "84% to 99%"
+    text = evaluation.products(folder)
+    assert "| cuBLAS, tensor cores | 96.2 | — | 85.7 | — |" in text
+    assert "| with over without | 3.5 times | not recorded | 6.2 times | not recorded |" in text
+
+
+RECORDED = Path(TOOLS.parent / "data")
+
+
+def test_every_claim_is_recorded(tools: Any) -> None:
+    evaluation = tools("evaluation")
+    text = evaluation.claims(RECORDED) + evaluation.products(RECORDED) + evaluation.profile()
+    assert "not recorded" not in text
+    assert re.search(r"NVIDIA H200, \d+ MHz.*CUDA [\d.]+.*CCCL [\d.]+.*; 20\d\d-", text)
+    # Of the authors alone a dash, but their programs are of no other library.
+    rows = [row[-2:] for row in cells_of(evaluation.claims(RECORDED))]
+    assert not any("—" in cell for row in rows for cell in row)
 
 
 def test_figure_10(tools: Any, folder: Path) -> None:
@@ -111,12 +150,17 @@ def test_figure_10(tools: Any, folder: Path) -> None:
     assert "not measured: CUTLASS &lt;1>" in text
     table = evaluation.programs("10", folder)
     assert "| `reduction_16n 8x32x16` | f16 | 16 to 1,024 | 1,790 at 16 |" in table
-    shares, sums = evaluation.claims(folder).splitlines()[2:4]
-    assert "sums by the paper's programs 78%; sums by what tcusim launches 93%" in shares
-    assert "100.0 times CUB, offsets at 16" in sums
-    assert "Triton" not in sums
-    record(folder, "sums", {Case("sums", "sum", 16, LENGTH): [attempt("Triton", 0.6)]})
-    assert "the paper's 1.00 times, tcusim 1.20 times" in evaluation.claims(folder)
+    claims = evaluation.claims(folder)
+    assert claim(claims, "the limit of sums", "2⁴ to 2²⁴")[1:] == ["78%", "93%"]
+    assert claim(claims, "CUB, offsets", "16")[1:] == ["100.00", "120.00"]
+    assert "driver 580, CUDA 13.0; 2026-01-02 03:04 UTC to" in claims
+    # The records of Triton are of another run, on a GPU that was half as fast.
+    slow = {Case("sums", "sum", 16, LENGTH): [attempt("Triton", 1.2)]}
+    record(folder, "sums", slow, {"read": LIMITS["read"] / 2, "copy": LIMITS["copy"] / 2})
+    triton = [
+        row[-2:] for row in cells_of(evaluation.claims(folder)) if row[-5:-3] == ["Triton", "16"]
+    ]
+    assert triton == [["1.00", "1.20"], ["not recorded", "not recorded"]]
 
 
 def test_power_and_products(tools: Any, folder: Path) -> None:
@@ -124,12 +168,12 @@ def test_power_and_products(tools: Any, folder: Path) -> None:
     case = Case("figure power", "sum", 256, LENGTH)
     tried = [attempt(paper, 0.5, watts=600), attempt("CUB", 1.0, watts=500)]
     record(folder, "figure-power", {case: tried})
-    square = Case("figure 2", "matmul", 1024, 2**20)
-    fast, slow = attempt("cuBLAS", 0.01, "f16"), attempt("cuBLAS without tensor cores", 0.1, "f16")
-    # Of other sizes there is one way alone: no ratio is of two sizes.
+    square = Case("figure 2", "matmul", 8192, 2**26)
+    fast, slow = attempt("cuBLAS", 2.0, "f16"), attempt("cuBLAS without tensor cores", 20.0, "f16")
+    # No ratio is of two sizes.
     small = {Case("figure 2", "matmul", 256, 2**16): [attempt(slow["who"], 0.001, "f16")]}
     large = {Case("figure 2", "matmul", 4096, 2**24): [attempt("cuBLAS", 0.1, "f16")]}
-    middle = {square: [fast, slow, attempt(f"{OURS} gemm", 0.02, "f16")]}
+    middle = {square: [fast, slow, attempt(f"{OURS} gemm", 4.0, "f16")]}
     record(folder, "figure-2", small | middle | large)
     vector = Case("figure 3", "matvec", 4096, 2**24)
     programs = [
@@ -138,9 +182,14 @@ def test_power_and_products(tools: Any, folder: Path) -> None:
     ]
     record(folder, "figure-3", {vector: programs})
     evaluation = tools("evaluation")
-    lines = evaluation.claims(folder).splitlines()
-    assert "power +20% of CUB's; energy an element -40% of CUB's" in lines[5]
-    assert "at n = 1,024: HGEMM 215 TFLOP/s, 10 times; tcusim 107 TFLOP/s" in lines[-1]
+    rows = cells_of(evaluation.claims(folder))
+    assert rows_of(rows, "CUB, watts")[0] == ["2⁸ to 2⁸", "—", "+20%", "not recorded"]
+    assert rows_of(rows, "CUB, energy")[0] == ["2⁸ to 2⁸", "—", "-40%", "not recorded"]
+    text = evaluation.products(folder)
+    assert "n = 8,192, where the authors'" in text
+    assert "| cuBLAS, tensor cores | 96.2 | 549.8 | 85.7 | — |" in text
+    assert "| with over without | 3.5 times | 10.0 times | 6.2 times | not recorded |" in text
+    assert "| the paper's, tiled | 62.4 | 274.9 | 54.1 | — |" in text
     watts, energy, *_ = drawn(evaluation.figure("power", folder))
     assert names_of(watts) == names_of(energy) == ["paper: reduction_256n", "CUB"]
     assert "paper: gemm" in names_of(drawn(evaluation.figure("2", folder))[1])
@@ -150,7 +199,7 @@ def test_power_and_products(tools: Any, folder: Path) -> None:
 
 def test_blocks_and_whole_arrays(tools: Any, folder: Path) -> None:
     for name, kind in (("13", "sum"), ("14", "scan")):
-        case = Case(f"figure {name}", kind, 2**20, 2**20)
+        case = Case(f"figure {name}", kind, 2**30, 2**30)
         record(folder, f"figure-{name}", {case: [attempt(OURS, 0.5), attempt("CUB", 1.0)]})
     blocks = {
         Case("figure 11", "sum", size, LENGTH): [
@@ -161,10 +210,11 @@ def test_blocks_and_whole_arrays(tools: Any, folder: Path) -> None:
         for size in (16, 2048)
     }
     record(folder, "figure-11", blocks)
-    lines = tools("evaluation").claims(folder).splitlines()
-    assert "the paper's sums 1.50 times below 1024, 1.50 beyond" in lines[7]
-    assert "tcusim's sums 3.00 times below 1024" in lines[7]
-    assert "sum by what tcusim launches 2.00 times CUB at 1,048,576 elements" in lines[8]
+    text = tools("evaluation").claims(folder)
+    assert claim(text, "WarpReduce, BlockReduce", "2⁴ to 2⁹")[1:] == ["1.50", "3.00"]
+    assert claim(text, "WarpReduce, BlockReduce", "2¹⁰ to 2¹³")[1:] == ["1.50", "3.00"]
+    assert claim(text, "CUB, sum", "2³⁰") == ["1.09", "not recorded", "2.00"]
+    assert claim(text, "CUB, scan", "2³⁰") == ["fails", "not recorded", "2.00"]
     _, sums, _, scans = drawn(tools("evaluation").figure("11", folder))
     assert names_of(sums) == [OURS, "paper's best", "CUB, warp or block", "limit"]
     assert scans.find("svg") is None
