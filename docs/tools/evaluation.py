@@ -323,8 +323,8 @@ def recorded(folder: Path = DATA) -> str:
         f"H200: {device['gpu']}{clock}; driver {device['driver']}, CUDA {device['cuda']}"
         f"{f', {libraries}' if libraries else ''}; {dates[0]} to {dates[-1]}. "
         f"V100: PCIe, CUDA 9.2.88, driver 396.26 (section 6).\n\n"
-        f"Numbers without % are speeds over the peer's. A range is over all sizes in it. A dash: the "
-        f"authors have no such series; Triton is a kernel tuned by hand, without tensor cores."
+        "Numbers without % are speeds over the peer's. A range is over all sizes in it. A dash: "
+        "the authors have no such series. Triton is a kernel tuned by hand, without tensor cores."
     )
 
 
@@ -414,9 +414,9 @@ def _small(kind: str, claim: str, folder: Path) -> Iterable[tuple[str, ...]]:
         # Of another run: their shares of the limit are compared.
         scale = _limit(report, kind) / _limit(section, kind)
         triton = {size: scale * value for size, value in triton.items()}
-    old, label = ("CUB, offsets", "CUB") if kind == "sum" else ("Thrust", "Thrust")
+    old = "CUB, offsets" if kind == "sum" else "Thrust"
     for peer, theirs, label in (
-        (old, _best_by_size(report, _of(old)), label),
+        (old, _best_by_size(report, _of(old)), old.removesuffix(", offsets")),
         ("CUB", _best_by_size(report, _of("CUB")), ""),
         ("Triton", triton, ""),
     ):
@@ -528,9 +528,9 @@ def products(folder: Path = DATA) -> str:
     rows.insert(2, ("with over without", *times))
     at = " and ".join(f"{int(size):,}" for size in sizes)
     text = (
-        f"Section 2.3 claims that tensor cores make cuBLAS 3.4 times as fast in HGEMM and 6.2 times "
-        f"in MGEMM, by the fastest size of each. Here all are at n = {at}, where the authors' "
-        f"cuBLAS is fastest, in 10¹² operations a second:"
+        f"Section 2.3 claims that tensor cores make cuBLAS 3.4 times as fast in HGEMM and 6.2 "
+        f"times in MGEMM, by the fastest size of each. Here all are at n = {at}, where the "
+        f"authors' cuBLAS is fastest, in 10¹² operations a second:"
     )
     return f"{text}\n\n{table(('', *heads), rows)}"
 
