@@ -39,11 +39,14 @@ def fused_values(
     how: Fused,
     watch: Watch | None = None,
     largest: float = math.inf,
+    powers: tuple[Float64, Float64] | None = None,
 ) -> Values:
     """Multiply-accumulate tiles in fused steps, k ascending; the last one may have fewer terms.
 
     a: (W, m, k), b: (W, k, n), c: (W, m, n) acc, all as float64 -> (W, m, n) acc; each W may be 1
-    instead. types: of a, b and c. largest: as of `whole.largest_sum`, if that is known.
+    instead. types: of a, b and c. largest: as of `whole.largest_sum`, if that is known. powers: of
+    the shapes of a and b, factors of each product's power in the alignment, by default those of
+    its operands.
     """
     left, right, acc = types
     given_a, given_b = a, b
@@ -62,7 +65,8 @@ def fused_values(
             if watch is not None:
                 addends = () if d is zero else (d,)
                 watch.begin(_numbers(terms, a.shape[2]), given_a, given_b, *addends)
-            d = unit.step(a[:, :, terms], b[:, terms, :], d)
+            factors = powers and (powers[0][:, :, terms], powers[1][:, terms, :])
+            d = unit.step(a[:, :, terms], b[:, terms, :], d, factors)
             if watch is not None:
                 watch.end(d)
         c = unit.add_after(d, c) if how.c_joins == "after" else d
@@ -107,31 +111,38 @@ class _Unit(NamedTuple):
     watch: Watch | None = None
     aligned: bool = False
 
-    def step(self, a: Float64, b: Float64, c: Float64) -> Float64:
+    def step(
+        self, a: Float64, b: Float64, c: Float64, powers: tuple[Float64, Float64] | None = None
+    ) -> Float64:
         """Do one fused step: (W, m, L) @ (W, L, n) + (W, m, n) -> (W, m, n), rounded to acc."""
         if self.how.flush_inputs:
             c = flushed(c, self.acc)
         if self.aligned:
             return round_sum(multiply(a, b) + c, self.acc, self.how)
         # Tiles go last, so that NumPy's inner loops run along them.
-        return self.step_term_by_term(
-            np.ascontiguousarray(a.transpose(2, 1, 0))[:, :, None, :],
-            np.ascontiguousarray(b.transpose(1, 2, 0))[:, None, :, :],
-            np.ascontiguousarray(c.transpose(1, 2, 0)),
-        ).transpose(2, 0, 1)
+        rows, columns = _tiles_last(a, b)
+        factors = self.powers_of_factors(rows, columns) if powers is None else _tiles_last(*powers)
+        d = self.step_term_by_term(
+            rows, columns, np.ascontiguousarray(c.transpose(1, 2, 0)), factors
+        )
+        return d.transpose(2, 0, 1)
 
     @property
     def floor(self) -> float:
         """Two to the power of the least E; 0 for no floor."""
         return 0.0 if self.how.exponent_floor is None else 2.0**self.how.exponent_floor
 
-    def step_term_by_term(self, a: Float64, b: Float64, c: Float64) -> Float64:
+    def step_term_by_term(
+        self, a: Float64, b: Float64, c: Float64, powers: tuple[Float64, Float64]
+    ) -> Float64:
         """Do one fused step as the hardware does: a (L, m, 1, W), b (L, 1, n, W), c (m, n, W)."""
         how = self.how
         late = isinstance(how.c_joins, Late)
         addend = None if late else c
         parts = [
-            self.aligned_sum(a[i :: how.sums], b[i :: how.sums], addend if i == 0 else None)
+            self.aligned_sum(
+                *(x[i :: how.sums] for x in (a, b, *powers)), addend if i == 0 else None
+            )
             for i in range(min(how.sums, len(a)))
         ]
         total = parts[0] if len(parts) == 1 else self.join_parts(parts)
@@ -150,10 +161,12 @@ class _Unit(NamedTuple):
             np.copyto(d, sum((x * y for x, y in zip(a, b, strict=True)), c), where=special)
         return d
 
-    def aligned_sum(self, a: Float64, b: Float64, c: Float64 | None) -> _Sum:
+    def aligned_sum(
+        self, a: Float64, b: Float64, left: Float64, right: Float64, c: Float64 | None
+    ) -> _Sum:
         """Return the exact sum of the truncated terms; c: None if it joins later."""
         how = self.how
-        top = self.largest_power(a, b, c)
+        top = self.largest_power(left, right, c)
         # Powers of two: every product below is exact, and a cut term is a whole number of units.
         unit = _some_power(top) * 2.0**-how.fraction_bits
         per_unit = 1.0 / unit
@@ -166,8 +179,10 @@ class _Unit(NamedTuple):
             lost |= total != whole
         kept = [] if self.watch is None or c is None else [total.copy()]
         scratch = np.empty_like(unit)
-        for a_term, b_term in zip(a, b, strict=True):
-            np.multiply(a_term, b_term, out=scratch)
+        for first in range(0, len(a), how.presum):
+            np.multiply(a[first], b[first], out=scratch)
+            for i in range(first + 1, first + how.presum):
+                scratch += a[i] * b[i]
             np.multiply(scratch, per_unit, out=scratch)
             if lost is not None:
                 lost |= scratch != np.trunc(scratch)
@@ -176,7 +191,7 @@ class _Unit(NamedTuple):
             if self.watch is not None:
                 kept.append(scratch.copy())
         if self.watch is not None:
-            self.watch.aligned(self.term_powers(a, b, c), top, kept, total)
+            self.watch.aligned(list(self.term_powers(left, right, c)), top, kept, total)
         if lost is not None:
             bits = how.output_fraction_bits or self.acc.fraction_bits
             place = np.maximum(leading_power(total * unit), 2.0**self.acc.emin) * 2.0**-bits
@@ -224,22 +239,12 @@ class _Unit(NamedTuple):
             beyond += np.where(np.abs(product) >= limit, np.copysign(np.inf, product), 0.0)
         np.copyto(d, beyond, where=beyond != 0.0)
 
-    def largest_power(self, a: Float64, b: Float64, c: Float64 | None) -> Float64:
-        """Return 2**E for each output; inf or NaN where an operand is not finite.
-
-        A zero has the power 0, so that zero products and a zero c never decide E. 0 if all are.
-        """
-        shape = np.broadcast_shapes(a.shape[1:], b.shape[1:], () if c is None else c.shape)
+    def largest_power(self, left: Float64, right: Float64, c: Float64 | None) -> Float64:
+        """Return 2**E for each output: 0 for zeros alone, inf or NaN if a term is not finite."""
+        shape = np.broadcast_shapes(left.shape[1:], right.shape[1:], () if c is None else c.shape)
         top = np.full(shape, self.floor)
-        if c is not None:
-            np.maximum(top, exponent_power(c, self.acc), out=top)
-        scratch = np.empty_like(top)
-        powers = self.powers_of_factors(a, b)
-        for a_term, b_term in zip(*powers, strict=True):
-            np.multiply(a_term, b_term, out=scratch)
-            if self.how.exponents == "products":
-                scratch[...] = leading_power(scratch)
-            np.maximum(top, scratch, out=top)
+        for power in self.term_powers(left, right, c):
+            np.maximum(top, power, out=top)
         return top
 
     def powers_of_factors(self, a: Float64, b: Float64) -> tuple[Float64, Float64]:
@@ -250,12 +255,16 @@ class _Unit(NamedTuple):
         upper = 2.0 if self.how.exponents == "upper" else 1.0
         return exponent_power(a, self.left), exponent_power(b, self.right) * upper
 
-    def term_powers(self, a: Float64, b: Float64, c: Float64 | None) -> list[Float64]:
-        """Return 2**exponent of c, if it is a term, and of each product, 0 for a zero."""
-        powers = [x * y for x, y in zip(*self.powers_of_factors(a, b), strict=True)]
-        if self.how.exponents == "products":
-            powers = [leading_power(one) for one in powers]
-        return powers if c is None else [exponent_power(c, self.acc), *powers]
+    def term_powers(self, left: Float64, right: Float64, c: Float64 | None) -> Iterator[Float64]:
+        """Yield 2**exponent of c, if it is a term, and of each product, 0 for a zero.
+
+        left, right: factors of the powers of products.
+        """
+        if c is not None:
+            yield exponent_power(c, self.acc)
+        for one, other in zip(left, right, strict=True):
+            power = one * other
+            yield leading_power(power) if self.how.exponents == "products" else power
 
     def add_after(self, d: Float64, c: Float64) -> Float64:
         """Add c to a rounded sum in the accumulator's type."""
@@ -294,6 +303,14 @@ def round_sum(total: Float64, acc: Format, how: Fused) -> Float64:
     if how.zeros == "signed":
         np.copyto(d, -0.0, where=(d == 0.0) & (total < 0.0))
     return d
+
+
+def _tiles_last(rows: Float64, columns: Float64) -> tuple[Float64, Float64]:
+    """Return (W, m, L) and (W, L, n) as (L, m, 1, W) and (L, 1, n, W)."""
+    return (
+        np.ascontiguousarray(rows.transpose(2, 1, 0))[:, :, None, :],
+        np.ascontiguousarray(columns.transpose(1, 2, 0))[:, None, :, :],
+    )
 
 
 def _some_power(top: Float64) -> Float64:

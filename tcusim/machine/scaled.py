@@ -14,15 +14,8 @@ from numpy.typing import ArrayLike
 
 from tcusim.errors import InputError, require_choice
 from tcusim.machine.convert import as_array, as_values
-from tcusim.machine.formats import (
-    ROUNDED,
-    Float64,
-    Values,
-    canonical_nan,
-    format_of,
-    leading_power,
-)
-from tcusim.machine.fused import exponent_power, round_sum
+from tcusim.machine.formats import Float64, Values, format_of, leading_power
+from tcusim.machine.fused import exponent_power, fused_values
 from tcusim.machine.rules import SCALES, Fused, Rule
 from tcusim.machine.values import with_nan
 
@@ -106,49 +99,27 @@ def scaled_mma(
         for first in range(0, len(d), size):
             part = [x[first : first + size].astype(np.float64) for x in whole]
             d[first : first + size] = _values(part, rule)
-    return d.reshape(*lead, m, n)
+    return with_nan(d, rule).reshape(*lead, m, n)
 
 
 def _values(operands: list[Float64], rule: Rule) -> Values:
-    """Multiply-accumulate some tiles in steps, k ascending."""
-    a, b, d, left, right = operands
-    how, acc = rule.how, format_of(rule.acc)
+    """Multiply-accumulate some tiles: a fused step of scaled operands is one of their products."""
+    a, b, c, *scales = operands
+    how = rule.how
     assert isinstance(how, Fused)
-    for start in range(0, a.shape[2], how.length):
-        terms = range(a.shape[2])[start : start + how.length]
-        d = _step((a, b, d, left, right), terms, rule)
-    return with_nan(canonical_nan(d.astype(acc.dtype), acc), rule)
-
-
-def _step(operands: tuple[Float64, ...], products: range, rule: Rule) -> Float64:
-    """Do one step: scale the sums of groups of products, align them and c, cut, add, round."""
-    a, b, c, left, right = operands
-    how, acc = rule.how, format_of(rule.acc)
-    assert isinstance(how, Fused)
-    terms, powers = [c], [exponent_power(c, acc)]
-    for first in range(products[0], products[-1] + 1, how.presum):
-        group, block = slice(first, first + how.presum), first // rule.block
-        scales = left[:, :, block, None], right[:, block, None, :]
-        terms.append(np.matmul(a[:, :, group], b[:, group]) * scales[0] * scales[1])
-        power = _scale_power(scales[0], rule) * _scale_power(scales[1], rule)
+    left, right, acc = (format_of(name) for name in (rule.ab, rule.right, rule.acc))
+    scaled, powers = [], []
+    for axis, x, fmt, blocks in zip((2, 1), (a, b), (left, right), scales, strict=True):
+        scale = np.repeat(blocks, rule.block, axis)
+        power = _scale_power(scale, rule)
         if how.exponents == "operands":
-            factors = a[:, :, first, None], b[:, first, None, :]
-            types = format_of(rule.ab), format_of(rule.right)
-            for factor, fmt in zip(factors, types, strict=True):
-                power = power * exponent_power(factor, fmt)
-        powers.append(power)
-    top = np.asarray(0.0 if how.exponent_floor is None else 2.0**how.exponent_floor)
-    for one in powers:
-        top = np.maximum(top, one)
-    unit = np.where(top == 0.0, 1.0, top) * 2.0**-how.fraction_bits
-    cut = ROUNDED["rz" if how.alignment == "sticky" else how.alignment]
-    total, exact = np.zeros(unit.shape), np.zeros(unit.shape)
-    for one in terms:
-        total += cut(one / unit)
-        exact += one
-    d = round_sum(total * unit, acc, how)
-    np.copyto(d, exact, where=~np.isfinite(exact))
-    return d
+            power = power * exponent_power(x, fmt)
+        # A product of many bits, as of a sum of `presum` products, has no power of its own.
+        powers.append(np.where(np.isfinite(x), power, np.inf))
+        # Exact, as every product of these.
+        scaled.append(x * scale)
+    types = left, right, acc
+    return fused_values(*scaled, c, types, how, powers=(powers[0], powers[1]))
 
 
 def _scale_power(scale: Float64, rule: Rule) -> Float64:

@@ -27,6 +27,7 @@ from tcusim.machine import fused_unit, unit_of
         ("n", 7, (7,)),
         ("alignment", "rne,rz", ("rne", "rz")),
         ("ab", ["bf16", "f16"], ("bf16", "f16")),
+        ("ab", "e5m3, f16", ("e5m3", "f16")),
     ],
 )
 def test_what_is_given_becomes_values(name: str, given: Any, values: tuple[int | str, ...]) -> None:
