@@ -141,7 +141,7 @@ class _Unit(NamedTuple):
         addend = None if late else c
         parts = [
             self.aligned_sum(
-                *(x[i :: how.sums] for x in (a, b, *powers)), addend if i == 0 else None
+                [x[i :: how.sums] for x in (a, b, *powers)], addend if i == 0 else None
             )
             for i in range(min(how.sums, len(a)))
         ]
@@ -161,11 +161,13 @@ class _Unit(NamedTuple):
             np.copyto(d, sum((x * y for x, y in zip(a, b, strict=True)), c), where=special)
         return d
 
-    def aligned_sum(
-        self, a: Float64, b: Float64, left: Float64, right: Float64, c: Float64 | None
-    ) -> _Sum:
-        """Return the exact sum of the truncated terms; c: None if it joins later."""
+    def aligned_sum(self, factors: Sequence[Float64], c: Float64 | None) -> _Sum:
+        """Return the exact sum of the truncated terms.
+
+        factors: a, b, and those of the powers of their products. c: None if it joins later.
+        """
         how = self.how
+        a, b, left, right = factors
         top = self.largest_power(left, right, c)
         # Powers of two: every product below is exact, and a cut term is a whole number of units.
         unit = _some_power(top) * 2.0**-how.fraction_bits

@@ -129,7 +129,8 @@ def fused_unit(
     rows += [Rule(ab, "s32", Integer(), "invented", "assumed") for ab in ("s8", "u8")]
     title = f"{length} products a step, {fraction_bits} fraction bits, {output}"
     title += ", terms rne" * (alignment == "rne")
-    return Unit(name, title, Arch(name, title, (), (), tuple(rows), "invented"), tiles)
+    arch = Arch(name, title, (), (), tuple(rows), "invented", any_float=True)
+    return Unit(name, title, arch, tiles)
 
 
 def _without_figures(arch: Arch, name: str) -> Unit:

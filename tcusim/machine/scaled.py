@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from tcusim.errors import InputError, require_choice
 from tcusim.machine.convert import as_array, as_values
-from tcusim.machine.formats import Float64, Values, format_of, leading_power
+from tcusim.machine.formats import Float64, Format, Values, format_of, leading_power
 from tcusim.machine.fused import exponent_power, fused_values
 from tcusim.machine.rules import SCALES, Fused, Rule
 from tcusim.machine.values import with_nan
@@ -108,22 +108,20 @@ def _values(operands: list[Float64], rule: Rule) -> Values:
     how = rule.how
     assert isinstance(how, Fused)
     left, right, acc = (format_of(name) for name in (rule.ab, rule.right, rule.acc))
-    scaled, powers = [], []
-    for axis, x, fmt, blocks in zip((2, 1), (a, b), (left, right), scales, strict=True):
-        scale = np.repeat(blocks, rule.block, axis)
-        power = _scale_power(scale, rule)
-        if how.exponents == "operands":
-            power = power * exponent_power(x, fmt)
-        # A product of many bits, as of a sum of `presum` products, has no power of its own.
-        powers.append(np.where(np.isfinite(x), power, np.inf))
-        # Exact, as every product of these.
-        scaled.append(x * scale)
-    types = left, right, acc
-    return fused_values(*scaled, c, types, how, powers=(powers[0], powers[1]))
+    left_scale, right_scale = (
+        np.repeat(one, rule.block, axis) for one, axis in zip(scales, (2, 1), strict=True)
+    )
+    powers = _powers(a, left_scale, left, rule), _powers(b, right_scale, right, rule)
+    # Exact, as is every product of these.
+    rows, columns = a * left_scale, b * right_scale
+    return fused_values(rows, columns, c, (left, right, acc), how, powers=powers)
 
 
-def _scale_power(scale: Float64, rule: Rule) -> Float64:
-    """Return 2**exponent of scales: subnormals of e4m3 have its least exponent."""
-    if rule.scale_type == "ue4m3":
-        return exponent_power(scale, format_of("e4m3"))
-    return leading_power(scale)
+def _powers(x: Float64, scale: Float64, fmt: Format, rule: Rule) -> Float64:
+    """Return the power of each element in the alignment; infinity if it is not finite."""
+    # Subnormals of e4m3 have its least exponent.
+    is_float = rule.scale_type == "ue4m3"
+    power = exponent_power(scale, format_of("e4m3")) if is_float else leading_power(scale)
+    if isinstance(rule.how, Fused) and rule.how.exponents == "operands":
+        power = power * exponent_power(x, fmt)
+    return np.where(np.isfinite(x), power, np.inf)
