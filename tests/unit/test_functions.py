@@ -76,9 +76,11 @@ def test_a_nan_spoils_the_rest_of_a_long_scan_only() -> None:
 
 
 def test_several_segments_of_more_than_a_group() -> None:
-    size = 2**20 + 500
+    # A group of a tile with one column.
+    size = 2**18 + 500
     x = np.random.default_rng(5).standard_normal(size + 300)
     order: dict[str, Any] = {"reverse": True, "include_initial": True}
+    order["options"] = {"tile": "8x8x1"}
     scan = tcusim.segmented_cumsum(x, size, **order)
     np.testing.assert_array_equal(scan[: size + 1], tcusim.cumsum(x[:size], **order))
     np.testing.assert_array_equal(scan[size + 1 :], tcusim.cumsum(x[size:], **order))

@@ -70,6 +70,9 @@ def test_what_is_not_proven_of_a_program_is_said_beside_it(command: list[str]) -
     assert "not proven" not in result.stdout
 
 
+PAGES = Path(__file__).parents[2] / "docs"
+
+
 @pytest.mark.parametrize("command", list(_COMMANDS))
 def test_every_example_of_a_help_works(folder: Path, command: str) -> None:
     np.save("data.npy", (np.arange(512) % 5).astype(np.float16))
@@ -81,14 +84,20 @@ def test_every_example_of_a_help_works(folder: Path, command: str) -> None:
     Path("products.json").write_text("{}")
     Path("mychip.toml").write_text('tiles = "16x16x16"\nfraction_bits = 20\n')
     epilog = str(_COMMANDS[command].epilog)
+    pages = "".join(page.read_text("utf-8") for page in sorted(PAGES.glob("*.md")))
     examples = [line.split("|")[0] for line in epilog.splitlines() if line.startswith("  tcusim ")]
     assert len(examples) >= 2
     for line in examples:
         words = shlex.split(line)[1:]
         assert words[0] == command
         takes_long = command in ("agree", "explore", "validate", "orders")
-        if (takes_long and "--case" not in words) or {"--record", "--probe"} & {*words}:
-            # These take long, or need a GPU or a program: options are read only. Pages run others.
+        if (
+            (takes_long and "--case" not in words)
+            or {"--record", "--probe"} & {*words}
+            or f"$ {line.strip()}\n" in pages
+        ):
+            # These take long, need a GPU or a program, or are on a page, where they run: here
+            # options are read only.
             _COMMANDS[command].make_context(command, words[1:])
         elif "--compile" in words and why_no_compiler() is not None:
             assert "error: " in fails(1, *words)
