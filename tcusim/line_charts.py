@@ -41,7 +41,7 @@ _COLOURS: Final = len(_LIGHT)
 
 _RULES: Final = """
 .charts { display: flex; flex-wrap: wrap; gap: .4em 1.2em; margin: 1em 0 }
-figure.chart { display: block; flex: 1 1 360px; margin: .4em 0; max-width: 30rem; min-width: 0;
+figure.chart { display: block; flex: 1 1 350px; margin: .4em 0; max-width: 30rem; min-width: 0;
   text-align: left; width: auto }
 figure.chart figcaption { font-style: normal; font-weight: 500; margin: 0; max-width: none }
 figure.chart figcaption small { display: block; font-weight: 400; opacity: .7 }
@@ -57,8 +57,8 @@ figure.chart > svg { display: block; height: auto; width: 100% }
 .chart text.label { font-size: 11px; font-weight: 600; paint-order: stroke; stroke: Canvas;
   stroke-width: 3px }
 figure.chart p { font-size: 12px; margin: .2em 0 }
-figure.chart ul { display: flex; flex-wrap: wrap; gap: 0 .9em; list-style: none; padding: 0;
-  margin: .2em 0 0 !important }
+figure.chart ul { display: flex !important; flex-wrap: wrap; gap: 0 .9em; list-style: none;
+  padding: 0; margin: .2em 0 0 !important }
 figure.chart ul li { font-size: 12px; line-height: 1.5; margin: 0 !important }
 @media print {
   .charts { display: block }

@@ -19,7 +19,7 @@ from tcusim.line_charts import Line, Plot
 from tcusim_bench.charts import giga, pico
 from tcusim_bench.record import OURS, Report, Row
 
-__all__ = ["claims", "figure", "products", "profile", "programs", "recorded"]
+__all__ = ["claims", "fastest", "figure", "products", "profile", "programs", "recorded"]
 
 _V100, _NOT = "The authors' V100", "not recorded"
 _GIGA, _TERA = "10⁹ elements a second", "10¹² operations a second"
@@ -268,6 +268,54 @@ def programs(name: str, folder: Path = DATA) -> str:
         lines.append((f"`{who}`", acc, between, at, share, "; ".join(failed[:2]) or "—"))
     heads = ("program and tile", "sums", "sizes", "fastest, 10⁹/s", "of the limit", "what failed")
     return table(heads, lines)
+
+
+def fastest(name: str, folder: Path = DATA) -> str:
+    """Return for each size of a figure the fastest of the paper's programs, and of the libraries."""
+    report = records.figure(name, folder)
+    if report is None:
+        return records.none(f"figure {name}")
+    texts = []
+    for kind in dict.fromkeys(row.case.kind for row in report.rows):
+        by_size: dict[int, dict[str, Row]] = {}
+        for row in report.rows:
+            if row.ok and row.case.kind == kind:
+                best = by_size.setdefault(row.case.segment_size, {})
+                who = "paper" if _is_papers(row) else OURS if row.is_ours else "library"
+                if _is_faster(row, best.get(who)):
+                    best[who] = row
+        lines = [
+            (
+                *(_power_of_two(size), *_named(best.get("paper"))),
+                *(_named(best.get(OURS))[1], *_named(best.get("library"))),
+            )
+            for size, best in sorted(by_size.items())
+        ]
+        heads = (
+            f"{kind}s",
+            "fastest of the paper's",
+            "10⁹/s",
+            "tcusim",
+            "fastest library",
+            "10⁹/s",
+        )
+        texts.append(table(heads, lines))
+    return "\n\n".join(texts)
+
+
+def _is_faster(row: Row, than: Row | None) -> bool:
+    return than is None or (giga(row) or 0.0) > (giga(than) or 0.0)
+
+
+def _named(row: Row | None) -> tuple[str, str]:
+    """Return a program's name and options, and its speed."""
+    if row is None:
+        return _NOBODY, _NOBODY
+    ours = row.who.startswith(OURS)
+    name = f"`{row.label.removesuffix(' mma')}`, {row.acc}" if ours else f"{row.who}: {row.label}"
+    speed = giga(row) or 0.0
+    text = f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}"
+    return name.removeprefix("CUB, warp or block: "), text
 
 
 # --- Claims -------------------------------------------------------------------------------------

@@ -128,6 +128,30 @@ def test_every_claim_is_recorded(tools: Any) -> None:
     assert not any("—" in cell for row in rows for cell in row)
 
 
+def test_the_prose(tools: Any) -> None:
+    """Sentences of the page without a number of their own in a table hold in the records."""
+    records, evaluation = tools("records"), tools("evaluation")
+    reads = records.figure("10").limits["read"] / 2e9 / 450
+    assert 4.5 < reads < 5.5  # "about five times as fast as a V100"
+    rows = cells_of(evaluation.claims())
+    triton = [float(cell) for row in rows if row[-5] == "Triton" for cell in row[-2:]]
+    assert all(0.85 < ratio < 1.15 for ratio in triton)  # "the advantage is gone"
+    for against, *_, papers, _ in (row[-5:] for row in rows if row[-5].endswith("watts")):
+        low, high = (int(number) for number in re.findall(r"([+-]\d+)%", papers))
+        assert high > 50  # "draw more watts"
+        assert low > (-10 if against.startswith("CUB, offsets") else 0)  # "except ... by offsets"
+    counts = [[*row[:3], *map(float, row[3:])] for row in cells_of(evaluation.profile())]
+    for kind, size, kernel, half, between, integer in counts:
+        if str(kernel).startswith("`"):
+            assert (between, half <= 1) == (0, True)  # the paper's
+        elif kind == "scan" and kernel != OURS:
+            assert (2.7 < between < 3.7, 31 <= round(integer) <= 33) == (True, True)
+        elif (size, kernel) == ("16", "CUB, offsets"):
+            assert (between, round(integer)) == (80, 692)
+        elif (size, kernel) == ("16", "CUB"):
+            assert (between, integer < 1) == (0, True)
+
+
 def test_figure_10(tools: Any, folder: Path) -> None:
     """The paper's programs by algorithm, of any tile; ours before all others."""
     found = {
@@ -150,6 +174,9 @@ def test_figure_10(tools: Any, folder: Path) -> None:
     assert "not measured: CUTLASS &lt;1>" in text
     table = evaluation.programs("10", folder)
     assert "| `reduction_16n 8x32x16` | f16 | 16 to 1,024 | 1,790 at 16 |" in table
+    # Labels are "x" here; of two types of sums and two libraries, the faster.
+    fastest = evaluation.fastest("10", folder)
+    assert "| 2⁴ | `x`, f16 | 1,790 | 2,147 | CUB: x | 537 |" in fastest
     claims = evaluation.claims(folder)
     assert claim(claims, "the limit of sums", "2⁴ to 2²⁴")[1:] == ["78%", "93%"]
     assert claim(claims, "CUB, offsets", "16")[1:] == ["100.00", "120.00"]
