@@ -271,7 +271,7 @@ def programs(name: str, folder: Path = DATA) -> str:
 
 
 def fastest(name: str, folder: Path = DATA) -> str:
-    """Return for each size of a figure the fastest of the paper's programs, and of the libraries."""
+    """Return the fastest of the paper's programs and of the libraries, by size of a figure."""
     report = records.figure(name, folder)
     if report is None:
         return records.none(f"figure {name}")
@@ -312,7 +312,8 @@ def _named(row: Row | None) -> tuple[str, str]:
     if row is None:
         return _NOBODY, _NOBODY
     ours = row.who.startswith(OURS)
-    name = f"`{row.label.removesuffix(' mma')}`, {row.acc}" if ours else f"{row.who}: {row.label}"
+    label = row.label.removesuffix(" mma")
+    name = f"`{label}`, {row.acc}" if ours else f"{row.who}: {label}"
     speed = giga(row) or 0.0
     text = f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}"
     return name.removeprefix("CUB, warp or block: "), text
