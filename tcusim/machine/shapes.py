@@ -196,6 +196,10 @@ class MmaShape:
             return (ab in ELEMENT_TYPES or is_type(ab)) and acc in ACCUMULATOR_TYPES
         return self.operands_for(ab, acc) is not None
 
+    def taking(self, ab: str, acc: str) -> MmaShape:
+        """Return the shape, or a virtual one of its sizes if its instruction lacks the types."""
+        return self if self.supports(ab, acc) else MmaShape(self.m, self.n, self.k)
+
     def __str__(self) -> str:
         return self.name
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from tcusim.errors import Unsupported
 from tcusim.judge.correctness import agreement
 from tcusim.judge.correctness.agreement import Agreement, Compared
 from tcusim.judge.correctness.cases import CaseGrid, columns_of
-from tcusim.machine import fused_unit, register_unit
+from tcusim.machine import Arch, Fused, Rule, arch_of, fused_unit, register_unit
 from tcusim.machine.shapes import shape_of
 
 
@@ -52,3 +55,17 @@ def test_another_process_is_told_of_registered_units() -> None:
     report = agreement.agree(grid, backend="host", arch=unit.name, jobs=2)
     assert report.ok
     assert report.arch == "fused-4-9-rz"
+
+
+def test_a_unit_is_compared_on_its_own_tiles_and_types() -> None:
+    """8x8x16, 16x16x8 and 8x8x32 are instructions, too, of other types."""
+    rules = [Rule(ab, "f32", Fused(8, 20), "a", "b") for ab in ("f16", "e4m3fnuz", "e3m2", "e2m1")]
+    arch = Arch("odd types", "odd types", (), (), tuple(rules), "a test")
+    for shape in ("8x8x16", "16x16x8", "8x8x32"):
+        columns = columns_of(shape, arch)
+        assert [(one.ab, one.acc) for one in columns] == [(one.ab, one.acc) for one in rules]
+        for case in CaseGrid(["reduction_k"], columns).cases():
+            assert case.recipe.build().shape.name == shape
+            assert all(len(array) for array in case.inputs().values())
+    with pytest.raises(Unsupported, match="volta has no types of the shape 16x8x4, which takes tf"):
+        columns_of("16x8x4", arch_of("volta"))

@@ -19,6 +19,8 @@ from tcusim.judge.correctness.testing import (
     outputs_agree,
     random_inputs,
 )
+from tcusim.machine.formats import FORMATS
+from tcusim.machine.shapes import MmaShape
 from tcusim.program.bind import offsets_of
 from tcusim.program.walk import Placement
 from tcusim.simulate.interpreter import run_numpy
@@ -203,6 +205,14 @@ def test_each_kind_is_what_it_says() -> None:
     assert np.ptp(np.frexp(drawn("wide"))[1]) > 25
     assert (drawn("integers") == np.round(drawn("integers"))).all()
     assert drawn("uniform").min() >= 0
+
+
+@pytest.mark.parametrize("ab", [one.name for one in FORMATS.values() if one.is_float])
+def test_every_kind_is_drawn_for_every_type(ab: str) -> None:
+    tile, acc = MmaShape(4, 4, 4), "f64" if ab == "f64" else "f32"
+    program = tcusim.build("reduction_k", tile=tile, ab=ab, acc=acc, masked=True)
+    for kind in input_kinds(ab):
+        assert len(random_inputs(program, kind, 100, RNG(3))["in"]) == 100
 
 
 def test_integers_have_their_own_kinds() -> None:

@@ -32,6 +32,7 @@ from tcusim.errors import InputError, Unsupported, told
 from tcusim.judge.correctness.memory import require_bytes
 from tcusim.judge.correctness.testing import input_kinds, random_inputs
 from tcusim.machine import Arch
+from tcusim.machine.arches import BUILT_IN
 from tcusim.machine.shapes import shape_of
 from tcusim.program.grammar import Program
 
@@ -116,7 +117,8 @@ class Recipe:
 @lru_cache(maxsize=64)
 def _built(recipe: Recipe) -> Program:
     options = dict(recipe.options)
-    options["tile"] = shape_of(recipe.get("tile"))
+    # A unit's tile may have the sizes of an instruction that takes other types.
+    options["tile"] = shape_of(recipe.get("tile")).taking(recipe.get("ab"), recipe.get("acc"))
     if not algorithm_of(recipe.algorithm).uses_mma:
         options.setdefault("source", recipe.get("acc"))
     return build(recipe.algorithm, **options)
@@ -294,11 +296,13 @@ _COLS: Final = 50
 def columns_of(shape: str, arch: Arch | None = None) -> tuple[Column, ...]:
     """Return the columns of one shape: those of the grid, else of its instructions.
 
-    Of an architecture, those of its types alone, and of every type that it has for the shape.
+    Of an architecture, those of its types alone, and of every type that it has for the shape: of a
+    user's own, of all its types.
     """
     tile = shape_of(shape)
     own = tuple(column for column in COLUMNS if column.shape == tile.name)
-    if tile.operands and not tile.pairs():
+    users = arch is not None and arch not in BUILT_IN
+    if tile.operands and not tile.pairs() and not users:
         taken = ", ".join(dict.fromkeys(row.ab for row in tile.operands))
         raise Unsupported(
             f"shape {tile.name} takes {taken}, which tcusim lays out but does not sum"
@@ -308,8 +312,15 @@ def columns_of(shape: str, arch: Arch | None = None) -> tuple[Column, ...]:
     pairs = dict.fromkeys((rule.ab, rule.acc) for rule in arch.rows)
     kept = [one for one in own if (one.ab, one.acc) in pairs or adds_rows(one.ab, one.acc)]
     known = {(one.ab, one.acc) for one in kept}
-    others = (pair for pair in pairs if pair not in known and tile.supports(*pair))
-    return (*kept, *(Column(tile.name, *pair) for pair in others))
+    others = [
+        Column(tile.name, *pair)
+        for pair in pairs
+        if pair not in known and (users or tile.supports(*pair))
+    ]
+    if not kept and not others:
+        has = ", ".join(f"{ab} to {acc}" for ab, acc in tile.pairs())
+        raise Unsupported(f"{arch.name} has no types of the shape {tile.name}, which takes {has}")
+    return (*kept, *others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -480,7 +480,8 @@ def _reals(kind: str, size: int, target: Format, rng: np.random.Generator) -> ND
             return rng.random(size)
         case "wide":
             # Products of two operands, one of which is 0 or 1, and their sums stay in range.
-            low, high = target.emin - target.fraction_bits, target.emax - 8
+            low = target.emin - target.fraction_bits
+            high = max(target.emax - 8, target.emin + 1)
             return np.ldexp(
                 rng.uniform(1, 2, size) * np.sign(normal), rng.integers(low, high, size)
             )

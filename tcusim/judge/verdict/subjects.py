@@ -135,7 +135,7 @@ def subject_of(
     else:
         unit = _registered(found)
         if not unit.shapes:
-            unit = replace(unit, shapes=(_any_types(shape_of(tile or USUAL_TILE), ab, acc),))
+            unit = replace(unit, shapes=(shape_of(tile or USUAL_TILE).taking(ab, acc),))
         elif tile is not None:
             only = unit.tile(shape_of(tile).name)
             times = tuple(one for one in unit.instructions if one.tile == only.name)
@@ -146,11 +146,6 @@ def subject_of(
     for one in made.tiles:
         made.rule_of(one)
     return made
-
-
-def _any_types(tile: MmaShape, ab: str, acc: str) -> MmaShape:
-    """Return a tile of arithmetic that has none of its own: no instruction limits its types."""
-    return tile if tile.supports(ab, acc) else MmaShape(tile.m, tile.n, tile.k)
 
 
 def lender_of(named: Named, ab: str, acc: str) -> Subject:
