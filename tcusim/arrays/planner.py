@@ -51,11 +51,13 @@ from tcusim.arrays.tuned import tuned
 from tcusim.arrays.tuning import Tuning, tuning_of
 from tcusim.errors import Given, InputError, Unsupported, VerifyError, unknown_name
 from tcusim.machine import arch_of, rule_for
+from tcusim.machine.multiprocessors import MULTIPROCESSORS
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan, PlanBuilder
 from tcusim.program.resources import SharedMemory
 
 P = TypeVar("P", bound=AnyProblem)
+_MOST_SHARED_KB: Final = max(row.block_bytes for row in MULTIPROCESSORS.values()) // 1024
 Choices = TypeVar("Choices")
 
 
@@ -73,9 +75,9 @@ def _built(
 
 
 @lru_cache(maxsize=512)
-def _shared_bytes(program: Program) -> int:
-    """Return the shared memory that a block of a program needs, in bytes."""
-    return SharedMemory(program).needed
+def _shared_bytes(program: Program, lanes: bool) -> int:
+    """Return the shared memory that a block of a program needs, in bytes; see `SharedMemory`."""
+    return SharedMemory(program, lanes=lanes).needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +121,19 @@ class Draft(PlanBuilder, Generic[P]):
     ) -> tuple[Choices, Program]:
         """Return the first choice whose program has blocks that there is room for, else the last.
 
-        Those after the one that is taken are not built. An architecture of whose shared memory
-        nothing is known has room for all.
+        Those after the one that is taken are not built. Where nothing is known of an architecture's
+        shared memory, it is that of the GPU that has most, whose lanes follow its rule.
         """
-        limit = self.shared_kb
-        note = (
-            f"blocks are smaller than usual: {self.problem.arch} has {limit} KB of shared memory "
-            f"for each"
-        )
+        limit, whose = self.shared_kb, f"{self.problem.arch} has"
+        if limit is None and self.problem.arch is not None:
+            limit, whose = _MOST_SHARED_KB, "no GPU has more than"
+        note = f"blocks are smaller than usual: {whose} {limit} KB of shared memory for each"
         found: tuple[Choices, Program] | None = None
         for choice in choices:
             if found is not None and note not in self.notes:
                 self.notes.append(note)
             found = choice, build(choice)
-            if limit is None or _shared_bytes(found[1]) <= 1024 * limit:
+            if limit is None or self.needed(found[1]) <= 1024 * limit:
                 break
         assert found is not None
         return found
@@ -143,11 +144,20 @@ class Draft(PlanBuilder, Generic[P]):
         arch = self.problem.arch
         return None if arch is None else arch_of(arch).shared_kb
 
+    def needed(self, program: Program) -> int:
+        """Return the shared memory that a block needs on a GPU, in bytes.
+
+        Where the architecture is no GPU's, or has no instruction for such tiles, lanes multiply.
+        """
+        arch, row = self.problem.arch, program.shape.operands_for(program.ab, program.acc)
+        own = arch is None or (row and any(row.min_sm <= sm for sm in arch_of(arch).sm))
+        return _shared_bytes(program, program.uses_mma and not own)
+
     def require_space(self, plan: LaunchPlan) -> None:
         """Raise an error if a block of a launch needs more shared memory than there is."""
         limit = self.shared_kb
         for launch in plan.launches:
-            program, needed = launch.program, _shared_bytes(launch.program)
+            program, needed = launch.program, self.needed(launch.program)
             if limit is not None and needed > 1024 * limit:
                 raise Unsupported(
                     f"{program.name} with {program.shape.name} tiles needs {needed:,} bytes of "

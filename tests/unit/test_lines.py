@@ -36,6 +36,24 @@ def test_costs_are_beside_the_reference() -> None:
     assert "short scans 1x (6.25%)" in cost
 
 
+def test_programs_that_do_not_fit_are_not_timed() -> None:
+    """A block of the scan takes 384 bytes of shared memory, of the others 256."""
+    some, none = (
+        judge(
+            chip(f"of {size} bytes", shared_bytes_per_block=figure(size)),
+            sections=["time"],
+            like="h200",
+        )
+        for size in (300, 200)
+    )
+    text = str(some)
+    assert "than the 300 bytes that the unit has for it: scan_kn (384)." in text
+    assert "scan" not in lines_of(some.units[0], None)[0].text
+    assert {one.fits for one in some.units[0].candidates if one.timed} == {True}
+    assert "none fits: a block needs at least 256 bytes of shared memory, and has 200" in str(none)
+    assert "reduction_kn (256), scan_kn (384), gemm_naive (256)" in str(none)
+
+
 def test_what_was_not_said_is_not_known() -> None:
     whole = validate("4x4x4", algorithms=FEW, sections=["precision"], reference=None)
     lines = {line.name: line.text for line in whole.lines()[0]}

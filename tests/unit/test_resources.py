@@ -16,10 +16,13 @@ import tcusim
 from asked import asked
 from some import Some
 from tcusim.algorithms import algorithms, build
+from tcusim.arrays.dtypes import dtype_of
 from tcusim.arrays.report import Report
 from tcusim.errors import InputError, Unsupported
-from tcusim.machine import FORMATS, Arch, Fused, Rule, arch_of, arches, register_arch
+from tcusim.machine import FORMATS, Arch, Fused, Rule, arch_of, arches, register_arch, unit_of
 from tcusim.machine.multiprocessors import STATIC_SHARED_BYTES
+from tcusim.machine.registry import gallery
+from tcusim.program.bind import rule_of
 from tcusim.program.grammar import Program
 from tcusim.program.resources import SharedMemory
 from tcusim_cuda.emit import emit
@@ -198,6 +201,34 @@ def test_a_tile_with_too_large_blocks_is_refused() -> None:
         match=r"needs [\d,]+ bytes of shared memory for a block, and tiny has 1,024; choose a sm",
     ):
         tcusim.plan("cumsum", length=2**20, options={"arch": "tiny"})
+
+
+def test_plans_for_units_leave_space_for_the_operands_of_lanes() -> None:
+    """Of every rule and tile of the gallery, and of a tile that no GPU has."""
+    hopper = arch_of("hopper")
+    most = 1024 * (hopper.shared_kb or 0)
+    units = [unit_of(name) for name in gallery()]
+    asked = [(unit.arch, tile) for unit in units for tile in unit.shapes]
+    large: dict[str, Program] = {}
+    for arch, tile in (*asked, (hopper, tcusim.shape_of("64x64x64"))):
+        for rule in arch.rows:
+            dtype = dtype_of(rule.ab, rule.acc)
+            if dtype is None or not tile.supports(rule.ab, rule.acc):
+                continue
+            given = {"arch": arch.name, "tile": tile, "acc": "f16" if rule.acc == "f16" else None}
+            for plan in planned("cumsum", length=2**24, dtype=dtype, **given):
+                for program in (launch.program for launch in plan.launches):
+                    needed = SharedMemory(program, lanes=program.uses_mma).needed
+                    assert needed <= most, (arch.name, tile.name, program.name, needed)
+                    if needed > most // 2 and program.uses_mma:
+                        large[arch.name] = program
+    assert large.keys() == {"saturn_opu", "hopper"}
+    for name, program in large.items():
+        kernel = emit(program, rule=rule_of(program, name))
+        assert declared(kernel) == SharedMemory(program, lanes=True).needed
+    options = {"arch": "hopper", "tile": "64x64x64"}
+    with pytest.raises(Unsupported, match="needs 387,584 bytes of shared memory for a block, and"):
+        tcusim.plan("cumsum", length=2**24, dtype="float64", options=options)
 
 
 def test_all_generations_have_a_limit() -> None:

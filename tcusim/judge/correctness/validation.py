@@ -461,7 +461,8 @@ def _on_gpu(program: Program) -> tuple[str, str]:
         instruction = emitter.instruction(program)
     except Unsupported as error:
         return "", str(error).removeprefix(f"{program.name}: ").split(". ")[0]
-    needed, most = SharedMemory(program).needed, 1024 * max(one.shared_kb or 0 for one in arches())
+    needed = SharedMemory(program, lanes=instruction == "lanes").needed
+    most = 1024 * max(one.shared_kb or 0 for one in arches())
     if needed <= most:
         return instruction, ""
     given = f"no GPU gives more than {most:,}"

@@ -110,6 +110,12 @@ def _best(found: UnitVerdict) -> str:
         return "not asked for"
     best = {task: found.best(task) for task in TASKS}
     if not any(best.values()):
+        if unfit := [one for one in found.candidates if not one.fits]:
+            least = min(one.shared_bytes for one in unfit)
+            return (
+                f"none fits: a block needs at least {least:,} bytes of shared memory, and has "
+                f"{unfit[0].most_bytes:,}"
+            )
         tried = found.asked.algorithms
         if not tried:
             return "no algorithm does anything here"

@@ -99,8 +99,10 @@ def _time(found: UnitVerdict) -> Table:
     """Tell the predicted time of the three fastest of each task, or the missing figures."""
     unknown = found.unknown()
     known = [one for one in found.candidates if one.timed]
+    unfit = tuple(_unfit(found.candidates))
     if not known:
-        return Table(title="Time", texts=(f"Not known without {unknown}.",))
+        texts = (f"Not known without {unknown}.",) if unknown else ("Nothing is timed.",)
+        return Table(title="Time", texts=(*texts, *unfit))
     rows = []
     for task in TASKS:
         own = [one for one in known if one.task == task.name]
@@ -125,12 +127,28 @@ def _time(found: UnitVerdict) -> Table:
             "Algorithms without mma are among them: where one is fastest, the matrix unit is of no "
             "use.",
             *([f"No time of others is known without {unknown}."] if unknown else ()),
+            *unfit,
         ),
         header=("task", "algorithm", "tile", "time", "bound"),
         rows=rows,
         align="lllr",
         whole=2,
     )
+
+
+def _unfit(candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Yield a sentence for each tile on programs that need more shared memory than the unit has."""
+    tiles: dict[tuple[str, int], dict[str, int]] = {}
+    for one in candidates:
+        if not one.fits and one.most_bytes is not None:
+            needs = tiles.setdefault((one.tile, one.most_bytes), {})
+            needs[one.name] = max(one.shared_bytes, needs.get(one.name, 0))
+    for (tile, most), needs in tiles.items():
+        several = ", ".join(f"{name} ({needed:,})" for name, needed in needs.items())
+        yield (
+            f"Do not fit: on {tile}, a block of these programs takes more shared memory than the "
+            f"{most:,} bytes that the unit has for it: {several}."
+        )
 
 
 def _claims(found: UnitVerdict) -> Table:

@@ -113,6 +113,8 @@ class Candidate(Variant):
         The bound of that time; empty where it is unknown.
     unknown : tuple of str
         The figures that a prediction lacks.
+    most_bytes : int or None
+        The shared memory that a block of the unit can have; None where it is unknown.
     """
 
     task: str
@@ -125,6 +127,12 @@ class Candidate(Variant):
     seconds: float | None = None
     bound: str = ""
     unknown: tuple[str, ...] = ()
+    most_bytes: int | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the unit has as much shared memory as a block needs, or its memory is unknown."""
+        return self.most_bytes is None or self.shared_bytes <= self.most_bytes
 
     @property
     def timed(self) -> bool:
@@ -277,9 +285,7 @@ def _outcome(
     row = trial.run()
     if not (row.possible and row.ok):
         return row, ()
-    shared = subject.unit.shared_bytes_per_block
-    most = math.inf if shared is None else shared.value
-    return row, tuple(_candidates_of(subject, row, trial.shape, machine=machine, most=most))
+    return row, tuple(_candidates_of(subject, row, trial.shape, machine=machine))
 
 
 def program_of(one: Candidate, task: Task, subject: Subject) -> tuple[Program, dict[str, int]]:
@@ -295,12 +301,10 @@ def _candidates_of(
     tasks: Iterable[Task] = TASKS,
     *,
     machine: Subject | None = None,
-    most: float = math.inf,
 ) -> Iterator[Candidate]:
     """Yield the candidates of each task for a row of a report on a tile.
 
-    An algorithm that a task is too long or too short for is no candidate, nor is one that takes
-    more shared memory than `most` bytes.
+    An algorithm that a task is too long or too short for is no candidate.
 
     machine: the unit whose figures times are predicted with; None for no times.
     """
@@ -310,7 +314,7 @@ def _candidates_of(
         if task.kind != row.kind:
             continue
         made = _first(combines, partial(_build, task, row, subject, tile))
-        if made is not None and SharedMemory(made[1]).needed <= most:
+        if made is not None:
             yield _candidate(task, row, subject, tile, machine, *made)
 
 
@@ -327,13 +331,13 @@ def _cost(program: Program, scalars: Mapping[str, int], subject: Subject) -> Cos
 def best_of(
     candidates: Sequence[Candidate], task: Task, *, by_time: bool = True
 ) -> Candidate | None:
-    """Return the best for a task; None if none does it on the matrix unit.
+    """Return the best for a task of those that fit; None if none does it on the matrix unit.
 
     The fastest of those whose time is known. If there is none, or not `by_time`, the one with the
     fewest mma; of those, the one that reads its input least often, then the one with the least
     shared memory.
     """
-    own = [one for one in candidates if one.task == task.name and one.uses_mma]
+    own = [one for one in candidates if one.task == task.name and one.uses_mma and one.fits]
     known = [one for one in own if by_time and one.timed]
     if known:
         return min(known, key=lambda one: (one.seconds or 0.0, one.mma))
@@ -380,8 +384,12 @@ def _candidate(
     elements = _elements(task, sizes)
     mma = counts_of_text(program, sizes).mma
     volume = tile.m * tile.n * tile.k * mma
+    shared = SharedMemory(program).needed
+    space = (machine or subject).unit.shared_bytes_per_block
+    most = None if space is None else int(space.value)
+    fits = most is None or shared <= most
     # Here, with the program at hand: to build it again takes as long as to predict its time.
-    cost = None if machine is None else _cost(program, sizes, machine)
+    cost = _cost(program, sizes, machine) if machine is not None and fits else None
     seconds = None if cost is None else cost.seconds
     return Candidate(
         row.algorithm,
@@ -393,10 +401,11 @@ def _candidate(
         mma / elements,
         elements / volume if volume else 0.0,
         _reads(task, row, subject, tile, combine),
-        SharedMemory(program).needed,
+        shared,
         seconds,
         "" if cost is None or seconds is None else cost.bound,
         () if cost is None or seconds is not None else cost.unknown,
+        most,
     )
 
 
