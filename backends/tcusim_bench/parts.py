@@ -78,15 +78,13 @@ class Part:
     """Problems that are measured together: a section, or a figure of the paper.
 
     make: the problems. peers: the libraries to compare with. programs: of a figure, by their names
-    in the record. lacking: the parts of a figure that this measurement has not. energy: whether
-    energy is measured, too.
+    in the record. energy: whether energy is measured, too.
     """
 
     title: str
     make: Maker
     peers: tuple[str, ...] = USUAL_PEERS
     programs: Callable[[Case], Iterator[Named]] | None = None
-    lacking: tuple[str, ...] = ()
     energy: bool = False
 
 
@@ -275,14 +273,16 @@ def _two_launches(case: Case) -> Iterator[Named]:
 
 
 def _three_launches(case: Case) -> Iterator[Named]:
-    """Yield a scan of an array in three launches: sums of parts, their scan, scans behind it.
+    """Yield scans of an array by its parts: sums of parts, their scan, scans that go on there.
 
-    The paper's first launch scans the parts already, and its third adds to the results in memory.
+    And the paper's: its first launch scans the parts already, and its third adds to the results in
+    memory.
     """
     parts = max(min(_FIRST_LAUNCH, case.length // _LEAST_PARTS), case.length // _FIRST_LAUNCH)
     options, name = (("parts", parts),), "scan_256n"
     one = Recipe("scan", None, name, result="f16", masked=True, warps=_WARPS, options=options)
     yield f"{OURS} {name}, three launches", one
+    yield f"{OURS} {name}, scan then add", replace(one, options=(*options, ("propagate", True)))
 
 
 # --- All parts ------------------------------------------------------------------------------
@@ -338,7 +338,6 @@ PARTS: Final[dict[str, Part]] = {
     "figure-14": Part(
         "scan of a whole array", _problems(("scan",), _powers(12, 30), whole=True), _CUB,
         _three_launches,
-        ("the paper's own three launches, which write and read the scans of parts in between",),
     ),
     "figure-2": Part(
         "products of matrices", _problems(("matmul",), _MATRICES), ("cublas", "cutlass"),

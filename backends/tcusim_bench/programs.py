@@ -30,6 +30,7 @@ from tcusim.errors import InputError, TcusimError
 from tcusim.machine import Values, format_of
 from tcusim.program.launches import LaunchPlan, Memory, PlanBuilder
 from tcusim.simulate.backend import NUMPY
+from tcusim_bench.propagated import propagated
 from tcusim_bench.record import Case
 
 __all__ = ["Recipe", "plans", "recipes", "variants"]
@@ -203,7 +204,8 @@ def _plan_of(recipe: Recipe, length: int) -> LaunchPlan:
         program = build(algorithm, tile=tile, **options)
         return LaunchPlan.of_program(program, {"in": length})
     if recipe.kind == "scan":
-        return _three_launches(algorithm, parts, length, tile, options).finish(recipe.label)
+        scan = propagated if options.pop("propagate", False) else _three_launches
+        return scan(algorithm, parts, length, tile, options).finish(recipe.label)
     draft, name = PlanBuilder(Memory("in", "f16", length)), "in"
     for size, to in ((parts, "sums"), (length // parts, "out")):
         options["segment_size"] = size

@@ -277,8 +277,8 @@ class Bench:
             report.notes.append(f"{untried} more ways of libraries and programs: no time was left")
         self._measure_limits_again(report)
         report.notes.append(f"tcusim's kernels were launched through {self._settings.backend}")
-        lacking = (f"not measured: {what}" for what in (*one.part.lacking, *one.refused))
-        report.notes += [note for note in lacking if note not in report.notes]
+        refused = (f"not measured: {what}" for what in one.refused)
+        report.notes += [note for note in refused if note not in report.notes]
         report.seconds = time.monotonic() - began
         return report
 

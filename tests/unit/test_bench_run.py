@@ -301,15 +301,18 @@ def test_a_run_that_is_cut_short() -> None:
 
 @pytest.mark.usefixtures("no_gpu")
 def test_a_figure_is_measured(tmp_path: Path) -> None:
-    """Sizes of its own, and its gaps."""
+    """Sizes of its own, and programs of several launches."""
     report = run(["figure-13"], Settings(20, (2**14,)), tmp_path)["figure-13"]
     assert report.wrong == ()
     ours = [row for row in report.rows if row.is_ours]
     assert {row.who for row in ours} == {OURS, f"{OURS} reduction_256n_block, two launches"}
     assert all(row.bits_compared == 1 for row in ours)
     assert Report.read(tmp_path / "figure-13.json") == replace(report, rows=report.rows)
-    report = measured("figure-14", Settings(20, (2**14,)))
-    assert any("three launches" in note for note in report.notes)
+    report = measured("figure-14", Settings(20, (2**12,)))
+    assert report.wrong == ()
+    names = {f"{OURS} scan_256n, three launches", f"{OURS} scan_256n, scan then add"}
+    assert names == {row.who for row in report.rows if row.is_ours} - {OURS}
+    assert all(row.bits_compared == 2**12 for row in report.rows if row.is_ours)
 
 
 @pytest.mark.usefixtures("no_gpu")
