@@ -14,8 +14,6 @@ from tcusim.line_charts import Line, Plot, charts, draw
 from tcusim.machine import Fused, Rule, format_of
 from tcusim.table import Table
 
-__all__ = ["error_by_length", "factor_table"]
-
 _DATA: Final = Path(__file__).parents[1] / "data" / "long_sums.json"
 _BITS: Final = (25, 20, 12, 8, 3)
 # Existing units, by the kind of their step.

@@ -18,21 +18,6 @@ from tcusim.judge.cost.predicted import Cost
 from tcusim.machine import Figure, unit_of
 from tcusim_bench.record import Row
 
-__all__ = [
-    "ALL_SIZES",
-    "BOARD",
-    "LENGTH",
-    "PRODUCTS",
-    "PRODUCT_SIZES",
-    "PROGRAMS",
-    "SIZES",
-    "Point",
-    "on_h200",
-    "points",
-    "products",
-    "within",
-]
-
 LENGTH: Final = 2**30
 # The authors' board is not the one of `v100`, and of another clock.
 BOARD: Final = replace(

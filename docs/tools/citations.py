@@ -5,8 +5,6 @@ from __future__ import annotations
 import posixpath
 import re
 
-__all__ = ["linked"]
-
 # A key is capitals and digits, as in [KHATTAK25] or [CPG sec. 10.24.1]; existing links and
 # code stay.
 _CITATION = re.compile(r"(?<![\[\]])\[([A-Z][A-Z0-9]{2,})((?: [^\]\n]*)?)\](?![\](])")

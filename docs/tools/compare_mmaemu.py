@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 import tcusim
 
-__all__ = ["codes", "compare", "main"]
-
 _DATA: Final = Path(__file__).parents[1] / "data" / "mmaemu.json"
 # Rows and columns of a product: every output is one dot product.
 _SIDE: Final = 660

@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 from tcusim.errors import TcusimError
 from tcusim.machine import Fused, Rule, Values, format_of, mma_values, round_values, rule_for
 
-__all__ = ["main"]
-
 OUTPUTS: Final = 2**20
 CHECKED: Final = 2**11
 _DATA: Final = Path(__file__).parents[1] / "data" / "mmasim.json"
@@ -79,6 +77,7 @@ class Instruction:
 
     @property
     def tile(self) -> tuple[int, int, int]:
+        """Return m, n and k."""
         return self.model.m, self.model.n, self.model.k
 
 

@@ -31,23 +31,6 @@ from tcusim.judge.cost.roofline import roofline
 from tcusim.line_charts import Line, Plot
 from tcusim.machine import Figure, Instruction, format_of, unit_of
 
-__all__ = [
-    "ALLOWED",
-    "Timed",
-    "charts",
-    "comparison",
-    "constants",
-    "h100_rows",
-    "h100_times",
-    "h200_summary",
-    "resources",
-    "summary",
-    "times",
-    "v100_charts",
-    "v100_speeds",
-    "v100_summary",
-]
-
 # The allowed error of a prediction, by the bound of the measured program.
 ALLOWED: Final = {"memory": 0.15, "cache": 0.40, "products": 0.40}
 _KINDS: Final = {

@@ -14,8 +14,6 @@ from tcusim.machine.layouts.maps import LANES
 from tcusim.program.grammar import Const, Scope, Step, Sync
 from tcusim.stepper.frames import default_inputs
 
-__all__ = ["barriers", "hierarchy", "lanes", "launches", "tiling"]
-
 # --- Lanes ----------------------------------------------------------------------------------------
 
 _LANE: Final = 5

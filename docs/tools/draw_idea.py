@@ -9,8 +9,6 @@ from drawing import WIDEST, Drawing, figure, hue
 
 import tcusim
 
-__all__ = ["grid", "pipeline", "reduction", "scan"]
-
 _SIDE: Final = 4
 _CELL: Final = 25.0
 _GAP: Final = 20.0

@@ -17,17 +17,6 @@ from tcusim.program.grammar import Add, Assign, Const, Index, Load, Mma, Store, 
 from tcusim.simulate.counts import Counts
 from tcusim_cuda import emit
 
-__all__ = [
-    "block_sum",
-    "equalised",
-    "roofline",
-    "stages",
-    "status_words",
-    "step_to_cuda",
-    "tree",
-    "wmma_shapes",
-]
-
 _LESSONS: Final = Path(__file__).resolve().parents[2] / "tutorials"
 _NUMBERS: Final = (3, 1, 4, 1, 5, 9, 2, 6)
 

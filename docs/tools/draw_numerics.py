@@ -11,8 +11,6 @@ from drawing import Drawing, figure
 import tcusim
 from tcusim.machine.accounts.account import Account, Step, leading_exponent
 
-__all__ = ["alignment"]
-
 # One float32 addend and four products of float16 numbers, all positive: each has bits below what
 # some of the generations keep.
 _C: Final = 1 + 3 * 2.0**-23

@@ -8,8 +8,6 @@ from drawing import WIDEST, Drawing, figure, hue
 
 import tcusim
 
-__all__ = ["strategies"]
-
 _POWERS: Final = range(2, 27)
 _OPERATIONS: Final = {"segmented_sum": "sums", "segmented_cumsum": "scans"}
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from tcusim.markup import themed
 
-__all__ = ["WIDEST", "Drawing", "figure", "hue", "style"]
-
 # The text column of a phone that is 390 pixels wide.
 WIDEST: Final = 350
 _MARGIN: Final = 2

@@ -14,8 +14,6 @@ from tcusim.program.printer import line
 from tcusim_cuda import emit
 from tcusim_cuda.kernel import Kernel
 
-__all__ = ["ALGORITHMS", "side_by_side"]
-
 # Names in the paper's order, with the options of a small example.
 ALGORITHMS: Final[dict[str, dict[str, int]]] = {
     "reduction_16": {},

@@ -25,8 +25,6 @@ from tcusim.judge.cost.model import together
 from tcusim.judge.cost.predicted import Cost, cost
 from tcusim.machine import Unit, format_of, unit_of
 
-__all__ = ["DATA", "fit", "measured_rows", "predicted", "record"]
-
 DATA: Final = Path(__file__).parents[1] / "data" / "h200" / "cost.json"
 # The fitted numbers; the cost of a write follows from the measured limits.
 _FREE: Final = ("sharpness", "overhead", "unhidden", "pace", "queueing", "waiting", "start")

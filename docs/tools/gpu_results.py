@@ -21,20 +21,6 @@ from tcusim_bench import charts as bench_charts
 from tcusim_bench.charts import best_of
 from tcusim_bench.record import OURS, ROUNDED, Case, Report, Row
 
-__all__ = [
-    "agreement",
-    "agreement_by_backend",
-    "benchmark",
-    "charts",
-    "energy",
-    "exact",
-    "kernels",
-    "latency",
-    "operators",
-    "orders",
-    "sections",
-]
-
 _KINDS = {"sum": "reading", "scan": "copying", "matvec": "reading"}
 _LIMITS = {"reading": "read", "copying": "copy"}
 _NAMES = {

@@ -19,8 +19,6 @@ import percent
 import through
 from percent import Done
 
-__all__ = ["files", "notebook", "page"]
-
 _FIGURE: Final = re.compile(r"^<!-- figure: (\w+) -->$", re.MULTILINE)
 _LINK: Final = re.compile(r"(?<!!)\[([^\]]+)\]\(([^):\s]+?)\.md(?:#[^)\s]*)?\)")
 _LESSON: Final = re.compile(r"\d\d_\w+")

@@ -27,8 +27,6 @@ from citations import linked  # noqa: E402
 
 from tcusim import line_charts  # noqa: E402
 
-__all__ = ["files", "ran", "write"]
-
 DOCS: Final = ROOT / "docs"
 
 _BLOCK: Final = re.compile(

@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["KINDS", "Cell", "Done", "cells", "execute", "run", "title"]
-
 KINDS: Final = ("code", "picture", "exercise", "solution", "check")
 _TAGS: Final = re.compile(r'tags=\["(\w+)"\]')
 

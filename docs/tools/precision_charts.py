@@ -11,8 +11,6 @@ import tcusim
 from tcusim.line_charts import Line, Plot, charts, draw
 from tcusim.machine import arch_of
 
-__all__ = ["error_by_length"]
-
 _ARCHES: Final = ("volta", "ampere", "hopper")
 _LENGTHS: Final = tuple(2**power for power in range(4, 14))
 _SEGMENTS: Final = 4

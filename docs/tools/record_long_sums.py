@@ -20,8 +20,6 @@ import numpy as np
 from tcusim.judge.accuracy.families import FAMILIES, terms_of
 from tcusim.machine import Fused, Rule, format_of, mma_values
 
-__all__ = ["main"]
-
 # The compiled steps take so many sums side by side, or more.
 SUMS: Final = 256
 _PIECE: Final = 2**14

@@ -13,8 +13,6 @@ from typing import Any
 
 from tcusim_bench.record import Report
 
-__all__ = ["DATA", "authors", "figure", "none", "read", "recorded", "report", "section"]
-
 DATA = Path(__file__).resolve().parents[1] / "data"
 
 

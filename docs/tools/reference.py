@@ -13,8 +13,6 @@ from typing import Any, Final
 from citations import linked
 from tables import table
 
-__all__ = ["FOLDER", "Entry", "entries", "which"]
-
 FOLDER: Final = Path(__file__).resolve().parents[1] / "api"
 
 _BLOCK: Final = re.compile(r"^::: (\S+)\n((?: +.*\n|\n(?= ))*)", re.MULTILINE)

@@ -14,8 +14,6 @@ from tcusim.stepper.breakpoints import breakpoint_of
 from tcusim.stepper.screen.app import StepApp
 from tcusim.stepper.steps import Viewing, Warps
 
-__all__ = ["PICTURE", "picture", "step"]
-
 # The picture of the README, which GitHub shows: it is kept, while the site draws its own.
 PICTURE: Final = Path(__file__).resolve().parents[1] / "assets" / "stepper.svg"
 

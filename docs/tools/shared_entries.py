@@ -10,8 +10,6 @@ from typing import Any
 
 import griffe
 
-__all__ = ["SharedEntries"]
-
 
 class SharedEntries(griffe.Extension):
     """Correct the parameters of every function, from its signature."""

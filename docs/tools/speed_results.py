@@ -9,8 +9,6 @@ from tables import table
 from tcusim_bench.host import PRODUCT_SIDE
 from tcusim_bench.record import Report, Row
 
-__all__ = ["speeds"]
-
 _FILE = Path(__file__).resolve().parents[1] / "data" / "simulator.json"
 
 

@@ -8,8 +8,6 @@ from tcusim.judge.explore.page import errors_of, fronts_of
 from tcusim.line_charts import charts
 from tcusim.table import Table
 
-__all__ = ["axis_table", "error_charts"]
-
 
 def error_charts() -> str:
     """Return the plots of the sweep on the page: of errors, and of error and area."""

@@ -42,30 +42,6 @@ from tcusim.program.grammar import Step
 from tcusim.simulate.counts import counts_of_text
 from tcusim.table import Table
 
-__all__ = [
-    "algorithm_table",
-    "cell_of",
-    "check_table",
-    "depth_table",
-    "evidence",
-    "evidence_table",
-    "figure_table",
-    "format_table",
-    "gpu_table",
-    "known_unit_table",
-    "memory_table",
-    "mma_steps",
-    "mmasim_table",
-    "multiprocessor_table",
-    "refusal_table",
-    "shape_table",
-    "step_table",
-    "strategy_table",
-    "table",
-    "unit_key_table",
-    "unit_table",
-]
-
 RECORDED = Path(__file__).resolve().parents[2] / "tests" / "recorded"
 MMASIM = Path(__file__).resolve().parents[1] / "data" / "mmasim.json"
 MMAEMU = Path(__file__).resolve().parents[1] / "data" / "mmaemu.json"

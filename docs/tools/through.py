@@ -12,8 +12,6 @@ from tcusim.stepper.comparison import Comparison
 from tcusim.stepper.frames import default_inputs
 from tcusim.stepper.trace import Trace
 
-__all__ = ["FOLDER", "frame", "is_framed", "pages"]
-
 FOLDER: Final = "assets/through"
 _HEIGHT: Final = 820
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from launch_plans import Types, launch_plan
+from launch_plans import launch_plan
 from tcusim import plan
 from tcusim.algorithms.order import Order
+from tcusim.arrays.problem import Types
 from tcusim.arrays.segments import Segments
 from tcusim.backends import get_backend, why_unavailable
 

@@ -18,13 +18,7 @@ from tcusim.algorithms import segmented_algorithms
 from tcusim.backends import Backend
 from tcusim.errors import AgreementError, Unsupported
 from tcusim.judge.correctness.testing import assert_agree, random_inputs
-from tcusim.program.grammar import (
-    Assign,
-    Mma,
-    Program,
-    Step,
-    walk,
-)
+from tcusim.program.grammar import Assign, Mma, Program, Step, walk
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.interpreter import State
 from tcusim.simulate.schedule import Schedule

@@ -8,8 +8,6 @@ from numbers_of_types import random_values
 from tcusim.machine import FORMATS, Fused, Rule, Values, arches, round_values
 from tcusim.machine.fused_narrow import NarrowUnit
 
-__all__ = ["NARROW", "PATTERNS", "RULES", "operand", "pattern_of", "unit_of"]
-
 
 def unit_of(rule: Rule) -> NarrowUnit | None:
     assert isinstance(rule.how, Fused)

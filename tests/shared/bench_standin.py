@@ -18,8 +18,6 @@ from tcusim_bench.energy import Drawn
 from tcusim_bench.problems import Contender, Problem, reference
 from tcusim_cuda.microbench.stopwatch import Times
 
-__all__ = ["NoGpu", "NoPeers", "damage", "without_gpu"]
-
 
 class NoGpu(Device):
     """Runs programs on the simulator; every run takes half a millisecond."""

@@ -40,8 +40,6 @@ from tcusim.program.grammar import (
     sum_of,
 )
 
-__all__ = ["LENGTHS", "drawn_program"]
-
 Rng = np.random.Generator
 
 LENGTH = Index.symbol("length")

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tcusim.algorithms import (
-    Algorithm,
-    register_algorithm,
-    scan,
-)
+from tcusim.algorithms import Algorithm, register_algorithm, scan
 from tcusim.algorithms.builder import Builder, Work
 from tcusim.algorithms.order import Order
 

@@ -26,10 +26,7 @@ from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan, Memory, PlanBuilder
 from tcusim.simulate.interpreter import run_numpy
 from tcusim_cuda import driver
-from tcusim_cuda.arrays import (
-    from_bits,
-    host_bits,
-)
+from tcusim_cuda.arrays import from_bits, host_bits
 from tcusim_cuda.cubin import Usage
 from tcusim_cuda.kernel import PlainKernel
 from tcusim_cuda.launch import Launcher

@@ -12,8 +12,6 @@ from tcusim_cuda.microbench.probes import SCHEDULERS, Lab
 from tcusim_cuda.microbench.report import known_unit
 from tcusim_cuda.microbench.texts import A_ROUND
 
-__all__ = ["Clockwork", "NoLab"]
-
 # Cycles of one instruction of a kernel, in the stand-in; of many warps, those of a scheduler.
 CYCLES = {
     "chain": 33.0,

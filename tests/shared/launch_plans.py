@@ -10,28 +10,10 @@ import numpy as np
 from tcusim.arrays.calls import forget
 from tcusim.arrays.planner import choose
 from tcusim.arrays.plans import launches_for
-from tcusim.arrays.problem import (
-    MOST_FLOAT16,
-    Problem,
-    ProductProblem,
-    Types,
-    tile_for,
-)
+from tcusim.arrays.problem import Problem, ProductProblem, Types, tile_for
 from tcusim.arrays.tuning import Block, Tuning, tuning_of
 from tcusim.machine.shapes import shape_of
 from tcusim.program.launches import LaunchPlan
-
-__all__ = [
-    "HALVES",
-    "IN_ROUNDS",
-    "LONGEST_LIST",
-    "MOST_FLOAT16",
-    "Types",
-    "drawn_tuning",
-    "forget_plans",
-    "launch_plan",
-    "product_plan",
-]
 
 # Operands, accumulator, elements of the array and of the result.
 HALVES = ("f16", "f32", "f16", "f32")

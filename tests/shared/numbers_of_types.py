@@ -8,11 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.machine import (
-    Values,
-    format_of,
-    round_values,
-)
+from tcusim.machine import Values, format_of, round_values
 
 
 def random_values(

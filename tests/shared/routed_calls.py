@@ -7,8 +7,6 @@ from typing import Any, Final
 
 import torch
 
-__all__ = ["CALLS", "COLUMNS", "is_derived"]
-
 F: Final = torch.nn.functional
 COLUMNS: Final = 96
 _RIGHT: Final = torch.randn(COLUMNS, 8, generator=torch.Generator().manual_seed(1))

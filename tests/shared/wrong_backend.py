@@ -10,10 +10,7 @@ import pytest
 
 import tcusim
 from tcusim.errors import AgreementError, Unsupported
-from tcusim.judge.correctness.testing import (
-    assert_agree,
-    random_inputs,
-)
+from tcusim.judge.correctness.testing import assert_agree, random_inputs
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.interpreter import run_numpy

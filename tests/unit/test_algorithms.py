@@ -18,13 +18,7 @@ from numpy.typing import NDArray
 
 from numpy_results import names_of_units, of_rows
 from some import Some
-from tcusim.algorithms import (
-    Algorithm,
-    Level,
-    algorithm_of,
-    build,
-    segmented_algorithms,
-)
+from tcusim.algorithms import Algorithm, Level, algorithm_of, build, segmented_algorithms
 from tcusim.algorithms.tile_scan import FORMS
 from tcusim.backends import run
 from tcusim.errors import Unsupported

@@ -9,16 +9,7 @@ from typing import Any
 import pytest
 
 from tcusim.errors import InputError, UnknownName, Unsupported
-from tcusim.machine import (
-    Arch,
-    Fused,
-    Refusal,
-    Rule,
-    arch_of,
-    arches,
-    register_arch,
-    rule_for,
-)
+from tcusim.machine import Arch, Fused, Refusal, Rule, arch_of, arches, register_arch, rule_for
 
 RULE = Rule("f16", "f32", Fused(2, 24), source="a data sheet", evidence="none")
 

@@ -5,17 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpu_standin import (
-    PROGRAM,
-)
+from gpu_standin import PROGRAM
 from tcusim.errors import InputError
-from tcusim_cuda.arrays import (
-    DeviceArray,
-    common_device,
-    from_bits,
-    host_bits,
-    require_fit,
-)
+from tcusim_cuda.arrays import DeviceArray, common_device, from_bits, host_bits, require_fit
 from tcusim_cuda.emit import emit
 
 

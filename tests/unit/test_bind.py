@@ -22,9 +22,7 @@ from tcusim.program.grammar import (
     Scalar,
     View,
 )
-from tcusim.simulate.interpreter import (
-    run_numpy,
-)
+from tcusim.simulate.interpreter import run_numpy
 
 TINY = MmaShape(2, 2, 2)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tcusim.algorithms import (
-    build,
-)
+from tcusim.algorithms import build
 from tcusim.backends import run
 from tcusim.program.grammar import Const, walk
 

@@ -12,11 +12,7 @@ import pytest
 from narrow import NARROW, ml_dtypes
 from numbers_of_types import half, single
 from tcusim.errors import InputError
-from tcusim.machine import (
-    FORMATS,
-    as_values,
-    from_values,
-)
+from tcusim.machine import FORMATS, as_values, from_values
 
 
 @pytest.mark.parametrize("name", list(NARROW))

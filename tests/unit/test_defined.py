@@ -22,16 +22,7 @@ from planted import (
     refused,
 )
 from tcusim.program.checks.verifier import verify
-from tcusim.program.grammar import (
-    BLOCK,
-    Add,
-    Bound,
-    Const,
-    Extent,
-    Index,
-    Loop,
-    When,
-)
+from tcusim.program.grammar import BLOCK, Add, Bound, Const, Extent, Index, Loop, When
 
 
 def test_defined_before_use_refuses_missing_initialisation() -> None:

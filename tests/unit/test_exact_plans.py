@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tcusim
-from launch_plans import MOST_FLOAT16, launch_plan
+from launch_plans import launch_plan
 from tcusim.algorithms.order import FORWARD, Order
+from tcusim.arrays.problem import MOST_FLOAT16
 from tcusim.backends import why_unavailable
 from tcusim.errors import Unsupported
 from tcusim.machine.formats import format_of

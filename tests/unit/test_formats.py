@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 from narrow import NARROW, ml_dtypes
 from numbers_of_types import single
 from tcusim.errors import InputError, UnknownName
-from tcusim.machine import (
-    FORMATS,
-    Format,
-    format_of,
-    round_values,
-    split_values,
-)
+from tcusim.machine import FORMATS, Format, format_of, round_values, split_values
 from tcusim.machine.formats import (
     BY_ARRAY_NAME,
     array_name_of,

@@ -10,15 +10,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from numpy_results import (
-    Array,
-    assert_equal,
-    by_segments,
-    halves,
-    prefixes,
-    suffixes,
-    sums,
-)
+from numpy_results import Array, assert_equal, by_segments, halves, prefixes, suffixes, sums
 from tcusim.algorithms import segmented_algorithms
 from tcusim.arrays.report import Report
 from tcusim.errors import InputError

@@ -10,16 +10,7 @@ import pytest
 
 from numbers_of_types import half, random_values, round_fraction, same_bits, single
 from tcusim.errors import Unsupported
-from tcusim.machine import (
-    FORMATS,
-    Fused,
-    Rule,
-    Values,
-    arches,
-    mma,
-    mma_values,
-    rule_for,
-)
+from tcusim.machine import FORMATS, Fused, Rule, Values, arches, mma, mma_values, rule_for
 
 FUSED_RULES = [
     pytest.param(rule, id=f"{unit.name}-{rule.ab}-{rule.acc}")

@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tcusim.program.grammar import (
-    BLOCK,
-    ROW,
-    WARP,
-    Index,
-)
+from tcusim.program.grammar import BLOCK, ROW, WARP, Index
 
 NAMES = ("block", "warp", "i")
 

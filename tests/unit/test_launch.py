@@ -10,15 +10,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from gpu_standin import (
-    EXPECTED,
-    PROGRAM,
-    OnGpu,
-    SpeaksDlpack,
-    StandIn,
-    X,
-    run,
-)
+from gpu_standin import EXPECTED, PROGRAM, OnGpu, SpeaksDlpack, StandIn, X, run
 from tcusim.algorithms import build
 from tcusim.errors import InputError
 from tcusim.program.grammar import Program

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_standin import (
-    StandIn,
-    Torch,
-    X,
-    aligned,
-)
+from gpu_standin import StandIn, Torch, X, aligned
 from tcusim_cuda import CUDA
 from tcusim_cuda.libraries import device_array
 

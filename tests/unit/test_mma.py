@@ -10,9 +10,7 @@ import pytest
 
 import tcusim
 from tcusim.errors import InputError, UnknownName
-from tcusim.machine import (
-    mma,
-)
+from tcusim.machine import mma
 
 # --- integers --------------------------------------------------------------------------------
 

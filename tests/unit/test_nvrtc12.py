@@ -8,11 +8,7 @@ import pytest
 
 from kernels import kernel, spoiled
 from tcusim.errors import Unsupported
-from tcusim_cuda.compile import (
-    CompileError,
-    Toolkit,
-    compile_kernel,
-)
+from tcusim_cuda.compile import CompileError, Toolkit, compile_kernel
 
 pytestmark = pytest.mark.usefixtures("cache")
 

@@ -8,17 +8,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from gpu_standin import (
-    LONG,
-    PROGRAM,
-    OnGpu,
-    StandIn,
-    X,
-    aligned,
-    prepared,
-    run,
-    session_of,
-)
+from gpu_standin import LONG, PROGRAM, OnGpu, StandIn, X, aligned, prepared, run, session_of
 from tcusim.algorithms import build
 from tcusim.errors import BackendUnavailable, InputError
 from tcusim.machine import Rule, rule_for

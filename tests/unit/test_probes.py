@@ -10,11 +10,7 @@ import pytest
 
 import tcusim
 from tcusim.errors import AgreementError
-from tcusim.judge.correctness.testing import (
-    assert_agree,
-    outputs_agree,
-    random_inputs,
-)
+from tcusim.judge.correctness.testing import assert_agree, outputs_agree, random_inputs
 from tcusim.program.grammar import accesses
 from tcusim.simulate.interpreter import Event, run_numpy
 from tcusim.simulate.probes import with_probes

@@ -11,15 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from drawn_rules import (
-    PARTS,
-    DrawnMma,
-    address,
-    drawn_mma,
-    drawn_rule,
-    numbers_of_scales,
-    pick,
-)
+from drawn_rules import PARTS, DrawnMma, address, drawn_mma, drawn_rule, numbers_of_scales, pick
 from numbers_of_types import same_bits
 from tcusim.machine import (
     Exact,

@@ -7,15 +7,7 @@ from typing import Any
 import pytest
 
 from tcusim.errors import InputError
-from tcusim.machine import (
-    Exact,
-    Fused,
-    Integer,
-    Rule,
-    Sequential,
-    arches,
-    rule_for,
-)
+from tcusim.machine import Exact, Fused, Integer, Rule, Sequential, arches, rule_for
 
 
 @pytest.mark.parametrize(

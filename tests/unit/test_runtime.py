@@ -8,15 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpu_standin import (
-    LONG,
-    PROGRAM,
-    OnGpu,
-    StandIn,
-    X,
-    in_chunks,
-    run,
-)
+from gpu_standin import LONG, PROGRAM, OnGpu, StandIn, X, in_chunks, run
 from tcusim.algorithms import build
 from tcusim.errors import BackendUnavailable, InputError, Unsupported
 from tcusim_cuda import runtime

@@ -10,14 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from numbers_of_types import random_values, round_fraction, same_bits, single
-from tcusim.machine import (
-    FORMATS,
-    Values,
-    mma,
-    mma_values,
-    rule_for,
-    sequential,
-)
+from tcusim.machine import FORMATS, Values, mma, mma_values, rule_for, sequential
 
 
 def dot(row: Values, column: Values, addend: float = 0.0) -> Fraction:

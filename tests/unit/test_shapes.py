@@ -11,11 +11,7 @@ import pytest
 import tcusim
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine import shapes
-from tcusim.machine.shapes import (
-    MmaShape,
-    register_shape,
-    shape_of,
-)
+from tcusim.machine.shapes import MmaShape, register_shape, shape_of
 
 WMMA = {"16x16x16", "32x8x16", "8x32x16", "16x16x8", "8x8x4", "8x8x32", "8x8x128"}
 

@@ -8,14 +8,7 @@ import pytest
 
 from judged import chip, figure
 from tcusim.judge.verdict.subjects import subject_of
-from tcusim.judge.verdict.tasks import (
-    TASKS,
-    Candidate,
-    best_of,
-    counted,
-    program_of,
-    tried,
-)
+from tcusim.judge.verdict.tasks import TASKS, Candidate, best_of, counted, program_of, tried
 from tcusim.machine.shapes import shape_of
 from tcusim.simulate.counts import counts_of_text
 

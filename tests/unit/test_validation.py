@@ -14,14 +14,7 @@ import tcusim
 from command_line import runner
 from faulty import plant
 from some import Some, marked
-from tcusim.algorithms import (
-    algorithm_of,
-    algorithms,
-    grid,
-    reduce,
-    register_algorithm,
-    scan,
-)
+from tcusim.algorithms import algorithm_of, algorithms, grid, reduce, register_algorithm, scan
 from tcusim.algorithms.builder import LENGTH, Builder, Work
 from tcusim.algorithms.order import Order
 from tcusim.algorithms.rows import data

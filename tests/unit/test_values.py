@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 from numbers_of_types import random_values, same_bits
-from tcusim.machine import (
-    FORMATS,
-    mma,
-)
+from tcusim.machine import FORMATS, mma
 
 
 @pytest.mark.parametrize(

@@ -7,25 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcusim.program.grammar import (
-    COL,
-    ROW,
-    WARP,
-    Bound,
-    Buffer,
-    BufferRole,
-    Extent,
-    Index,
-    View,
-)
+from tcusim.program.grammar import COL, ROW, WARP, Bound, Buffer, BufferRole, Extent, Index, View
 from tcusim.program.walk import Placement
-from tcusim.simulate.windows import (
-    Elements,
-    OutOfBounds,
-    Window,
-    memory_of_warps,
-    pitch_of_warps,
-)
+from tcusim.simulate.windows import Elements, OutOfBounds, Window, memory_of_warps, pitch_of_warps
 
 SIZE = 1000
 MEMORY = np.arange(SIZE)
