@@ -1,43 +1,18 @@
 """Record outputs of public models of matrix units: published_models.npz.
 
-    python tests/recorded/record_published.py PATH/TO/MMA-Sim PATH/TO/riscv-isa-sim
+    python tests/recorded/record_published.py PATH/TO/MMA-Sim
 
-Needs torch (MMA-Sim), and g++ and gcc (Spike's header is compiled with its softfloat).
+Needs torch, which MMA-Sim uses.
 """
 
 from __future__ import annotations
 
-import ctypes
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-SHIM = """
-extern "C" {
-#include "softfloat.h"
-}
-static inline float32_t f32(uint32_t v) { float32_t r; r.v = v; return r; }
-#include "zvbdot.h"
-#define DOT(name, type, call) extern "C" void name(const type* a, const type* b, \\
-    const uint32_t* c, uint32_t* d, int n, int count) { \\
-    for (int i = 0; i < count; i++, a += n, b += n) { \\
-        std::vector<type> x(a, a + n), y(b, b + n); d[i] = call(x, y, f32(c[i])).v; } }
-#define E4M3 zvfqbdot8f_dot_acc<ofp8_e4m3, ofp8_e4m3>
-#define E5M2 zvfqbdot8f_dot_acc<ofp8_e5m2, ofp8_e5m2>
-DOT(bf16, uint16_t, zvfwbdot16bf_dot_acc)
-DOT(e4m3, uint8_t, E4M3)
-DOT(e5m2, uint8_t, E5M2)
-"""
-SOFTFLOAT = (
-    *("f32_add", "s_addMagsF32", "s_subMagsF32", "s_roundPackToF32", "s_normRoundPackToF32"),
-    *("s_propagateNaNF32UI", "softfloat_state", "softfloat_raiseFlags", "s_shiftRightJam32"),
-    *("s_countLeadingZeros32", "s_countLeadingZeros8"),
-)
-COUNT = 128
 INSTRUCTIONS = {
     "cdna2-f16": ("CDNA2", "f32_16x16x16f16", "float16"),
     "cdna2-bf16": ("CDNA2", "f32_16x16x16bf16_1k", "bfloat16"),
@@ -53,41 +28,6 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], spread: int) -> An
     """Draw normal numbers, each row of another spread of exponents."""
     wide = rng.integers(1, spread, (shape[0], *[1] * (len(shape) - 1)))
     return rng.standard_normal(shape) * np.exp2(np.rint(rng.uniform(-1, 1, shape) * wide))
-
-
-def of_spike(folder: Path, rng: np.random.Generator) -> dict[str, Any]:
-    """Return operands as bits, and results as bits, of Zvbdot."""
-    found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as made:
-        there = Path(made)
-        (there / "config.h").touch()
-        (there / "shim.cpp").write_text(SHIM)
-        paths = ["-I", made, "-I", str(folder / "riscv"), "-I", str(folder / "softfloat")]
-        flags = ["-O2", "-fPIC", "-w", *paths]
-        for name in SOFTFLOAT:
-            source = str(folder / "softfloat" / f"{name}.c")
-            subprocess.run(["gcc", *flags, "-c", source, "-o", there / f"{name}.o"], check=True)
-        parts = [there / f"{name}.o" for name in SOFTFLOAT]
-        shim = ["g++", "-std=c++17", "-shared", "-fpermissive", *flags, there / "shim.cpp", *parts]
-        subprocess.run([*map(str, shim), "-o", str(there / "spike.so")], check=True)
-        library = ctypes.CDLL(str(there / "spike.so"))
-    for name, bits, n in (("bf16", 16, 16), ("e4m3", 8, 32), ("e5m2", 8, 32)):
-        kind = np.dtype(f"u{bits // 8}")
-        a, b = (rng.integers(0, 2**bits, (COUNT, n)).astype(kind) for _ in range(2))
-        if name == "bf16":
-            a, b = (
-                (numbers(rng, (COUNT, n), 30).astype(np.float32).view(np.uint32) >> 16).astype(kind)
-                for _ in range(2)
-            )
-        c = numbers(rng, (COUNT,), 20).astype(np.float32)
-        c[::9] = 0.0
-        d = np.empty(COUNT, np.uint32)
-        arrays = (x.ctypes.data_as(ctypes.c_void_p) for x in (a, b, c, d))
-        getattr(library, name)(*arrays, n, COUNT)
-        found |= {
-            f"zvbdot_256-{name}-{key}": x for key, x in zip("abcd", (a, b, c, d), strict=True)
-        }
-    return found
 
 
 def of_mma_sim(folder: Path, rng: np.random.Generator) -> dict[str, Any]:
@@ -172,6 +112,5 @@ def with_scales(rng: np.random.Generator) -> dict[str, Any]:
 
 if __name__ == "__main__":
     rng = np.random.default_rng(2026)
-    models = of_mma_sim(Path(sys.argv[1]), rng) | of_spike(Path(sys.argv[2]), rng)
-    models |= with_scales(rng)
+    models = of_mma_sim(Path(sys.argv[1]), rng) | with_scales(rng)
     np.savez_compressed(Path(__file__).with_name("published_models.npz"), **models)

@@ -1,11 +1,17 @@
-/* One FMOPA (f16) or BFMOPA (bf16) for the diagonal of a tile, on an emulated Arm. */
+/* One FMOPA (f16) or BFMOPA (bf16) for the diagonal of a tile, on an emulated Arm; with FPCR.EBF (bf16 ebf). */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <stdlib.h>
 int main(int argc, char** argv) {
   int bf = argv[1][0] == 'b';
-  uint64_t svl; 
+  uint64_t svl, fpcr;
+  if (argc > 2) {
+    asm volatile("mrs %0, fpcr" : "=r"(fpcr));
+    fpcr |= 1 << 13;
+    asm volatile("msr fpcr, %0\n mrs %0, fpcr" : "+r"(fpcr));
+    if (!(fpcr >> 13 & 1)) { fprintf(stderr, "this Arm has no FPCR.EBF: take QEMU 10\n"); return 3; }
+  }
   asm volatile(".arch_extension sme\n rdsvl %0, #1" : "=r"(svl));
   int N = svl / 4;
   uint16_t za[128], zb[128]; static uint32_t row[64][64];
