@@ -75,8 +75,8 @@ def _one_group(
 ) -> Float64:
     """Return the exact sum of products and c, if it is a term, rounded once.
 
-    A float64 product where that is exact, term by term elsewhere. An exact zero is +0; without c it
-    is -0 where every product is.
+    A float64 product where that is exact, term by term elsewhere. An exact zero is -0 where every
+    term is, and +0 elsewhere.
     """
     ab, acc = types
     addend = np.zeros((1, 1, 1)) if c is None else c
@@ -95,10 +95,12 @@ def _one_group(
         d[w, i, j] = found
     d[np.isnan(d)] = np.nan
     result = d.astype(np.float64)
-    if c is None and not result.all():
+    given = True if c is None else (c == 0.0) & np.signbit(c)
+    if np.any(given) and not result.all():
         zeros = (a[:, :, :, None] == 0.0) | (b[:, None, :, :] == 0.0)
         negative = np.signbit(a)[:, :, :, None] != np.signbit(b)[:, None, :, :]
-        np.copyto(result, -0.0, where=(result == 0.0) & (zeros & negative).all(axis=2))
+        every = (zeros & negative).all(axis=2) & given
+        np.copyto(result, -0.0, where=(result == 0.0) & every)
     return result
 
 

@@ -113,7 +113,9 @@ class _Sums(NamedTuple):
         if self.watch is not None:
             factors = (self.a, self.b) if products else (None, None)
             self.watch.begin(products, *factors, *addends)
-        x, y = (np.asarray(product), *addends, np.asarray(0.0))[:2] if products else addends
+        # A product that is rounded alone keeps the sign of a zero; the chains here begin with +0.
+        none = np.copysign(0.0, product if self.how.order == "tree" else 1.0)
+        x, y = (np.asarray(product), *addends, none)[:2] if products else addends
         total, error = two_sum(x, y)
         if self.how.rounding == "rd":
             # IEEE 754: numbers that cancel make -0 in this direction.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tcusim.machine import Exact, Fused, Integer, Rule, Sequential, rule_for
-from unit_models import UNITS, by_tcusim, nan_known, values_of
+from unit_models import BITS, UNITS, by_tcusim, nan_known, values_of
 
 VECTORS = np.load(Path(__file__).with_name("unit_models.npz"))
 
@@ -70,3 +70,17 @@ def test_a_nan_is_that_of_the_unit(name: str) -> None:
     a, b, c = (VECTORS[f"{name}-{key}"].copy() for key in "abc")
     a[:, 0] = nan[ab]
     assert (by_tcusim(name, a, b, c) == nan[acc]).all()
+
+
+ADDING = ["redmule-f16-f16", "exsdotp-f16-f32", "arm_bfmmla-bf16-f32", "sme-f16-f32"]
+
+
+@pytest.mark.parametrize("name", [*ADDING, "arm_ebf16-bf16-f32", "mxdotp-e4m3-f32"])
+def test_a_sum_of_negative_zeros_is_one(name: str) -> None:
+    """As the RTL and QEMU give it, by sums of each kind: chains, trees, and exact sums."""
+    _, ab, acc = name.split("-")
+    a = np.full((2, 2), {"e4m3": 0x80}.get(ab, 0x8000), BITS[ab])
+    b = np.full((2, 2), 1, BITS[ab])
+    minus = 0x8000 if acc == "f16" else 0x80000000
+    c = np.array([minus, 0], BITS[acc])
+    assert by_tcusim(name, a, b, c).tolist() == [minus, 0]

@@ -860,7 +860,8 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_tree(
     tcusim_i32 i, count = 0;
     for (i = first; i < end; ++i) {
         tcusim_i32 low = first, size = end - first, halves = 0;
-        tcusim_u64 sum = tcusim_operation(rule, f, tcusim_product(a, b, i), 0);
+        const tcusim_term product = tcusim_product(a, b, i);
+        tcusim_u64 sum = tcusim_operation(rule, f, product, tcusim_signed(f, product.sign, 0));
         /* How many second halves end with this product. */
         while (size > 1) {
             const tcusim_i32 half = size / 2;
@@ -991,13 +992,14 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_exact_sum(
     return tcusim_round(fc, negative, magnitude, lowest, 0, fc->fraction_bits, TCUSIM_RNE, 1);
 }
 
-/* Whether every product of a group is -0. */
+/* Whether a term and every product of a group are -0. */
 TCUSIM_RULE_FUNCTION tcusim_i32 tcusim_negative_zeros(
-    const tcusim_operand* a, const tcusim_operand* b, tcusim_range r
+    const tcusim_operand* a, const tcusim_operand* b, tcusim_range r, tcusim_term x
 ) {
     tcusim_i32 i;
+    if (x.special || !x.sign || x.high | x.low) return 0;
     for (i = r.first; i < r.end; ++i) {
-        const tcusim_term x = tcusim_product(a, b, i);
+        x = tcusim_product(a, b, i);
         if (x.special || !x.sign || x.high | x.low) return 0;
     }
     return 1;
@@ -1012,13 +1014,15 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_exact_dot(
     r.half = -1;
     for (r.first = 0; r.first < k; r.first += length) {
         tcusim_term addend = tcusim_term_of(tcusim_decode(&rule->c, c, 0));
+        const tcusim_i32 joined = rule->c_joins == TCUSIM_C_IN_SUM;
+        const tcusim_u64 minus = tcusim_signed(&rule->c, 1, 0);
+        const tcusim_term first = joined ? addend : tcusim_term_of(tcusim_decode(&rule->c, minus, 0));
+        tcusim_u64 sum;
         r.end = length < k - r.first ? r.first + length : k;
-        if (rule->c_joins == TCUSIM_C_IN_SUM) {
-            c = tcusim_exact_sum(rule, a, b, r, addend);
+        sum = tcusim_negative_zeros(a, b, r, first) ? minus : tcusim_exact_sum(rule, a, b, r, first);
+        if (joined) {
+            c = sum;
         } else {
-            const tcusim_term none = tcusim_term_of(tcusim_decode(&rule->c, 0, 0));
-            tcusim_u64 sum = tcusim_exact_sum(rule, a, b, r, none);
-            if (tcusim_negative_zeros(a, b, r)) sum = tcusim_signed(&rule->c, 1, 0);
             c = tcusim_add(&rule->c, tcusim_term_of(tcusim_decode(&rule->c, sum, 0)), addend, TCUSIM_RNE, 1);
         }
     }
