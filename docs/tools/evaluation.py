@@ -261,11 +261,13 @@ def programs(name: str, folder: Path = DATA) -> str:
         good = [row for row in rows if row.ok]
         best = max(good, key=lambda row: row.elements_per_s or 0.0, default=None)
         sizes = sorted(row.case.segment_size for row in good)
-        at = f"{giga(best):,.0f} at {best.case.segment_size:,}" if best else "—"
-        share = f"{best.of_limit:.1%}" if best and best.of_limit else "—"
-        failed = [f"{row.case.segment_size:,}: {row.status}" for row in rows if not row.ok]
-        between = f"{sizes[0]:,} to {sizes[-1]:,}" if sizes else "—"
-        lines.append((f"`{who}`", acc, between, at, share, "; ".join(failed[:2]) or "—"))
+        at = f"{giga(best):,.0f} at {_power_of_two(best.case.segment_size)}" if best else _NOBODY
+        share = f"{best.of_limit:.1%}" if best and best.of_limit else _NOBODY
+        failed = [
+            f"{_power_of_two(row.case.segment_size)}: {row.status}" for row in rows if not row.ok
+        ]
+        between = _range(sizes[0], sizes[-1]) if sizes else _NOBODY
+        lines.append((f"`{who}`", acc, between, at, share, "; ".join(failed[:2]) or _NOBODY))
     heads = ("program and tile", "sums", "sizes", "fastest, 10⁹/s", "of the limit", "what failed")
     return table(heads, lines)
 
@@ -311,12 +313,15 @@ def _named(row: Row | None) -> tuple[str, str]:
     """Return a program's name and options, and its speed."""
     if row is None:
         return _NOBODY, _NOBODY
-    ours = row.who.startswith(OURS)
-    label = row.label.removesuffix(" mma")
-    name = f"`{label}`, {row.acc}" if ours else f"{row.who}: {label}"
+    name = row.label.removeprefix("DeviceSegmentedReduce, ")
+    if row.who.startswith(OURS):
+        program, *numbers = row.label.removesuffix(" mma").split()
+        name = f"`{program}` {' '.join(numbers)}, {row.acc}"
+    elif row.who != "CUB, warp or block":
+        name = f"{row.who.split(',')[0]}: {name}"
     speed = giga(row) or 0.0
     text = f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}"
-    return name.removeprefix("CUB, warp or block: "), text
+    return name, text
 
 
 # --- Claims -------------------------------------------------------------------------------------
@@ -428,7 +433,7 @@ def _power_of_two(number: float) -> str:
 
 
 def _range(first: float, last: float) -> str:
-    return f"{_power_of_two(first)} to {_power_of_two(last)}"
+    return " to ".join(dict.fromkeys(map(_power_of_two, (first, last))))
 
 
 def _is_ours(row: Row) -> bool:
