@@ -10,8 +10,6 @@ from tcusim import line_charts, markup
 from tcusim.line_charts import Line, Plot
 from tcusim_bench.record import OURS, Report, Row
 
-__all__ = ["best_of", "giga", "page", "pico", "plots"]
-
 _TITLES: Final = {
     "sum": "Sums",
     "scan": "Scans",

@@ -12,8 +12,6 @@ from tcusim.cli import files
 from tcusim.cli.options import JSON, OutputFile
 from tcusim.cli.output import examples, print_json
 
-__all__ = ["bench_command", "tune_command"]
-
 _BACKEND: Final = click.option(
     "--backend", default="cupy", show_default=True, help="Who runs the kernels."
 )

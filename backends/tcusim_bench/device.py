@@ -21,18 +21,8 @@ from tcusim_bench.parts import matrix_columns
 from tcusim_cuda import CUDA, CUPY, PYCUDA
 from tcusim_cuda.driver import Driver
 from tcusim_cuda.microbench.gpu import gpu_info
-from tcusim_cuda.microbench.stopwatch import IN_GRAPH, Run, Stopwatch, Times
+from tcusim_cuda.microbench.stopwatch import IN_GRAPH, Run, Stopwatch
 from tcusim_cuda.microbench.texts import READ_BYTES, READ_ONLY, READ_THREADS
-
-__all__ = [
-    "BACKENDS",
-    "CHUNK",
-    "Array",
-    "Device",
-    "Run",
-    "Times",
-    "read_limits",
-]
 
 Array = Any
 

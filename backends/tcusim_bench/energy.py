@@ -14,8 +14,6 @@ from typing import Any, Final, NamedTuple
 
 from tcusim.errors import BackendUnavailable
 
-__all__ = ["Drawn", "Meter", "drawn"]
-
 _LIBRARY: Final = "libnvidia-ml.so.1"
 # The counter's steps that are left out while the clocks settle, and the least that are used.
 _SETTLING: Final = 0.2

@@ -30,17 +30,6 @@ from tcusim_bench.device import Device, read_limits
 from tcusim_bench.record import Case, Report, Row, first_line, now
 from tcusim_cuda.microbench.stopwatch import IN_GRAPH, Run, Stopwatch, Times
 
-__all__ = [
-    "PARTS",
-    "PRODUCT_SIDE",
-    "call_rows",
-    "host_us",
-    "latency",
-    "operator_rows",
-    "operators",
-    "simulator",
-]
-
 # Few enough calls a batch that the GPU's queue, of 1024 launches, never fills up.
 _CALLS: Final = 200
 _BATCHES: Final = 15

@@ -23,8 +23,6 @@ from tcusim_bench.programs import Recipe
 from tcusim_bench.record import Case
 from tcusim_cuda.microbench.stopwatch import Run
 
-__all__ = ["Contender", "Problem", "reference"]
-
 # Elements that are compared with float64, and that the simulator runs.
 _SAMPLE: Final = 2**20
 _PREFIX: Final = 2**15

@@ -27,8 +27,6 @@ from tcusim_bench.programs import plans
 from tcusim_bench.record import OURS, now
 from tcusim_cuda.driver import arch_name
 
-__all__ = ["KINDS", "Counted", "Profile", "profile"]
-
 # By kind: the metric of Nsight Compute, which counts threads. The first three are the paper's
 # inst_fp_16, inst_inter_thread_communication and inst_integer.
 KINDS: Final = {

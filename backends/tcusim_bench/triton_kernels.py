@@ -9,8 +9,6 @@ import torch
 import triton
 import triton.language as tl
 
-__all__ = ["scan_panel", "scan_piece", "scan_pieces", "sum_pieces", "sum_rows", "triton"]
-
 
 @triton.jit
 def sum_rows(data, out, size: tl.constexpr, rows: tl.constexpr, step: tl.constexpr):

@@ -24,8 +24,6 @@ from tcusim_bench.programs import plans
 from tcusim_bench.record import Case
 from tcusim_cuda.driver import arch_name
 
-__all__ = ["Tuned", "tune"]
-
 # A plan is taken if it is faster by this much: measurements differ by about as much.
 _FASTER: Final = 0.98
 _REPEATS: Final = 9

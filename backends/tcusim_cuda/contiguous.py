@@ -33,8 +33,6 @@ from tcusim.program.resources import STAGED, is_staged, stage_of
 from tcusim_cuda.moves import assigned, call
 from tcusim_cuda.text import C_TYPES, c_pointer
 
-__all__ = ["ContiguousCopy", "contiguous_copy"]
-
 # The least number of bytes that tcu::gather_rows puts in place at once.
 PLACED_BYTES = 8
 # Elements of so many bytes lie at whole words, and are read where they are.

@@ -28,8 +28,6 @@ from tcusim.program.grammar import (
 )
 from tcusim.program.lanes import Alignment, Transfer
 
-__all__ = ["HELD_TOGETHER", "MOST_STEPS", "Member", "Run", "runs_of"]
-
 # Registers of a lane for the elements that a run has read. With as many for addresses, 16 warps
 # still share a multiprocessor of 2**16 registers.
 HELD_TOGETHER = 64

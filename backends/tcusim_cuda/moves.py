@@ -45,24 +45,6 @@ from tcusim_cuda.text import (
     c_value,
 )
 
-__all__ = [
-    "FAST",
-    "HELD",
-    "Move",
-    "assigned",
-    "async_lines",
-    "c_guard",
-    "call",
-    "each_vector",
-    "expression",
-    "lambda_of",
-    "read",
-    "rectangle",
-    "sizes_of",
-    "taking",
-    "write",
-]
-
 # The variable of a write's lambda that has what was read.
 HELD = "held"
 # The argument of a lambda that tells whether all is in bounds and aligned.

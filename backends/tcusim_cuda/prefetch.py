@@ -9,8 +9,6 @@ from tcusim.machine import format_of
 from tcusim.program.grammar import Await, Buffer, BufferRole, Index, Program, accesses
 from tcusim.program.walk import WARP_PLACES, Guard, sites, span
 
-__all__ = ["Fetch", "fetches"]
-
 # The part of an input that L2 reads ahead of the blocks that run: as much as they themselves read,
 # or more. Measured on an H200: 2 to 8 MB are equally good, and 16 MB are bad for its L2 of 50 MB.
 _FETCHED_BYTES: Final = 2**22

@@ -22,15 +22,7 @@ from tcusim_cuda.driver import Driver
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 from tcusim_cuda.libraries import QuickLibrary, device_array, library_of, on_gpu, quick_library
 from tcusim_cuda.prepared import PreparedPlan, Step, require_host_out, require_writable
-from tcusim_cuda.runtime import (
-    Call,
-    Loaded,
-    Place,
-    Runtime,
-    Words,
-    advice_on_contexts,
-    handle_of,
-)
+from tcusim_cuda.runtime import Call, Loaded, Place, Runtime, Words, advice_on_contexts, handle_of
 
 # Streams of a context whose temporaries are kept; with one more, those of the stream used first are
 # let go.

@@ -22,8 +22,6 @@ from tcusim.program.lanes import (
 from tcusim_cuda.moves import assigned, c_guard, call, lambda_of
 from tcusim_cuda.text import C_TYPES, c_pointer
 
-__all__ = ["ShiftedRun", "shifted_run"]
-
 # Elements of a run from which on its ends, which are written by elements, are few.
 LEAST_WRITTEN = 512
 

@@ -12,8 +12,6 @@ from tcusim.program.lanes import Rows, Transfer, Where
 from tcusim_cuda.moves import HELD, c_guard, call, expression, lambda_of, write
 from tcusim_cuda.text import c_place, c_pointer
 
-__all__ = ["prefix_lines"]
-
 
 def prefix_lines(step: Prefix, rows: Rows) -> list[str]:
     """Print a step: all rows without a test where every element is in bounds, else with tests."""

@@ -49,28 +49,11 @@ from tcusim.program.grammar import (
     walk,
 )
 from tcusim.program.lanes import LANES, moved_of, narrow_rows
-from tcusim_cuda.emit import (
-    OWN_NAMES,
-    Emitter,
-    fragments_of,
-    require_free_names,
-)
+from tcusim_cuda.emit import OWN_NAMES, Emitter, fragments_of, require_free_names
 from tcusim_cuda.fusion import Run
 from tcusim_cuda.instructions import Instruction, instruction_for
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.text import C_TYPES, c_address, c_extent, c_index, c_literal, c_value, c_within
-
-__all__ = [
-    "BASE",
-    "CHOICE",
-    "RECORDS",
-    "TAP",
-    "Placing",
-    "TappedKernel",
-    "bytes_of",
-    "emit_tapped",
-    "shared_of",
-]
 
 # The arguments that a tapped kernel has besides, and its variable.
 CHOICE: Final = "tap_choice"

@@ -39,8 +39,6 @@ from tcusim_cuda.tapped import (
     shared_of,
 )
 
-__all__ = ["tap"]
-
 # Words of 32 bits: the head of a record, and the unit of its padded content; as in taps.cuh.
 _UNIT: Final = 8
 # Bytes of all records: as much as a trace keeps.

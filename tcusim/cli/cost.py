@@ -31,8 +31,6 @@ from tcusim.table import Table
 if TYPE_CHECKING:
     from tcusim.judge.cost.predicted import Cost
 
-__all__ = ["cost_command"]
-
 _SUMS: Final = ("sum", "cumsum", "segmented-sum", "segmented-cumsum")
 _PRODUCTS: Final = ("matmul", "matvec")
 # The operation of algorithms of several inputs, by their kind, irregular or not.

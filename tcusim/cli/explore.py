@@ -17,8 +17,6 @@ from tcusim.judge.explore.grid import explore
 from tcusim.judge.explore.results import Exploration
 from tcusim.judge.explore.row import METRICS
 
-__all__ = ["explore_command"]
-
 _INTERRUPTED: Final = 130
 _OUTPUTS: Final = ("csv", "json", "html")
 

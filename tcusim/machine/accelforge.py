@@ -21,8 +21,6 @@ from tcusim.machine.known_units import unit_of
 from tcusim.machine.rules import Arch
 from tcusim.machine.units import Figure, Unit
 
-__all__ = ["accelforge_yaml", "read_accelforge"]
-
 _BITS: Final = 8
 # The memories of a unit, from the outermost on: the name there, and the figures of their bytes,
 # their bandwidth, and the energy of a byte.

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from tcusim.errors import InputError
 from tcusim.machine.formats import Format, Values, from_memory, to_memory
 
-__all__ = ["decoded", "encoded", "from_bits", "hex_bits", "to_bits"]
-
 
 def encoded(values: Values, fmt: Format) -> NDArray[Any]:
     """Return the bits of values (of the type's value dtype) as unsigned integers, in their shape.

@@ -32,8 +32,6 @@ from tcusim.machine.native import (
 from tcusim.machine.rule_row import RuleRow, rule_row
 from tcusim.machine.rules import Exact, Fused, Rule, Sequential
 
-__all__ = ["CHOICES", "Core", "How", "RuleCore", "core", "fields_of", "rule_core"]
-
 Float32: TypeAlias = NDArray[np.float32]
 
 CHOICES: Final = ("auto", "compiled", "numpy")

@@ -24,17 +24,6 @@ from typing import Final
 
 from tcusim.errors import BackendUnavailable
 
-__all__ = [
-    "cache_folder",
-    "find_code",
-    "keep_code",
-    "locked",
-    "part_of_cache",
-    "read_code",
-    "usable_part",
-    "workshop",
-]
-
 _MAGIC: Final = b"tcusim code 1\n"
 _DIGEST_BYTES: Final = hashlib.sha256().digest_size
 _LENGTH_BYTES: Final = 4

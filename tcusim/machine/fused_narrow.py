@@ -25,8 +25,6 @@ from tcusim.machine.core import Core, How, core, fields_of
 from tcusim.machine.formats import FORMATS, Format, Rounding, Values, round_to_grid, round_values
 from tcusim.machine.rules import Fused
 
-__all__ = ["NarrowUnit", "first_difference", "has_pattern"]
-
 Float32: TypeAlias = NDArray[np.float32]
 Int32: TypeAlias = NDArray[np.int32]
 Mask: TypeAlias = NDArray[np.bool_]

@@ -43,16 +43,6 @@ from tcusim.machine.registry import arch_of, library_rules, rule_of
 from tcusim.machine.rules import TF32, Fused, Rule, Tf32
 from tcusim.machine.values import mma_values
 
-__all__ = [
-    "GemmMatch",
-    "GemmMatches",
-    "GemmOrder",
-    "explain_matmul",
-    "gemm_orders",
-    "predict_matmul",
-    "spread",
-]
-
 Combine = Literal["in turn", "in pairs"]
 Between = Literal["accumulator", "result"]
 # So many rows and columns, at most, are looked at to tell orders apart. A few outputs tell most

@@ -32,19 +32,6 @@ from tcusim.machine.registry import arches
 from tcusim.records import of_json
 from tcusim.table import Table, Tabular
 
-__all__ = [
-    "KINDS",
-    "Call",
-    "Capture",
-    "Captured",
-    "Explained",
-    "Explanations",
-    "calls",
-    "captured",
-    "captured_by",
-    "judged",
-]
-
 # Element types of a, of b and of the result, and whether 8-bit floats are added the fast way.
 KINDS: Final = (
     ("f32", "f32", "f32", False),

@@ -9,8 +9,6 @@ from typing import Any, Final
 from tcusim.machine.shapes import MmaShape
 from tcusim.machine.units import ORDERED, Figure, Instruction, Unit
 
-__all__ = ["borrowed", "like"]
-
 # How the source of a figure begins that is another unit's.
 _AS: Final = "as "
 # The tile that speaks for a unit, if it has it.

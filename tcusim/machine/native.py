@@ -13,22 +13,7 @@ import sys
 from pathlib import Path
 
 from tcusim.errors import TcusimError
-from tcusim.machine.disk_cache import (
-    find_code,
-    keep_code,
-    part_of_cache,
-    usable_part,
-    workshop,
-)
-
-__all__ = [
-    "CompileError",
-    "compiler_command",
-    "compiler_version",
-    "kept_library",
-    "shared_library",
-    "why_no_compiler",
-]
+from tcusim.machine.disk_cache import find_code, keep_code, part_of_cache, usable_part, workshop
 
 
 class CompileError(TcusimError, RuntimeError):

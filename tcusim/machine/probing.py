@@ -22,8 +22,6 @@ from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.machine.units import Unit
 from tcusim.machine.values import mma_values
 
-__all__ = ["Mma", "probe_rule", "probe_unit"]
-
 # A unit: (m, k) of ab, (k, n) of ab, (m, n) of acc -> (m, n) of acc.
 Mma: TypeAlias = Callable[[Values, Values, Values], Any]
 

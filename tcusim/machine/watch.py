@@ -7,8 +7,6 @@ from typing import Protocol
 
 from tcusim.machine.formats import Float64
 
-__all__ = ["Watch"]
-
 
 class Watch(Protocol):
     """Is told of every rounded sum of a batch of tiles, in order, by the code that computes it.

@@ -14,8 +14,6 @@ from tcusim.cli.output import examples, json_text
 if TYPE_CHECKING:
     from tcusim_cuda.microbench.report import Report as Measured
 
-__all__ = ["microbench_command"]
-
 
 @click.command(
     "microbench",

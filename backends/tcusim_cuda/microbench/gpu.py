@@ -16,8 +16,6 @@ from tcusim_cuda.compile import why_no_compiler
 from tcusim_cuda.driver import Driver, DriverError, DriverMemory
 from tcusim_cuda.microbench.stopwatch import IN_GRAPH, Run, Stopwatch
 
-__all__ = ["Gpu", "Memory", "gpu_info"]
-
 # Numbers of cuda.h: CUdevice_attribute, CUstream_flags, CUstreamCaptureMode.
 _MULTIPROCESSORS: Final = 16
 _L2_BYTES: Final = 38

@@ -24,8 +24,6 @@ from tcusim_cuda.compile import compile_text
 from tcusim_cuda.microbench import texts
 from tcusim_cuda.microbench.gpu import Gpu
 
-__all__ = ["Found", "Lab", "Probe", "instructions_of", "probes"]
-
 # Schedulers of a core, of which each starts an instruction of one warp in a cycle: every compute
 # capability from 7.0 on [CPG, compute capabilities].
 SCHEDULERS: Final = 4

@@ -18,8 +18,6 @@ from tcusim.table import aligned
 from tcusim_cuda.microbench.gpu import Gpu
 from tcusim_cuda.microbench.probes import Found, Lab, Probe, probes
 
-__all__ = ["FORMAT", "Report", "known_unit", "measured", "microbench"]
-
 FORMAT: Final = "tcusim microbench 1"
 # Bytes of memory that probes read, and that they write: far more than any cache.
 NBYTES: Final = 2**29

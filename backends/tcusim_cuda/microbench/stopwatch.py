@@ -7,8 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
-__all__ = ["IN_GRAPH", "Run", "Stopwatch", "Times"]
-
 Run: TypeAlias = Callable[[], object]
 
 # A run that takes longer is timed twice instead of many times.

@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["FITTED", "MEANINGS", "Fitted"]
-
 
 @dataclass(frozen=True, slots=True)
 class Fitted:

@@ -12,8 +12,6 @@ from tcusim.program.lanes import LANES
 from tcusim.program.resources import SharedMemory
 from tcusim.program.walk import sites
 
-__all__ = ["Occupancy", "fragment_registers", "occupancy_of", "registers_of"]
-
 # What a thread needs besides tiles: addresses and loop variables; and more where blocks pass sums
 # on. So is the median of what NVRTC 12.9 takes for the plans of sums and scans, for sm_90.
 _SPARE_REGISTERS: Final = 8

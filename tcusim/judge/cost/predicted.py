@@ -19,8 +19,6 @@ from tcusim.program.launches import LaunchPlan
 from tcusim.program.resources import SharedMemory
 from tcusim.table import Table, Tabular
 
-__all__ = ["Cost", "cost", "time_text"]
-
 # What can be asked the time of.
 Target: TypeAlias = Program | Plan | ProductPlan | LaunchPlan
 

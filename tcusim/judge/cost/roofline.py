@@ -10,8 +10,6 @@ from tcusim.judge.cost.predicted import Cost
 from tcusim.line_charts import Line, Plot
 from tcusim.machine import Unit, unit_of
 
-__all__ = ["Roofline", "memory_bound_sizes", "roofline"]
-
 # How far left and right of the points the roofs are drawn, as a factor.
 _MARGIN: Final = 2.0
 

@@ -7,8 +7,6 @@ from typing import Final
 
 from tcusim.machine import Fused, Rule, format_of
 
-__all__ = ["PICOJOULES", "area_proxy"]
-
 # Of one full adder in one operation, in 45 nm at 0.9 V: integer additions of 8 and 32 bits take
 # 0.03 and 0.1 pJ, multiplications 0.2 and 3.1 pJ, which is 3.0 to 3.8 fJ for each of their 8, 32,
 # 64 and 1024 cells [HOROWITZ14 fig. 1.1.9].

@@ -18,8 +18,6 @@ from tcusim.judge.explore.row import Row, row_of_json
 from tcusim.judge.journal import Journal
 from tcusim.judge.run import Jobs, Progress, executor_of, run_cases
 
-__all__ = ["explore"]
-
 
 def explore(
     grid: Grid | Mapping[str, Any] | None = None,

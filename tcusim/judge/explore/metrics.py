@@ -9,14 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from tcusim.algorithms import algorithm_of, segmented_algorithms
-from tcusim.errors import (
-    Given,
-    InputError,
-    TcusimError,
-    require_flags,
-    require_int,
-    unknown_name,
-)
+from tcusim.errors import Given, InputError, TcusimError, require_flags, require_int, unknown_name
 from tcusim.judge.accuracy import FAMILIES, measured_errors, predicted_error
 from tcusim.judge.accuracy.prediction import LONGEST
 from tcusim.judge.explore.area import area_proxy
@@ -28,8 +21,6 @@ from tcusim.judge.verdict.tasks import TASKS, best_of, counted
 from tcusim.machine import Unit, arch_of, fused_unit, rule_of
 from tcusim.machine.likeness import like
 from tcusim.machine.shapes import MmaShape
-
-__all__ = ["Settings", "best_for_tile", "evaluate", "unit_at"]
 
 # Sums that are measured take time in proportion to their length, on every unit.
 _LONGEST_MEASURED: Final = 2**16

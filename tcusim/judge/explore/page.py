@@ -12,8 +12,6 @@ from tcusim.line_charts import Line, Plot, charts, draw, missing, style
 from tcusim.markup import page, provenance, shown
 from tcusim.table import Table
 
-__all__ = ["MOST_ROWS", "errors_of", "fronts_of", "page_of"]
-
 # Lines of a chart, which have as many looks; charts and rows of a page that one can still read.
 _MOST_LINES: Final = 16
 _MOST_CHARTS: Final = 12

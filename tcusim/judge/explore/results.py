@@ -15,8 +15,6 @@ from tcusim.judge.explore.page import MOST_ROWS, page_of
 from tcusim.judge.explore.row import COLUMNS, EXTRA, Row, ordered, pairs_of, pareto
 from tcusim.table import Table, Tabular
 
-__all__ = ["Exploration"]
-
 # The columns of the table for people that are aligned to the left.
 _LEFT: Final = ("unit", "tile", "types", "rounding", "sum: by", "scan: by", "best in")
 # Lines of reasons in a text.

@@ -11,8 +11,6 @@ from tcusim.judge.explore.area import PICOJOULES
 from tcusim.judge.explore.axes import Point
 from tcusim.records import of_plain
 
-__all__ = ["COLUMNS", "EXTRA", "METRICS", "Row", "ordered", "pairs_of", "pareto", "row_of_json"]
-
 
 @dataclass(frozen=True, slots=True)
 class Row(Point):

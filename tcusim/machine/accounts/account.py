@@ -12,8 +12,6 @@ from tcusim.machine.formats import Rounding, format_of
 from tcusim.machine.rules import Rule
 from tcusim.machine.sequential import fraction_to_float
 
-__all__ = ["Account", "Ending", "Step", "Term", "hex_text", "leading_exponent"]
-
 Kind: TypeAlias = Literal["fused", "addition", "multiply-add", "exact", "integer"]
 # What becomes of a sum: a rounding, or that of integers beyond their range.
 Ending: TypeAlias = Rounding | Literal["wrap", "saturate", "symmetric"]

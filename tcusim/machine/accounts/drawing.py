@@ -9,8 +9,6 @@ from typing import Final
 from tcusim.machine.accounts.account import Account
 from tcusim.machine.accounts.text import rows_of
 
-__all__ = ["drawing_of"]
-
 _COLUMN, _ROW, _MARGIN = 7.25, 17, 12
 
 _STYLE: Final = """

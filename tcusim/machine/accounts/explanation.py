@@ -31,8 +31,6 @@ from tcusim.machine.formats import Format, Values, format_of
 from tcusim.machine.registry import arch_of, rule_for, usual_types
 from tcusim.machine.rules import FAMILIES
 
-__all__ = ["Explanation", "explain"]
-
 # Numbers that an account names as rounded, of each operand.
 _SHOWN: Final = 3
 

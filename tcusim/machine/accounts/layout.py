@@ -13,18 +13,6 @@ from tcusim.machine.formats import format_of
 from tcusim.machine.rules import Exact, Fused, Integer, Late, Rule, Sequential
 from tcusim.machine.sequential import fraction_to_float
 
-__all__ = [
-    "Entry",
-    "Panel",
-    "about",
-    "in_words",
-    "legend",
-    "panel",
-    "panels",
-    "summary",
-    "tables",
-]
-
 # Of a long chain, the first and the last steps are shown; the data have all.
 _FIRST, _LAST = 12, 4
 

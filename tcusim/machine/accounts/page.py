@@ -10,8 +10,6 @@ from tcusim.machine.accounts.account import Account
 from tcusim.machine.accounts.layout import Entry, Panel, about, in_words, legend, panels, tables
 from tcusim.markup import page, scrolling, themed
 
-__all__ = ["fragment_of", "page_of"]
-
 # Text has the colour of its surroundings.
 _STYLE: Final = (
     themed(

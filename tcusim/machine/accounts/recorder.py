@@ -17,8 +17,6 @@ from tcusim.machine.formats import Float64, Rounding, Values, canonical_nan, for
 from tcusim.machine.rules import Arch, Exact, Fused, Integer, Late, Rule, Sequential
 from tcusim.machine.values import mma_values
 
-__all__ = ["Recorder", "accounts_of"]
-
 # Dot products that are handed to the arithmetic at a time: it has one batch of as many at most.
 _BATCH: Final = 2**12
 

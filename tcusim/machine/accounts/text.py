@@ -10,8 +10,6 @@ from tcusim.machine.accounts.account import Account
 from tcusim.machine.accounts.layout import Entry, Panel, about, in_words, legend, panels, tables
 from tcusim.table import aligned
 
-__all__ = ["Row", "Span", "rows_of", "text_of"]
-
 _WIDTH: Final = 100
 
 # Escape sequences of a terminal, by style: bold, red; and back.

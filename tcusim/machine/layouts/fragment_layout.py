@@ -21,8 +21,6 @@ from tcusim.machine.registry import arch_of
 from tcusim.machine.rules import FAMILIES, Arch
 from tcusim.machine.shapes import MmaShape, Operands, shape_of
 
-__all__ = ["Held", "Layout", "layout"]
-
 _OPERANDS: Final = ("a", "b", "c", "d")
 _ORDERS: Final = ("row", "col")
 

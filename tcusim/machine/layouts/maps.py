@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from tcusim.machine.formats import format_of
 from tcusim.machine.multiprocessors import LANES
 
-__all__ = ["FragmentMap", "bits_of", "mma_sync_map", "volta_wmma_map", "wmma_map"]
-
 # Bits of the element types that the simulator does not compute with.
 _NARROW: Final = {"b1": 1, "s4": 4, "u4": 4}
 

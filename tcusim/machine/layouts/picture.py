@@ -15,8 +15,6 @@ from tcusim.machine.multiprocessors import LANES
 from tcusim.markup import page, scrolling, themed
 from tcusim.table import Table, aligned
 
-__all__ = ["drawing_of", "fragment_of", "grid_text", "in_words", "lane_text", "page_of"]
-
 _ROW, _LETTER, _MARGIN, _GAP = 17.0, 6.8, 30.0, 34.0
 _LEAST: Final = 3.0
 
