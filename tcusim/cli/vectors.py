@@ -49,6 +49,9 @@ from tcusim.judge.correctness.vector_files import FORMS, hex_words
 @click.option("--acc", help="Type they add up in. Default: f32, or the unit's for --ab.")
 @click.option("--family", default="", help="Instruction, where they differ: wmma, mma.sync, ...")
 @click.option(
+    "--scale", default="", help="Block scales, such as block32.ue8m0 or mxf4nvf4.block16.ue4m3."
+)
+@click.option(
     "--algorithm", default="", help="Of --op reduction or scan. Default: reduction_t, scan_t."
 )
 @click.option(
@@ -102,7 +105,7 @@ def _write_header(ctx: click.Context, unit: str, path: str, options: dict[str, A
         if _is_given(ctx, name):
             flag = next(one.opts[-1] for one in ctx.command.params if one.name == name)
             raise click.UsageError(f"{flag} is of vectors, and --header writes none; leave one out")
-    known = {name: options[name] for name in ("tile", "ab", "acc", "family")}
+    known = {name: options[name] for name in ("tile", "ab", "acc", "family", "scale")}
     with in_words_of_the_command():
         text = golden_header(unit, **known)
     if path == "-":

@@ -83,6 +83,8 @@ def events_of(rule: Rule) -> tuple[str, ...]:
         return _named({"sum": sums, "result": _INTEGERS["result"]})
     groups["operand"] = tuple(one for one in _OPERANDS if _has(ab, one))
     groups["c"] = tuple(one for one in _OPERANDS if _has(acc, one))
+    if rule.scale:
+        groups["scale"] = tuple(scale_patterns(rule.scale_type))
     if isinstance(how, Fused):
         groups |= _FUSED
         if how.exponents == "operands":
@@ -136,6 +138,22 @@ def _is_positive(how: Numerics) -> bool:
     return (isinstance(how, Exact) and how.c_joins == "sum") or (
         isinstance(how, Fused) and how.zeros == "positive" and how.c_joins != "after"
     )
+
+
+def scale_patterns(kind: str) -> dict[str, int]:
+    """Return the bytes of a type of scales at which arithmetic changes, by name."""
+    if kind == "ue4m3":
+        least = {"zero": 0, "least": 1, "largest subnormal": 7, "least normal": 8}
+        return {**least, "one": 0x38, "one and its last bit": 0x39, "largest": 0x7E, "NaN": 0x7F}
+    return {"least": 0, "one": 127, "two": 128, "largest": 254, "NaN": 255}
+
+
+def scale_events(bits: Sequence[NDArray[Any]], kind: str) -> dict[str, NDArray[np.int64]]:
+    """Return, of each event of scales, how many of each case's are such; bits: (W, ...) each."""
+    return {
+        f"scale: {name}": sum((one == pattern).sum(axis=(1, 2)) for one in bits)
+        for name, pattern in scale_patterns(kind).items()
+    }
 
 
 def operand_events(a: Values, b: Values, c: Values, rule: Rule) -> dict[str, NDArray[np.int64]]:
@@ -203,7 +221,8 @@ class Coverage:
         how = self.rule.how
         assert isinstance(how, Fused), "only fused steps align"
         products, a, b, addends = self._terms
-        own = products[self._parts :: how.sums] if how.sums > 1 else products
+        every = products[self._parts :: how.sums] if how.sums > 1 else products
+        own = [every[i : i + how.presum] for i in range(0, len(every), how.presum)]
         first = len(powers) - len(own)
         finite = np.isfinite(top)
         unit = np.where(top == 0.0, 1.0, top) * 2.0**-how.fraction_bits
@@ -215,7 +234,7 @@ class Coverage:
                 value = addends[0].transpose(1, 2, 0) if addends else np.zeros((1, 1, 1))
             else:
                 i = own[number - first]
-                value = (a[:, :, i, None] * b[:, i, None, :]).transpose(1, 2, 0)
+                value = np.matmul(a[:, :, i], b[:, i, :]).transpose(1, 2, 0)
             value = np.where(power == 0.0, 0.0, value)
             lost |= self._one_term(value / unit, part, finite, is_c=is_c)
             odd |= finite & (part % 2 != 0)
@@ -426,7 +445,7 @@ def _wrong_values(how: Numerics, k: int) -> Iterator[tuple[str, Any]]:
         elif one.name in _BITS:
             others = [] if value is None else [value - 1, value + 1]
         elif one.name in ("sums", "presum"):
-            others = [2 if value == 1 else 1]
+            others = [2 if value == 1 else value // 2]
         elif one.name == "c_joins":
             others = ["after" if value == "sum" else "sum"]
         elif one.name == "addition" and getattr(how, "c_joins", "") != "after":
@@ -444,7 +463,7 @@ def _choices(how: Numerics, name: str) -> Sequence[Any]:
         known = {
             "output": roundings,
             "alignment": (*roundings, "sticky"),
-            "exponents": ("operands", "upper", "products"),
+            "exponents": ("operands", "upper", "products", "scales"),
             "addition": roundings,
             "overflow": ("sum", "product"),
             "zeros": ("positive", "signed"),

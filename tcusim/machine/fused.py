@@ -193,7 +193,9 @@ class _Unit(NamedTuple):
             if self.watch is not None:
                 kept.append(scratch.copy())
         if self.watch is not None:
-            self.watch.aligned(list(self.term_powers(left, right, c)), top, kept, total)
+            # The products of a sum of several have one power.
+            powers = self.term_powers(left[:: how.presum], right[:: how.presum], c)
+            self.watch.aligned(list(powers), top, kept, total)
         if lost is not None:
             bits = how.output_fraction_bits or self.acc.fraction_bits
             place = np.maximum(leading_power(total * unit), 2.0**self.acc.emin) * 2.0**-bits

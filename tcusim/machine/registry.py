@@ -43,6 +43,7 @@ __all__ = [
     "rule_for",
     "rule_of",
     "scaled_rule",
+    "scaled_rule_of",
     "spelled",
     "usual_types",
 ]
@@ -231,9 +232,16 @@ def scaled_rule(arch_name: str, ab: str, acc: str, block: int, scale: str, kind:
     Unsupported
         If the architecture has no such instruction, or its arithmetic is unknown.
     """
-    arch = arch_of(arch_name)
-    left, _, right = ab.partition(".")
     named = ".".join(filter(None, (kind, f"block{block}.{scale}")))
+    return scaled_rule_of(arch_of(arch_name), ab, acc, named)
+
+
+def scaled_rule_of(arch: Arch, ab: str, acc: str, named: str) -> Rule:
+    """Return the rule with block scales of an architecture that need not be registered.
+
+    named: the scales, as of `Rule.scale`, with the kind of instruction or without it.
+    """
+    left, _, right = ab.partition(".")
     for row in arch.scaled:
         if (row.ab, row.acc) == (left, acc) and f".{row.scale}".endswith(f".{named}"):
             if not right or right == left:

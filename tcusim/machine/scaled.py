@@ -7,19 +7,20 @@ arithmetic of mxf8f6f4 and mxf4nvf4.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tcusim.errors import InputError, require_choice
 from tcusim.machine.convert import as_array, as_values
-from tcusim.machine.formats import Float64, Format, Values, format_of, leading_power
+from tcusim.machine.formats import Float64, Format, Values, format_of, from_memory, leading_power
 from tcusim.machine.fused import exponent_power, fused_values
 from tcusim.machine.rules import SCALES, Fused, Rule
 from tcusim.machine.values import with_nan
+from tcusim.machine.watch import Watch
 
-__all__ = ["as_scales", "scaled_mma"]
+__all__ = ["as_scales", "scaled_mma", "scales_of_bits"]
 
 # Outputs handled at a time.
 _BATCH: Final = 2**14
@@ -63,13 +64,26 @@ def as_scales(array: ArrayLike, kind: str, name: str) -> Float64:
     return numbers
 
 
+def scales_of_bits(bits: NDArray[Any], kind: str) -> Float64:
+    """Return the numbers of scales, which are bytes; kind: one of `SCALES`."""
+    if kind == "ue4m3":
+        return np.abs(from_memory(np.asarray(bits, np.uint8), "e4m3").astype(np.float64))
+    return np.where(bits == 255, np.nan, np.exp2(np.asarray(bits, np.float64) - 127.0))
+
+
 def scaled_mma(
-    a: Values, b: Values, c: Values | None, scales: tuple[Float64, Float64], rule: Rule
+    a: Values,
+    b: Values,
+    c: Values | None,
+    scales: tuple[Float64, Float64],
+    rule: Rule,
+    watch: Watch | None = None,
 ) -> Values:
     """Return the bits of (a * scales) @ (b * scales) + c by a rule with block scales.
 
     a: (..., m, k), b: (..., k, n), c: (..., m, n); scales: (..., m, k / block) of a's rows and
-    (..., k / block, n) of b's columns. Leading dimensions broadcast.
+    (..., k / block, n) of b's columns. Leading dimensions broadcast. watch: as of `mma_values`, of
+    one batch.
 
     Raises
     ------
@@ -98,11 +112,11 @@ def scaled_mma(
     with np.errstate(all="ignore"):
         for first in range(0, len(d), size):
             part = [x[first : first + size].astype(np.float64) for x in whole]
-            d[first : first + size] = _values(part, rule)
+            d[first : first + size] = _values(part, rule, watch)
     return with_nan(d, rule).reshape(*lead, m, n)
 
 
-def _values(operands: list[Float64], rule: Rule) -> Values:
+def _values(operands: list[Float64], rule: Rule, watch: Watch | None) -> Values:
     """Multiply-accumulate some tiles: a fused step of scaled operands is one of their products."""
     a, b, c, *scales = operands
     how = rule.how
@@ -114,7 +128,7 @@ def _values(operands: list[Float64], rule: Rule) -> Values:
     powers = _powers(a, left_scale, left, rule), _powers(b, right_scale, right, rule)
     # Exact, as is every product of these.
     rows, columns = a * left_scale, b * right_scale
-    return fused_values(rows, columns, c, (left, right, acc), how, powers=powers)
+    return fused_values(rows, columns, c, (left, right, acc), how, watch, powers=powers)
 
 
 def _powers(x: Float64, scale: Float64, fmt: Format, rule: Rule) -> Float64:

@@ -887,6 +887,10 @@ _SIZES = (
     "is not a multiple of .*, the elements that one block takes", "inputs must be (a, b|in); got ",
     "^backend must be a backend or its name, got None", "there is no warp .*; the grid has",
 )
+_SCALES = (
+    "has no products of .*; it has ", "^a scale is of [0-9]+ products, and the tile ",
+    "scales name the instruction$",
+)
 _FACTORS = (
     r"with the same k; got \(", "must agree in k: ", "must have at least 2 dimensions ",
     r"^c must be ", "^got (comes first: |must be the product, |cannot be|.* no output that adds)",
@@ -914,8 +918,9 @@ REFUSED: dict[str, tuple[str, ...]] = {
                 "of two matrices, cell must say which", "with a cell, a must be ", "of cell must"),
     "explain_matmul": (*_TYPES, *_FACTORS, "^explain_matmul takes one product: ",
                        "^orders names none to try; leave"),
-    "golden_header": (*_TYPES, r"^the unit \w+ has no tile"),
-    "golden_vectors": (*_TYPES, r"^the unit \w+ has no tile", "is of a reduction or a scan; op ",
+    "golden_header": (*_TYPES, *_SCALES, r"^the unit \w+ has no tile"),
+    "golden_vectors": (*_TYPES, *_SCALES, r"^the unit \w+ has no tile",
+                       "is of a reduction or a scan; op ", "^block scales are of single mma: ",
                        "is of the kind '.*', and these vectors are of op ",
                        *("segments of at most ", "needs more result columns than k")),
     "interpret": _SIZES,

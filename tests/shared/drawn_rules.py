@@ -222,12 +222,5 @@ def values_of_bits(bits: NDArray[np.uint64], fmt: Format) -> Values:
     return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
-def numbers_of_scales(bits: NDArray[np.uint8], kind: str) -> NDArray[np.float64]:
-    """Return scales as numbers."""
-    if kind == "ue4m3":
-        return np.abs(from_memory(bits, "e4m3").astype(np.float64))
-    return np.where(bits == 255, np.nan, np.exp2(bits.astype(np.float64) - 127.0))
-
-
 def address(x: NDArray[Any] | None) -> ctypes.c_void_p | None:
     return None if x is None else ctypes.c_void_p(x.ctypes.data)

@@ -323,6 +323,53 @@ def test_what_is_refused() -> None:
         tcusim.golden_vectors("dot4.toml", ab="s8")
 
 
+@pytest.mark.parametrize(
+    ("scale", "ab"), [("block32.ue8m0", "e4m3"), ("mxf4nvf4.block16.ue4m3", "e2m1")]
+)
+def test_vectors_with_block_scales(scale: str, ab: str) -> None:
+    vectors = tcusim.golden_vectors(
+        "blackwell", count=80, tile="2x3x64", scale=scale, ab=ab, seed=1
+    )
+    rule, blocks = vectors.rule, 64 // vectors.rule.block
+    assert rule.scale.endswith(scale)
+    shapes = {port.name: port.bits.shape[1:] for port in vectors.ports}
+    assert (shapes["scale_a"], shapes["scale_b"]) == ((2, blocks), (blocks, 3))
+    values = {port.name: port.values for port in vectors.ports}
+    d = tcusim.mma(
+        *(values[name] for name in "abc"),
+        arch="blackwell",
+        ab=ab,
+        scale_a=values["scale_a"],
+        scale_b=values["scale_b"],
+        scale=rule.scale_type,
+    )
+    assert np.array_equal(encoded(d, format_of("f32")), vectors.ports[-1].bits)
+    # Every pattern of a scale is there.
+    assert all(one.cases for one in vectors.coverage if one.name.startswith("scale: "))
+    # Sums that reach the floor, or lose bits before the sum of a block, are few.
+    missed = {name.partition(":")[0] for name, first in vectors.wrong if first is None}
+    assert not missed & {"fused length", "fraction bits", "output rounding", "alignment", "nan"}
+    vectors.write("scaled")
+    manifest = json.loads(Path("scaled/manifest.json").read_text())
+    assert manifest["rule"]["scale"] == rule.scale
+    for port, said in zip(vectors.ports, manifest["ports"], strict=True):
+        found = read_memory(Path("scaled", f"{port.name}.hex"), said["bits"], port.shape)
+        assert (found == port.bits).all()
+
+
+def test_what_is_refused_with_block_scales() -> None:
+    with pytest.raises(Unsupported, match="block scales are of single mma: no program has them"):
+        tcusim.golden_vectors("blackwell", "scan", scale="block32.ue8m0")
+    with pytest.raises(InputError, match="of 32 products, and the tile 1x1x16 has 16; give a tile"):
+        tcusim.golden_vectors("blackwell", tile="1x1x16", scale="block32.ue8m0")
+    with pytest.raises(Unsupported, match=r"no products of e2m1 -> f32 with block7\.ue8m0; it has"):
+        tcusim.golden_vectors("blackwell", ab="e2m1", scale="block7.ue8m0")
+    with pytest.raises(Unsupported, match=r"with block32\.ue8m0; it has none with block scales"):
+        tcusim.golden_vectors("dot4.toml", scale="block32.ue8m0")
+    with pytest.raises(InputError, match="scales name the instruction"):
+        tcusim.golden_vectors("blackwell", family="tcgen05", scale="block32.ue8m0")
+
+
 def test_every_count_is_possible() -> None:
     for count in (1, 2, 3, 7):
         vectors = tcusim.golden_vectors("volta", count=count, tile="2x1x4")

@@ -98,28 +98,44 @@ def test_the_header_agrees_on_100_000_outputs(case: str, tmp_path: Path) -> None
     assert int(np.count_nonzero(expected != made)) == 0
 
 
-def test_elements_are_those_of_a_c_program(tmp_path: Path) -> None:
-    (tmp_path / "tcusim_golden.h").write_text(
-        succeeds("vectors", "volta", "--header", "-", "--tile", "1x1x4")
-    )
-    vectors = tcusim.golden_vectors("volta", count=300, tile="1x1x4")
+@pytest.mark.parametrize(
+    ("unit", "tile", "scale"),
+    [
+        ("volta", "1x1x4", ""),
+        ("blackwell", "1x1x32", "mxf8f6f4.block32.ue8m0"),
+        ("blackwell", "2x3x64", "block16.ue4m3"),
+    ],
+)
+def test_elements_are_those_of_a_c_program(
+    unit: str, tile: str, scale: str, tmp_path: Path
+) -> None:
+    options = ("--tile", tile, *(("--scale", scale) if scale else ()))
+    (tmp_path / "tcusim_golden.h").write_text(succeeds("vectors", unit, "--header", "-", *options))
+    vectors = tcusim.golden_vectors(unit, count=300, tile=tile, scale=scale)
     vectors.write(tmp_path, "c")
-    (tmp_path / "main.c").write_text("""
+    scales = ", tcusim_scale_a[i], tcusim_scale_b[i]" if scale else ""
+    size = vectors.ports[-1].flat.shape[1]
+    (tmp_path / "main.c").write_text(
+        """
 #include <stdio.h>
 #include "tcusim_golden.h"
 #include "vectors.h"
 int main(void) {
     int i, wrong = 0;
     for (i = 0; i < TCUSIM_VECTORS; ++i) {
-        uint32_t d;
-        tcusim_golden_mma(tcusim_a[i], tcusim_b[i], tcusim_c[i], &d);
-        wrong += d != tcusim_d[i][0];
-        wrong += tcusim_golden_dot(tcusim_a[i], tcusim_b[i], tcusim_c[i][0]) != d;
+        uint32_t d[SIZE];
+        int at;
+        tcusim_golden_mma(tcusim_a[i], tcusim_b[i], tcusim_c[i] SCALES, d);
+        for (at = 0; at < SIZE; ++at) wrong += d[at] != tcusim_d[i][at];
+        if (SIZE == 1) {
+            wrong += tcusim_golden_dot(tcusim_a[i], tcusim_b[i], tcusim_c[i][0] SCALES) != d[0];
+        }
     }
     printf("%d of %d\\n", wrong, TCUSIM_VECTORS);
     return wrong != 0;
 }
-""")
+""".replace("SIZE", str(size)).replace(" SCALES", scales)
+    )
     command = [*compiler_command(), *FLAGS, "-o", "main", "main.c"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -98,6 +98,19 @@ def test_the_right_design_passes_verilator_and_is_found() -> None:
     assert read_unit("found.toml").arch.rows[0].how == read_unit("dot4.toml").arch.rows[0].how
 
 
+@needs("verilator")
+@pytest.mark.full
+def test_the_design_is_that_of_the_rule_in_c_through_dpi() -> None:
+    succeeds("vectors", "dot4.toml", "--header", "tcusim_golden.h")
+    text = PAGE.read_text(encoding="utf-8")
+    Path("golden.c").write_text(text.partition("```c\n")[2].partition("```")[0])
+    sources = ("dot4_dpi_tb.sv", "dot4.sv", "golden.c", "--top", "dot4_dpi_tb")
+    ran("verilator", "--binary", "-Wall", "-MAKEFLAGS", QUICK, "-CFLAGS", "-I..", *sources)
+    shown = ran("./obj_dir/Vdot4_dpi_tb")
+    assert shown.startswith("0 of 100000 cases are wrong\n")
+    assert f"`{shown.splitlines()[0]}`" in text
+
+
 @needs("iverilog")
 def test_the_commands_of_the_page_run() -> None:
     """Run the blocks of shell, in order; those of Verilator take seconds, and have their test."""
@@ -105,7 +118,7 @@ def test_the_commands_of_the_page_run() -> None:
     found = [
         one for one in blocks(PAGE.read_text(encoding="utf-8"), PAGE.name) if one.language == "sh"
     ]
-    assert len(found) == 5
+    assert len(found) == 6
     printed = ""
     for block in found:
         if "verilator" not in block.text:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from drawn_rules import PARTS, DrawnMma, address, drawn_mma, drawn_rule, numbers_of_scales, pick
+from drawn_rules import PARTS, DrawnMma, address, drawn_mma, drawn_rule, pick
 from numbers_of_types import same_bits
 from tcusim.machine import (
     Exact,
@@ -27,7 +27,7 @@ from tcusim.machine import (
 from tcusim.machine.formats import to_memory
 from tcusim.machine.native import compiler_command
 from tcusim.machine.rule_row import HEADER, RuleRow, rule_row
-from tcusim.machine.scaled import scaled_mma
+from tcusim.machine.scaled import scaled_mma, scales_of_bits
 from tcusim_cuda.compile import compile_text, why_no_compiler
 
 KINDS: Final = (Fused, Fused, Fused, Sequential, Sequential, Exact, Integer)
@@ -101,7 +101,7 @@ def by_numpy(drawn: DrawnMma) -> Values:
     if drawn.scales is None:
         return mma_values(drawn.a, drawn.b, drawn.c, drawn.rule)
     kind = drawn.rule.scale_type
-    left, right = (numbers_of_scales(x, kind) for x in drawn.scales)
+    left, right = (scales_of_bits(x, kind) for x in drawn.scales)
     return scaled_mma(drawn.a, drawn.b, drawn.c, (left, right), drawn.rule)
 
 

@@ -19,16 +19,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.algorithms import algorithm_of, build, options_of
-from tcusim.errors import Given, InputError, Unsupported, require_choice, require_int
+from tcusim.errors import (
+    Given,
+    InputError,
+    Unsupported,
+    require_choice,
+    require_int,
+    require_names,
+)
 from tcusim.judge.correctness.hard_operands import Dots, corners, drawn_to_hit, random_dots
 from tcusim.judge.correctness.vector_files import FORMS, Port, file_of, written_together
 from tcusim.machine import Unit, register_unit, rule_of, unit_of, usual_types
 from tcusim.machine.bits import decoded, encoded
-from tcusim.machine.coverage import Coverage, operand_events, wrong_rules
+from tcusim.machine.coverage import Coverage, operand_events, scale_events, wrong_rules
 from tcusim.machine.formats import Format, Values, format_of, round_values
 from tcusim.machine.golden_header import header_text
-from tcusim.machine.registry import own_arithmetic
+from tcusim.machine.registry import own_arithmetic, scaled_rule_of
 from tcusim.machine.rules import Arch, Rule
+from tcusim.machine.scaled import scaled_mma, scales_of_bits
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.machine.values import Multiplier, mma_values
 from tcusim.program.grammar import Program
@@ -176,6 +184,7 @@ class GoldenVectors:
                 "kind": type(how).__name__.lower(),
                 **parameters,
                 "nan": self.rule.nan,
+                "scale": self.rule.scale,
                 "source": self.rule.source,
                 "evidence": self.rule.evidence,
             },
@@ -252,6 +261,7 @@ def golden_vectors(
     acc: str | None = None,
     family: str = "",
     algorithm: str = "",
+    scale: str = "",
 ) -> GoldenVectors:
     """Draw operands for a unit's test bench, and return them with the outputs that are due.
 
@@ -279,6 +289,10 @@ def golden_vectors(
         The instruction, if the instructions of an architecture differ.
     algorithm : str
         Of a reduction or scan: by default reduction_t or scan_t, of segments as large as a tile.
+    scale : str
+        Block scales, such as ``"block32.ue8m0"``, or with the kind of instruction before that; the
+        default is none, or the first of a unit that has no rule without. An mma then has two more
+        inputs, scale_a (m, k / block) and scale_b (k / block, n), which are bytes.
 
     Returns
     -------
@@ -309,8 +323,10 @@ def golden_vectors(
         raise InputError(
             Given("algorithm"), " is of a reduction or a scan; ", Given("op", op), " has none"
         )
-    known, rule = _rule_of(unit, ab, acc, family)
-    shape = _tile_of(known, tile, op)
+    known, rule = _rule_of(unit, ab, acc, family, scale)
+    if rule.scale and op != "mma":
+        raise Unsupported("block scales are of single mma: no program has them; ", Given("op", op))
+    shape = _tile_of(known, tile, op, rule)
     bench: _Bench
     if op == "mma":
         bench = _Mma(rule, shape)
@@ -339,6 +355,7 @@ def golden_header(
     ab: str | None = None,
     acc: str | None = None,
     family: str = "",
+    scale: str = "",
 ) -> str:
     """Return a unit's mma as a C99 header that needs no other file, for a model or DPI-C.
 
@@ -347,7 +364,7 @@ def golden_header(
 
     Parameters
     ----------
-    unit, tile, ab, acc, family
+    unit, tile, ab, acc, family, scale
         As of `golden_vectors`.
 
     Returns
@@ -362,24 +379,43 @@ def golden_header(
     >>> [line for line in text.splitlines() if "uint32_t tcusim_golden_dot(" in line][0]
     ' *     uint32_t tcusim_golden_dot(const uint16_t* a, const uint16_t* b, uint32_t c);'
     """
-    known, rule = _rule_of(unit, ab, acc, family)
-    return header_text(known.name, rule, _tile_of(known, tile, "mma"))
+    known, rule = _rule_of(unit, ab, acc, family, scale)
+    return header_text(known.name, rule, _tile_of(known, tile, "mma", rule))
 
 
 def _rule_of(
-    unit: str | Path | Unit | Arch, ab: str | None, acc: str | None, family: str
+    unit: str | Path | Unit | Arch, ab: str | None, acc: str | None, family: str, scale: str
 ) -> tuple[Unit, Rule]:
     known = unit_of(unit)
-    if not known.arch.rows and known.arch.scaled:
-        raise Unsupported(
-            f"{known.name} multiplies blocks with scales alone, of which there are no vectors yet; "
-            f"tcusim.mma computes them"
+    require_names(scale=scale)
+    scaled = known.arch.scaled
+    if not scale and (known.arch.rows or not scaled):
+        return known, rule_of(known.arch, *usual_types(known.arch, ab, acc), family)
+    if family:
+        raise InputError(
+            Given("family", family), " and ", Given("scale", scale), ": scales name the instruction"
         )
-    return known, rule_of(known.arch, *usual_types(known.arch, ab, acc), family)
+    named = scale or scaled[0].scale
+    like = [one for one in scaled if f".{one.scale}".endswith(f".{named}")] or scaled
+    usual = next((one for one in like if acc in (None, one.acc)), None)
+    types = (usual.ab, usual.acc) if usual is not None else ("e4m3", "f32")
+    return known, scaled_rule_of(known.arch, ab or types[0], acc or types[1], named)
 
 
-def _tile_of(unit: Unit, tile: str | tuple[int, int, int] | MmaShape | None, op: str) -> MmaShape:
+def _tile_of(
+    unit: Unit, tile: str | tuple[int, int, int] | MmaShape | None, op: str, rule: Rule
+) -> MmaShape:
     """Return the tile of the vectors; of an mma any with the k of a tile of the unit."""
+    if rule.block:
+        known = (one for one in unit.shapes if one.k % rule.block == 0)
+        usual = next(known, MmaShape(16, 8, max(rule.block, 32)))
+        shape = usual if tile is None else shape_of(tile)
+        if shape.k % rule.block:
+            raise InputError(
+                f"a scale is of {rule.block} products, and the tile {shape.name} has {shape.k}; "
+                f"give a tile with a multiple of {rule.block}"
+            )
+        return shape
     if tile is None:
         return unit.shapes[0] if unit.shapes else shape_of("16x16x16")
     shape = shape_of(tile)
@@ -444,10 +480,16 @@ class _Mma:
         self.batch = max(1, _BATCH // (m * n))
         self.m, self.n, self.own = m, n, min(m, n)
         self.formats = tuple(map(format_of, (rule.ab, rule.right, rule.acc)))
+        blocks = k // rule.block if rule.block else 0
+        scales = (
+            Port("scale_a", rule.scale_type, (m, blocks)),
+            Port("scale_b", rule.scale_type, (blocks, n)),
+        )
         self.ports: tuple[Port, ...] = (
             Port("a", rule.ab, (m, k)),
             Port("b", rule.right, (k, n)),
             Port("c", rule.acc, (m, n)),
+            *(scales if blocks else ()),
             Port("d", rule.acc, (m, n), is_output=True),
         )
 
@@ -456,15 +498,21 @@ class _Mma:
 
     def inputs(self, dots: Dots) -> tuple[Bits, ...]:
         # The sum of row i and column j is one that was drawn where they are of the same one.
-        a, b, c = (one.reshape(-1, self.own, *one.shape[1:]) for one in dots)
+        count = len(dots.c) // self.own
+        a, b, c, left, right = (one.reshape(count, self.own, *one.shape[1:]) for one in dots)
         rows, columns = np.arange(self.m) % self.own, np.arange(self.n) % self.own
         row, column = np.meshgrid(rows, columns, indexing="ij")
         addend = np.where(row == column, row, (row + column) % self.own)
-        return a[:, rows], b[:, columns].transpose(0, 2, 1), c[:, addend]
+        operands = a[:, rows], b[:, columns].transpose(0, 2, 1), c[:, addend]
+        scales = left[:, rows], right[:, columns].transpose(0, 2, 1)
+        return (*operands, *(scales if self.rule.block else ()))
 
     def run(self, inputs: Sequence[Bits], rule: Rule, watch: Coverage | None = None) -> Bits:
-        a, b, c = map(decoded, inputs, self.formats)
-        return encoded(mma_values(a, b, c, rule, watch), self.formats[2])
+        a, b, c = map(decoded, inputs[:3], self.formats)
+        if not rule.block:
+            return encoded(mma_values(a, b, c, rule, watch), self.formats[2])
+        left, right = (scales_of_bits(one, rule.scale_type) for one in inputs[3:])
+        return encoded(scaled_mma(a, b, c, (left, right), rule, watch), self.formats[2])
 
 
 class _Warps:
@@ -618,8 +666,8 @@ def _traits(bench: _Bench, inputs: tuple[Bits, ...]) -> NDArray[np.bool_]:
     ]
     ordinary = np.ones(len(out), bool)
     for bits, port in zip(inputs, bench.ports, strict=False):
-        fmt = format_of(port.type)
-        size = np.abs(decoded(bits, fmt).astype(np.float64)).reshape(len(out), -1)
+        size = np.abs(port.filled(bits).values.astype(np.float64)).reshape(len(out), -1)
+        fmt = format_of("f32" if port.is_scale else port.type)
         normal = (size >= 2.0**fmt.emin) & (size < np.inf) if fmt.is_float else True
         ordinary &= (normal | (size == 0)).all(axis=1)
     return np.stack(
@@ -656,8 +704,11 @@ def _measured(bench: _Bench, inputs: tuple[Bits, ...]) -> tuple[dict[str, NDArra
         watch = Coverage(bench.rule, len(part[0]))
         outputs.append(bench.run(part, bench.rule, watch))
         if isinstance(bench, _Mma):
-            a, b, c = map(decoded, part, bench.formats)
-            for name, found in operand_events(a, b, c, bench.rule).items():
+            a, b, c = map(decoded, part[:3], bench.formats)
+            events = operand_events(a, b, c, bench.rule)
+            if bench.rule.scale:
+                events |= scale_events(part[3:], bench.rule.scale_type)
+            for name, found in events.items():
                 if name in watch.hits:
                     watch.hits[name] += found
         parts.append(watch)

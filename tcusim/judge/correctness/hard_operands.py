@@ -5,6 +5,7 @@ Operands are bits in the encoding of their types, so that each pattern can be gi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -12,22 +13,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.machine.bits import decoded, encoded
+from tcusim.machine.coverage import scale_patterns
 from tcusim.machine.formats import Float64, Format, format_of, round_values
 from tcusim.machine.rules import Fused, Rule
+from tcusim.machine.scaled import scales_of_bits
 
 Bits: TypeAlias = NDArray[Any]
 
 # Share of the drawn sums that have a special value, and that are any patterns.
 _SPECIAL: Final = 0.08
 _ANY: Final = 0.05
+# Scales are bytes.
+_BYTE: Final = format_of("u8")
 
 
 class Dots(NamedTuple):
-    """Operands of W dot products, as bits: a, b (W, k), c (W,)."""
+    """Operands of W dot products, as bits: a, b (W, k), c (W,), scales of blocks (W, k / block).
+
+    Without block scales there are none: (W, 0).
+    """
 
     a: Bits
     b: Bits
     c: Bits
+    scale_a: Bits
+    scale_b: Bits
 
 
 def patterns(fmt: Format) -> dict[str, int]:
@@ -74,8 +84,12 @@ def corners(rule: Rule, k: int) -> Iterator[tuple[str, Dots]]:
         a, b = (np.full((1, k), one[fill], np.uint64) for one in (left, right))
         for place, (x, y) in products.items():
             a[0, place % k], b[0, place % k] = left[x], right[y]
-        return Dots(a, b, np.array([acc[c]], np.uint64))
+        return Dots(a, b, np.array([acc[c]], np.uint64), *_ones(rule, 1, k))
 
+    if rule.scale:
+        yield from _scaled_corners(
+            rule.scale_type, (dot({}, fill="one"), dot({k - 1: ("one", "one")}, "one"))
+        )
     for place in range(k):
         yield "one product", dot({place: ("one", "largest")})
     for x in left:
@@ -88,14 +102,24 @@ def corners(rule: Rule, k: int) -> Iterator[tuple[str, Dots]]:
         yield _group(z), dot({}, z)
         yield _group(z), dot({0: ("one", "one")}, z)
     for x in ("zero", "one", "largest", "infinity"):
-        both = [y for y in (f"minus {x}", x) if x in left and y in left]
-        for y in both:
+        for y in [y for y in (f"minus {x}", x) if x in left and y in left]:
             yield "cancellation", dot({0: (x, "one"), 1: (y, "one")})
             yield "cancellation", dot({0: (x, "one")}, y if y in acc else "zero")
             yield _group(x), dot({0: (x, y if y in right else x)})
             yield _group(x), dot({}, fill=x if x in right else "one")
     if format_of(rule.acc).is_float and format_of(rule.ab).is_float:
         yield from _at_the_window(rule, k)
+
+
+def _scaled_corners(kind: str, sums: tuple[Dots, ...]) -> Iterator[tuple[str, Dots]]:
+    """Yield sums with each pattern of a scale, alone and with one of the other operand."""
+    known = scale_patterns(kind)
+    for name, pattern in known.items():
+        for other, one in itertools.product((pattern, known["one"]), sums):
+            left, right = one.scale_a.copy(), one.scale_b.copy()
+            left[0, 0], right[0, -1] = pattern, other
+            yield f"scales: {name}", one._replace(scale_a=left, scale_b=right)
+            yield f"scales: {name}", one._replace(scale_a=right, scale_b=left)
 
 
 def _group(name: str) -> str:
@@ -139,8 +163,47 @@ def _terms(rule: Rule, k: int, values: list[float]) -> Dots:
     """Return a dot product of these terms: c, and products."""
     given = np.zeros((1, max(k, len(values) - 1)))
     given[0, : len(values) - 1] = values[1:]
-    a, b = _factors(given[:, :k], format_of(rule.ab), format_of(rule.right))
-    return Dots(a, b, _rounded(np.array(values[:1]), format_of(rule.acc)))
+    scales, given = _scales_for(rule, given[:, :k])
+    a, b = _factors(given, format_of(rule.ab), format_of(rule.right))
+    return Dots(a, b, _rounded(np.array(values[:1]), format_of(rule.acc)), *scales)
+
+
+def _ones(rule: Rule, count: int, k: int) -> tuple[Bits, Bits]:
+    """Return scales that are 1."""
+    if not rule.scale:
+        return np.zeros((count, 0), np.uint64), np.zeros((count, 0), np.uint64)
+    one = scale_patterns(rule.scale_type)["one"]
+    left, right = (np.full((count, k // rule.block), one, np.uint64) for _ in range(2))
+    return left, right
+
+
+def _scales_for(
+    rule: Rule, terms: Float64, rng: np.random.Generator | None = None
+) -> tuple[tuple[Bits, Bits], Float64]:
+    """Return scales for products that are to be these numbers, (W, k), and the rest of them.
+
+    The scales of a block are such that its largest product has factors near 1.
+    """
+    count, k = terms.shape
+    if not rule.scale:
+        return _ones(rule, count, k), terms
+    largest = np.abs(terms).reshape(count, k // rule.block, rule.block).max(axis=2)
+    power = np.where(largest > 0.0, np.frexp(largest)[1] - 1, 0)
+    ends = (-6, 8) if rule.scale_type == "ue4m3" else (-127, 127)
+    share = power // 2
+    if rng is not None:
+        power = power + rng.integers(-2, 3, power.shape)
+        share = power // 2 + rng.integers(-6, 7, power.shape)
+    left = np.clip(share, *ends)
+    right = np.clip(power - left, *ends)
+    rest = terms * np.repeat(2.0 ** -(left + right), rule.block, axis=1)
+    if rule.scale_type == "ue8m0":
+        return (_unsigned(left + 127, _BYTE), _unsigned(right + 127, _BYTE)), rest
+    found = [left + 7 << 3, right + 7 << 3]
+    if rng is not None:
+        # Some are no powers of two: their products are others.
+        found = [one | rng.choice((0, 0, 0, 0, 1, 3, 5, 6), one.shape) for one in found]
+    return (_unsigned(found[0], _BYTE), _unsigned(found[1], _BYTE)), rest
 
 
 # --- Drawn ------------------------------------------------------------------------------------
@@ -150,14 +213,19 @@ def random_dots(rng: np.random.Generator, count: int, rule: Rule, k: int) -> Dot
     """Return random operands: numbers of one size, numbers of all sizes, and any patterns."""
     left, right, acc = (format_of(one) for one in (rule.ab, rule.right, rule.acc))
     if not left.is_float:
-        return _integers(rng, count, k, left, acc)
+        return _integers(rng, count, k, rule)
     kind = np.arange(count) % 4
     a, b = (_normal(rng, (count, k), fmt, kind[:, None]) for fmt in (left, right))
     c = _normal(rng, (count,), acc, kind)
     every = kind == 3
     a[every], b[every] = (_any(rng, (int(every.sum()), k), fmt) for fmt in (left, right))
     c[every] = _any(rng, (int(every.sum()),), acc)
-    return Dots(a, b, c)
+    scales = _ones(rule, count, k)
+    for one in scales:
+        near = one + rng.integers(0, 8, one.shape, np.uint64) - np.uint64(4)
+        every_byte = rng.integers(0, 256, one.shape, np.uint64)
+        one[...] = np.where(kind[:, None] == 3, every_byte, np.where(kind[:, None] == 0, one, near))
+    return Dots(a, b, c, *scales)
 
 
 def _normal(
@@ -177,8 +245,9 @@ def _any(rng: np.random.Generator, shape: tuple[int, ...], fmt: Format) -> Bits:
     return found
 
 
-def _integers(rng: np.random.Generator, count: int, k: int, ab: Format, acc: Format) -> Dots:
+def _integers(rng: np.random.Generator, count: int, k: int, rule: Rule) -> Dots:
     """Return integers: of all sizes, extreme ones, and c near both ends."""
+    ab, acc = format_of(rule.ab), format_of(rule.acc)
     low, high = int(ab.smallest), int(ab.largest)
     extremes = np.array([low, high, 0, 1, high - 1])
     kind = rng.integers(0, 3, (count, 1))
@@ -192,7 +261,8 @@ def _integers(rng: np.random.Generator, count: int, k: int, ab: Format, acc: For
     )
     edge = rng.choice((acc.smallest, acc.largest), count) * rng.choice((0.0, 1.0), count)
     c = edge - np.copysign(rng.integers(0, 2 ** rng.integers(0, 24, count)), edge)
-    return Dots(_unsigned(a, ab), _unsigned(b, ab), _unsigned(c, acc))
+    operands = _unsigned(a, ab), _unsigned(b, ab), _unsigned(c, acc)
+    return Dots(*operands, *_ones(rule, count, k))
 
 
 def _unsigned(values: NDArray[Any], fmt: Format) -> Bits:
@@ -209,41 +279,52 @@ def drawn_to_hit(rng: np.random.Generator, count: int, rule: Rule, k: int) -> Do
     """
     left, right, acc = (format_of(one) for one in (rule.ab, rule.right, rule.acc))
     if not left.is_float:
-        return _integers(rng, count, k, left, acc)
+        return _integers(rng, count, k, rule)
     bits = window = acc.fraction_bits
     floor = None
     if isinstance(rule.how, Fused):
         bits, window = rule.how.output_fraction_bits or bits, rule.how.fraction_bits
         floor = rule.how.exponent_floor
-    top = _tops(rng, count, (left, right, acc), floor)
+    top = _tops(rng, count, rule, floor)
     apart = _apart(rng, (count, k + 1), bits, window)
     terms = _significands(rng, (count, k + 1), bits) * 2.0 ** (top[:, None] - apart)
     terms *= _signs(rng, (count, k + 1))
     present = rng.random((count, k + 1)) < rng.choice((0.3, 0.7, 1.0), (count, 1))
     terms = np.where(present, terms, 0.0)
     _make_ties(rng, terms, top, bits, window)
-    a, b = _factors(terms[:, 1:], left, right, rng)
+    scales, rest = _scales_for(rule, terms[:, 1:], rng)
+    a, b = _factors(rest, left, right, rng)
     _cancel(rng, a, b, right)
     c = _rounded(terms[:, 0], acc)
-    products = (decoded(a, left).astype(np.float64) * decoded(b, right)).sum(axis=1)
+    each = decoded(a, left).astype(np.float64) * decoded(b, right)
+    for one in scales if rule.scale else ():
+        each *= np.repeat(scales_of_bits(one, rule.scale_type), rule.block, axis=1)
+    products = each.sum(axis=1)
     back = rng.random(count) < 0.2
     c[back] = _rounded(-products[back], acc)
     near = back & (rng.random(count) < 0.5)
     c[near] ^= rng.integers(0, 4, int(near.sum()), dtype=np.uint64)
     _put_special(rng, (a, b, c), (left, right, acc))
-    return Dots(a, b, c)
+    if rule.scale:
+        special = np.array(list(scale_patterns(rule.scale_type).values()), np.uint64)
+        for one in scales:
+            rows = rng.random(count) < _SPECIAL
+            one[rows] = rng.choice(special, one[rows].shape)
+    return Dots(a, b, c, *scales)
 
 
 def _tops(
     rng: np.random.Generator,
     count: int,
-    types: tuple[Format, Format, Format],
+    rule: Rule,
     floor: int | None,
 ) -> NDArray[np.int64]:
     """Return exponents of largest terms: any, near both ends of the range, and near the floor."""
-    left, right, acc = types
-    low = max(left.emin + right.emin - 4, acc.emin - 4)
-    high = min(left.emax + right.emax + 1, acc.emax + 1)
+    left, right, acc = (format_of(one) for one in (rule.ab, rule.right, rule.acc))
+    # Two scales widen the range of a product.
+    more = {"": 0, "ue4m3": 14}.get(rule.scale_type, 254)
+    low = max(left.emin + right.emin - 4 - more, acc.emin - 4)
+    high = min(left.emax + right.emax + 1 + more, acc.emax + 1)
     ends = [low + 8, high - 2] + ([] if floor is None else [floor])
     near = rng.choice(ends, count) + rng.integers(-8, 4, count)
     middle = rng.integers(low // 4, max(high // 4, low // 4 + 1), count)

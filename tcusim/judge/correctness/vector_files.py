@@ -14,7 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.errors import InputError
+from tcusim.machine.bits import decoded
 from tcusim.machine.formats import format_of
+from tcusim.machine.rules import SCALES
+from tcusim.machine.scaled import scales_of_bits
 
 FORMS: Final = ("hex", "npy", "csv", "c")
 MANIFEST: Final = "manifest.json"
@@ -27,11 +30,12 @@ class Port:
     Attributes
     ----------
     name : str
-        ``"a"``, ``"b"``, ``"c"`` and ``"d"`` of an mma, ``"in"`` and ``"out"`` of a program.
+        ``"a"``, ``"b"``, ``"c"`` and ``"d"`` of an mma, ``"in"`` and ``"out"`` of a program; with
+        block scales ``"scale_a"`` and ``"scale_b"``.
     type : str
-        Element type.
+        Element type, or that of scales.
     shape : tuple of int
-        Of one case: a is (m, k), b (k, n), c and d (m, n).
+        Of one case: a is (m, k), b (k, n), c and d (m, n), scales (m, k / block), (k / block, n).
     is_output : bool
         Whether it is the output.
     bits : array (cases, *shape) of unsigned int
@@ -47,12 +51,24 @@ class Port:
     @property
     def width(self) -> int:
         """Bits of an element."""
-        return format_of(self.type).bits
+        return 8 if self.is_scale else format_of(self.type).bits
+
+    @property
+    def is_scale(self) -> bool:
+        """Whether its elements are block scales."""
+        return self.type in SCALES
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """The numbers that the bits encode."""
+        if self.is_scale:
+            return scales_of_bits(self.bits, self.type)
+        return decoded(self.bits, format_of(self.type))
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The unsigned integers of an element."""
-        return np.dtype(f"u{format_of(self.type).itemsize}")
+        return np.dtype(f"u{1 if self.is_scale else format_of(self.type).itemsize}")
 
     def filled(self, bits: NDArray[Any]) -> Port:
         """Return the port with its bits."""
