@@ -14,6 +14,28 @@ from tcusim.machine.shapes import MmaShape
 from tcusim_cuda.emit import FRAGMENT_TYPES
 from tcusim_cuda.text import C_TYPES
 
+__all__ = [
+    "A_ROUND",
+    "BARRIER",
+    "BESIDE",
+    "CLOCK",
+    "EMPTY",
+    "FLAGS",
+    "LOADED",
+    "LOADED_TEXT",
+    "LOADS",
+    "READ_BYTES",
+    "READ_ONLY",
+    "READ_THREADS",
+    "READ_WIDTHS",
+    "SHARED",
+    "SHARED_THREADS",
+    "SHUFFLE",
+    "WMMA_TYPES",
+    "WRITE_WIDTHS",
+    "mma_text",
+]
+
 # Instructions of one kind in a round of a loop: enough that the loop itself costs nothing.
 A_ROUND: Final = 16
 # Accumulators of a warp, for independent products.
