@@ -110,7 +110,9 @@ def _suffix(file: Path) -> str:
 
 
 def _failed(verb: str, file: Path, error: OSError) -> InputError:
-    return InputError(f"cannot {verb} {file}: {(error.strerror or str(error)).lower()}")
+    # NumPy's errors have no reason: it could not write all bytes.
+    reason = error.strerror or f"the disk may be full ({error})"
+    return InputError(f"cannot {verb} {file}: {reason.lower()}")
 
 
 def _read_npy(stream: IO[bytes], name: str) -> Array:

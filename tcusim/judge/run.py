@@ -228,6 +228,17 @@ class _Processes(ProcessPoolExecutor):
         self._theirs, self._ours = context.Pipe(duplex=False)
         super().__init__(count, context, _watch, (self._theirs,))
 
+    def submit(self, /, *args: Any, **more: Any) -> Future[Any]:
+        # The first call starts the processes. They inherit the mask, so that Ctrl-C leaves no
+        # traceback of imports, until `_watch` ignores it.
+        if not hasattr(signal, "pthread_sigmask"):
+            return super().submit(*args, **more)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return super().submit(*args, **more)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
     def __exit__(self, kind: type[BaseException] | None, *details: Any) -> None:
         if kind is not None:
             self._ours.close()

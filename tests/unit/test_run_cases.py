@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
@@ -26,10 +27,22 @@ def die(case: int) -> int:
     os._exit(3)
 
 
+def is_masked(case: int) -> bool:
+    """Return whether Ctrl-C is masked in this process, as it was when it began."""
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
 def known_here(process: int, case: int) -> int:
     if os.getpid() != process:
         raise UnknownName("unknown algorithm")
     return case
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="this system has no masks")
+def test_ctrl_c_does_not_end_a_process_that_begins() -> None:
+    with executor_of(2) as executor:
+        assert run_cases(is_masked, CASES, executor) == [True] * len(CASES)
+        assert not is_masked(0)
 
 
 def test_outcomes_are_in_the_order_of_the_cases() -> None:

@@ -204,12 +204,14 @@ def written_together(folder: Path, files: Mapping[str, bytes]) -> None:
         for part, path in parts.items():
             part.replace(path)
     except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise InputError(f"cannot write vectors to {folder}: {reason}") from error
+    finally:
+        # They are left after an error, and where somebody interrupts the command.
         for part in parts:
             part.unlink(missing_ok=True)
         if made and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
-        reason = (error.strerror or str(error)).lower()
-        raise InputError(f"cannot write vectors to {folder}: {reason}") from error
 
 
 def _files_of(manifest: Path) -> set[str]:
