@@ -32,7 +32,8 @@ from tcusim.machine import arch_of
     "--quick/--full",
     default=True,
     show_default=True,
-    help="One program for each algorithm, tile and types; or every option, in random order.",
+    help="One program for each algorithm, tile and types; or every option, in rounds of such "
+    "programs, in random order.",
 )
 @click.option(
     "--seconds", type=click.FloatRange(min=0), metavar="N", help="Begin no program after N seconds."

@@ -92,3 +92,13 @@ def test_a_recipe_says_what_is_not_the_default() -> None:
         "scan_tn", form="L(A1)", accumulation_length=3
     )
     assert recipe.column == Column("16x16x16", "f16", "f32")
+
+
+def test_every_option_comes_in_rounds_of_all_algorithms_and_columns() -> None:
+    names, columns = ["scan_kn", "reduction_t", "gemm"], columns_of("16x16x16")[:3]
+    every = list(CaseGrid(names, columns, full=True).recipes())
+    cells = [(one.algorithm, one.get("ab"), one.get("acc")) for one in every]
+    assert len(set(cells)) == len(set(cells[:9])) == 9
+    assert len(set(cells[9:18])) == 9
+    assert len(set(every)) == len(every)
+    assert len({name for name, *_ in cells[:3]}) > 1  # In random order.

@@ -328,8 +328,8 @@ class CaseGrid:
     """Programs of every kind, always the same ones in the same order.
 
     names: of algorithms; none for all. columns: tiles and types. full: every side, form, way to
-    combine and layout, shuffled so that a part is a fair sample; if not, one program for each
-    algorithm and column, and which options it has goes round.
+    combine and layout, in rounds of one program for each algorithm and column, in random order, so
+    that a part is a fair sample; if not, one such round, and which options it has goes round.
     """
 
     names: Sequence[str] = ()
@@ -355,9 +355,11 @@ class CaseGrid:
             if adds_rows(column.ab, column.acc) == added and _has_cell(row, column)
         ]
         if self.full:
-            everything = list(itertools.chain.from_iterable(cells))
-            random.Random(0).shuffle(everything)
-            yield from ((recipe, None) for recipe in everything)
+            drawn = random.Random(0)
+            shuffled = (drawn.sample(choices, len(choices)) for choices in cells)
+            for row in itertools.zip_longest(*shuffled):
+                whole = [recipe for recipe in row if recipe is not None]
+                yield from ((recipe, None) for recipe in drawn.sample(whole, len(whole)))
             return
         for number, choices in enumerate(cells):
             # A step of 7 visits all choices, and changes several options at once.
