@@ -207,6 +207,9 @@ class Coverage:
 
     # --- The watch ----------------------------------------------------------------------------
 
+    def passing(self, first: int, left: int, right: int) -> None:
+        """Count nothing: every pass is watched alike."""
+
     def begin(
         self, products: Sequence[int], a: Float64 | None, b: Float64 | None, *addends: Float64
     ) -> None:

@@ -247,11 +247,13 @@ def _in_passes(
         rows, columns = a[:, :, group], b[:, group]
         finite = np.isfinite(rows).all(axis=2, keepdims=True)
         finite = finite & np.isfinite(columns).all(axis=1, keepdims=True)
-        before = d
-        for i, j in passes.pairs:
+        before, alone = d, None if finite.any() else watch
+        for i, j in passes.pairs if finite.any() else ():
+            if watch is not None:
+                watch.passing(start, i, j)
             d = _batch(whole, left[i][:, :, group], right[j][:, group], d, watch).astype(np.float64)
         if not finite.all():
-            np.copyto(d, _batch(whole, rows, columns, before), where=~finite)
+            d = np.where(finite, d, _batch(whole, rows, columns, before, alone).astype(np.float64))
     return d.astype(format_of(rule.acc).dtype)
 
 

@@ -15,6 +15,12 @@ class Watch(Protocol):
     are the arithmetic's own, and must not be written to.
     """
 
+    def passing(self, first: int, left: int, right: int) -> None:
+        """Learn that the next sums are a pass: of products from `first`, by parts of a and b.
+
+        Their products are counted from 0, and their c is the last result.
+        """
+
     def begin(
         self, products: Sequence[int], a: Float64 | None, b: Float64 | None, *addends: Float64
     ) -> None:

@@ -45,7 +45,7 @@ def whole_values(
     """
     if largest > _most(acc, how):
         return None
-    signed = isinstance(how, Sequential) or (isinstance(how, Exact) and how.c_joins == "after")
+    signed = isinstance(how, Sequential | Exact)
     down = isinstance(how, Sequential) and how.rounding == "rd"
     if down or (signed and bool(((c == 0.0) & np.signbit(c)).any())):
         # Numbers that cancel may be -0. So is -0 + -0, if nothing else is ever added.

@@ -80,7 +80,9 @@ def test_a_sum_of_negative_zeros_is_one(name: str) -> None:
     """As the RTL and QEMU give it, by sums of each kind: chains, trees, and exact sums."""
     _, ab, acc = name.split("-")
     a = np.full((2, 2), {"e4m3": 0x80}.get(ab, 0x8000), BITS[ab])
-    b = np.full((2, 2), 1, BITS[ab])
     minus = 0x8000 if acc == "f16" else 0x80000000
     c = np.array([minus, 0], BITS[acc])
-    assert by_tcusim(name, a, b, c).tolist() == [minus, 0]
+    # Integers have a way of their own, and 1 is none in bits.
+    for one in (1, {"f16": 0x3C00, "bf16": 0x3F80, "e4m3": 0x38}[ab]):
+        b = np.full((2, 2), one, BITS[ab])
+        assert by_tcusim(name, a, b, c).tolist() == [minus, 0]

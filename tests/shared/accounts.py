@@ -48,7 +48,13 @@ def check_sum(account: Account, step: Step) -> None:
         assert (step.total - int(step.result)) % 2**32 == 0
         assert -(2**31) <= step.result < 2**31
         return
+    if step.rounding in ("saturate", "symmetric"):
+        least = -(2**31) + (step.rounding == "symmetric")
+        assert step.result == min(max(step.total, least), 2**31 - 1)
+        return
     acc = format_of(account.rule.acc)
+    if isinstance(account.rule.how, Sequential) and 4 * len(step.bits) != acc.bits:
+        acc = format_of(account.rule.how.sum_type)
     expected = Fraction(0)
     if step.last_bit is not None:
         unit = Fraction(2) ** step.last_bit
@@ -59,7 +65,7 @@ def check_sum(account: Account, step: Step) -> None:
         expected = whole * unit
         how = account.rule.how
         flushed = isinstance(how, Sequential) and how.flush_outputs
-        if flushed and abs(expected) < Fraction(2) ** format_of(account.rule.acc).emin:
+        if flushed and abs(expected) < Fraction(2) ** acc.emin:
             expected = Fraction(0)
         assert step.last_bit >= acc.emin - acc.fraction_bits
     if abs(expected) > Fraction(acc.largest):

@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -16,14 +17,18 @@ from tcusim.errors import Unsupported
 from tcusim.machine import (
     FORMATS,
     Arch,
+    Exact,
     Fused,
+    Passes,
     Rule,
+    Sequential,
     Values,
     arch_of,
     arches,
     format_of,
     mma_values,
     round_values,
+    rule_for,
 )
 from tcusim.machine.accounts.recorder import Recorder, accounts_of
 
@@ -100,6 +105,40 @@ def test_an_account_ends_with_the_bits_of_mma(arch: Arch, rule: Rule) -> None:
         assert same_bits([one.bits for one in told], d[part])
         for one in told:
             accounts.check(one)
+
+
+PASSES = Passes((4, 4), (4, 4))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        rule_for("wormhole", "s8", "s32"),
+        rule_for("gemmini_bf16", "bf16", "f32"),
+        Rule("bf16", "f32", Fused(4, 24), "a", "b", passes=PASSES),
+        Rule("bf16", "f32", Fused(4, 24, c_joins="after"), "a", "b", passes=PASSES),
+        Rule("bf16", "f32", Sequential(order="tree", length=4), "a", "b", passes=PASSES),
+        Rule("bf16", "f32", Exact(2, "after"), "a", "b", passes=PASSES),
+        Rule("bf16", "f32", Sequential(sums=2, length=8, sum_type="f16"), "a", "b"),
+    ],
+    ids=str,
+)
+def test_passes_and_sums_of_another_type(rule: Rule) -> None:
+    rng = np.random.default_rng(8)
+    for spread in (3, 0):
+        a, b = (draw(rng, (60, 9), rule.ab, spread) for _ in "ab")
+        c = draw(rng, (60,), rule.acc, spread)
+        d = mma_values(a[:, None, :], b[:, :, None], c[:, None, None], rule)[:, 0, 0]
+        told = list(accounts_of(a, b, c, rule, arch_of("hopper")))
+        assert same_bits([one.bits for one in told], d)
+        for row, column, one in zip(a, b, told, strict=True):
+            accounts.check(one)
+            if one.exact is not None:
+                terms = [term for step in one.steps for term in step.terms if term.is_input]
+                assert sum(term.name == "c" for term in terms) == 1
+                products = [Fraction(term.value or 0) for term in terms if "*" in term.name]
+                whole = zip(row.tolist(), column.tolist(), strict=True)
+                assert sum(products) == sum(Fraction(x) * Fraction(y) for x, y in whole)
 
 
 @pytest.mark.parametrize(

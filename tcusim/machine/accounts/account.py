@@ -25,7 +25,8 @@ class Term:
     Attributes
     ----------
     name : str
-        ``"a[3]*b[3]"``; ``"c"``; or ``"d1"``, the result of step 1.
+        ``"a[3]*b[3]"``, and in a pass ``"a[3].0*b[3].1"``, the product of a part of each; ``"c"``;
+        or ``"d1"``, the result of step 1.
     factors : tuple of float
         Two for a product; one for an addend.
     value : Fraction or None

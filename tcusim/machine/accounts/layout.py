@@ -59,7 +59,8 @@ class Panel:
 def about(accounts: Sequence[Account]) -> str:
     """Return a line that describes the computation."""
     one = accounts[0]
-    products = sum("*" in term.name for step in one.steps for term in step.terms)
+    terms = [term for step in one.steps for term in step.terms]
+    products = len({_order(term) for term in terms if "*" in term.name})
     several = "s" * (products != 1)
     of = f"{products} product{several} of {one.rule.operands}, and c, into {one.rule.acc}"
     if one.cut_operands:
@@ -167,6 +168,9 @@ def in_words(one: Account) -> str:
     rule, acc = one.rule, format_of(one.rule.acc)
     family = f" ({rule.family})" if rule.family else ""
     head = f"{one.title}{family}: "
+    if rule.passes is not None:
+        of_a, of_b = (" + ".join(map(str, bits)) for bits in (rule.passes.left, rule.passes.right))
+        head += f"{len(rule.passes.pairs)} passes, over {of_a} bits of a and {of_b} of b: "
     match rule.how:
         case Fused() as how:
             bits = (how.output_fraction_bits or acc.fraction_bits) + 1
@@ -185,9 +189,12 @@ def in_words(one: Account) -> str:
                 f"{_how_rounded(how.output)} to {bits} bits{late}"
             )
         case Sequential() as how:
+            bits = acc.fraction_bits + 1
+            own = format_of(how.sum_type).fraction_bits + 1 if how.sum_type else bits
+            last = f", the sum with c to {bits}" if own != bits else ""
             return (
-                f"{head}{_sequence(how)}, each {_how_rounded(how.rounding)} to "
-                f"{acc.fraction_bits + 1} bits; nothing is aligned or cut"
+                f"{head}{_sequence(how)}, each {_how_rounded(how.rounding)} to {own} bits{last}; "
+                "nothing is aligned or cut"
             )
         case Exact() as how:
             of = f"groups of {how.length} products" if how.length else "everything"

@@ -13,7 +13,7 @@ import numpy as np
 from tcusim.errors import Unsupported
 from tcusim.machine.accounts.account import Account, Ending, Kind, Step, Term, leading_exponent
 from tcusim.machine.bits import hex_bits, to_bits
-from tcusim.machine.formats import Float64, Rounding, Values, canonical_nan, format_of
+from tcusim.machine.formats import Float64, Format, Rounding, Values, canonical_nan, format_of
 from tcusim.machine.rules import Arch, Exact, Fused, Integer, Late, Rule, Sequential
 from tcusim.machine.values import mma_values
 
@@ -27,8 +27,7 @@ def accounts_of(a: Values, b: Values, c: Values, rule: Rule, arch: Arch) -> Iter
     Raises
     ------
     Unsupported
-        If a step aligns its terms more than once, multiplies parts of operands, or has sums of
-        another type than its accumulator.
+        If a step aligns its terms more than once.
     """
     how = rule.how
     if isinstance(how, Fused) and (how.sums > 1 or isinstance(how.c_joins, Late)):
@@ -36,15 +35,10 @@ def accounts_of(a: Values, b: Values, c: Values, rule: Rule, arch: Arch) -> Iter
             f"{arch.name}, {rule.ab} -> {rule.acc}: a step aligns its terms more than once, which "
             f"is not shown bit by bit; tcusim.mma computes it"
         )
-    narrow = isinstance(how, Sequential) and how.sum_type
-    if rule.passes is not None or narrow:
-        why = f"rounds sums to {narrow}" if narrow else "multiplies operands in parts of their bits"
-        raise Unsupported(
-            f"{arch.name}, {rule.ab} -> {rule.acc}: a step {why}, which is not shown bit by bit; "
-            f"tcusim.mma computes it"
-        )
-    for first in range(0, len(a), _BATCH):
-        rows, columns, addends = (x[first : first + _BATCH] for x in (a, b, c))
+    # Of several outputs, those with infinities have no passes.
+    batch = _BATCH if rule.passes is None else 1
+    for first in range(0, len(a), batch):
+        rows, columns, addends = (x[first : first + batch] for x in (a, b, c))
         recorder = Recorder(len(rows))
         tiles = rows[:, None, :], columns[:, :, None], addends[:, None, None]
         d = mma_values(*tiles, rule, recorder)[:, 0, 0]
@@ -96,6 +90,7 @@ class _Sum:
     total: list[float] = field(default_factory=list)
     d: list[float] = field(default_factory=list)
     source: Float64 | None = None
+    adds_to_c: bool = False
 
 
 class Recorder:
@@ -104,6 +99,13 @@ class Recorder:
     def __init__(self, count: int) -> None:
         self.count = count
         self.sums: list[_Sum] = []
+        # The c of a pass, its first product, and the parts of a and b in the products' names.
+        self.addend, self.first, self.parts = "c", 0, ("", "")
+
+    def passing(self, first: int, left: int, right: int) -> None:
+        """Name the terms of a pass."""
+        self.addend = f"d{len(self.sums)}" if self.sums else "c"
+        self.first, self.parts = first, (f".{left}", f".{right}")
 
     def begin(
         self, products: Sequence[int], a: Float64 | None, b: Float64 | None, *addends: Float64
@@ -112,17 +114,19 @@ class Recorder:
         names = [self._name(addend) for addend in addends]
         factors: list[tuple[Values, ...]] = [(x[:, 0, 0],) for x in addends]
         if a is not None and b is not None:
-            names += [f"a[{k}]*b[{k}]" for k in products]
+            x, y = self.parts
+            names += [f"a[{k}]{x}*b[{k}]{y}" for k in (self.first + one for one in products)]
             factors += [(a[:, 0, k], b[:, k, 0]) for k in products]
         by_term = [list(zip(*map(self._listed, each), strict=True)) for each in factors]
-        self.sums.append(_Sum(names, by_term))
+        to_c = {"c", *(f"d{i}" for i, one in enumerate(self.sums, start=1) if one.adds_to_c)}
+        self.sums.append(_Sum(names, by_term, adds_to_c=not to_c.isdisjoint(names)))
 
     def _name(self, addend: Float64) -> str:
         """Return the name of the step that produced an addend, or c."""
         for number, one in enumerate(self.sums, start=1):
             if one.source is addend:
                 return f"d{number}"
-        return "c"
+        return self.addend
 
     def _listed(self, array: Values) -> list[float]:
         """Return an array (W or 1,) as a list, which is quick to read one by one."""
@@ -189,7 +193,7 @@ def _step(name: str, one: _Sum, w: int, rule: Rule, bits: str) -> Step:
         rounding=rounding,
         last_bit=last_bit,
         result=one.d[w],
-        bits=bits or _bits_between(one.d[w], rule),
+        bits=bits or _bits_between(one.d[w], _type(one, rule), rule),
     )
 
 
@@ -210,9 +214,15 @@ def _kind(one: _Sum, rule: Rule) -> Kind:
             return "integer"
 
 
+def _type(one: _Sum, rule: Rule) -> Format:
+    """Return the type of a sum: that of c, unless the rule has another for sums without it."""
+    narrow = rule.how.sum_type if isinstance(rule.how, Sequential) and not one.adds_to_c else ""
+    return format_of(narrow or rule.acc)
+
+
 def _rounding(one: _Sum, total: Fraction | None, rule: Rule) -> tuple[Ending, int | None]:
     """Return the rounding of a sum, and the exponent of the last bit of a result of its size."""
-    acc, how = format_of(rule.acc), rule.how
+    acc, how = _type(one, rule), rule.how
     if isinstance(how, Integer):
         return how.overflow, None
     fraction_bits = acc.fraction_bits
@@ -229,10 +239,9 @@ def _rounding(one: _Sum, total: Fraction | None, rule: Rule) -> tuple[Ending, in
     return rounding, max(leading_exponent(total), acc.emin) - fraction_bits
 
 
-def _bits_between(d: float, rule: Rule) -> str:
-    """Return the bits of a result that another step takes."""
-    acc = format_of(rule.acc)
-    value: Values = np.array(d).astype(acc.dtype).reshape(1)
-    return _bits(
-        value[0] if isinstance(rule.how, Sequential) else canonical_nan(value, acc)[0], rule
-    )
+def _bits_between(d: float, fmt: Format, rule: Rule) -> str:
+    """Return the bits of a result of a type that another step takes."""
+    value: Values = np.array(d).astype(fmt.dtype).reshape(1)
+    if not isinstance(rule.how, Sequential):
+        value = canonical_nan(value, fmt)
+    return hex_bits(to_bits(value[0], fmt), fmt)
