@@ -2,8 +2,8 @@
 
 AccelForge [ACCELFORGE] describes a machine as a list of nodes, each below the one before: memories,
 containers and compute units, with the energy of each action, the area of each instance, and their
-rates. It has no word for the arithmetic of a sum, and a `Unit` none for a mapping; what both have
-is here.
+rates. It cannot describe the arithmetic of a sum, and a `Unit` cannot describe a mapping; this
+module converts what both describe.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def read_accelforge(path: str | Path) -> dict[str, Figure]:
 
     The first three memories are global memory, the cache of all cores and the memory of a core; the
     last compute unit is a multiply-add. The instances of the third memory are the cores. Energies
-    of memories are those of reads. What is infinite or 0 is left out.
+    of memories are read energies. Infinite and zero values are left out.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def read_accelforge(path: str | Path) -> dict[str, Figure]:
     Raises
     ------
     InputError
-        If PyYAML is not installed, the file is no such architecture, or a number in it is none.
+        If PyYAML is not installed, or the file is no such architecture or has an invalid number.
     """
     path = Path(path)
     computes, memories, instances = [], [], 1.0

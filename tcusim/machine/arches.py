@@ -117,7 +117,7 @@ def _rows_since_ampere(
 
 
 def _tf32_of_8(family: str, source: str, evidence: str) -> Rule:
-    """Return the row of a family whose tf32 instructions are one step of eight products."""
+    """Return the row of a family with tf32 instructions of one step of eight products."""
     how = Fused(8, 25, output="rz", exponent_floor=_HOPPER_FLOORS[0])
     return Rule("tf32", "f32", how, source, evidence, family)
 
@@ -140,7 +140,7 @@ def _emulated_fp8_rows(source: str, evidence: str) -> tuple[Rule, ...]:
     """Return the rows of mma.sync with 8-bit floats where fp16 tensor cores do its work.
 
     [SASS]: two chained HMMA of fp16, the first from zero, then an addition of c (FADD, HADD2).
-    source, evidence: those of the fp32 result.
+    source, evidence: of the fp32 result.
     """
     how = Fused(16, 25, c_joins="after", exponent_floor=_HOPPER_FLOORS[0], register_halves=True)
     half = replace(how, output="rne", exponent_floor=_HOPPER_FLOORS[1])
@@ -157,8 +157,8 @@ def _scaled_rows(family: str) -> tuple[Rule, ...]:
 
     [MMASIM25]: mxf8f6f4 aligns products as they are scaled, in steps of 32. mxf4nvf4, in steps of
     64, sums 16 products exactly, multiplies by the significands of the scales, and aligns by the
-    scales' exponents. It leaves out the 6-bit types of mxf8f6f4, whose rows here are those of the
-    instruction's other types, as [PTX] defines one instruction for all.
+    scales' exponents. It leaves out the 6-bit types of mxf8f6f4. Their rows here equal those of
+    the instruction's other types, because [PTX] defines one instruction for all.
     """
     eight = Fused(32, 25, exponent_floor=_HOPPER_FLOORS[0])
     four = Fused(64, 35, exponent_floor=-126, exponents="scales", presum=16)

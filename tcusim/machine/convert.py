@@ -229,9 +229,9 @@ def from_values(values: Values, fmt: str | Format) -> Values:
 
 
 def as_array(array: ArrayLike, name: str) -> Values:
-    """Return an array as NumPy has it, torch's of types that NumPy lacks as those of ml_dtypes.
+    """Return an array as a NumPy array; types of torch that NumPy lacks become those of ml_dtypes.
 
-    Raises InputError if it is none, or in GPU memory.
+    Raises InputError if the argument is no array, or is in GPU memory.
     """
     if is_tensor(array):
         require_elements(name, array)
@@ -265,7 +265,7 @@ def bits_of_tensor(a: Any) -> Values | None:
 
 
 def _as_numbers(array: ArrayLike, name: str) -> Values:
-    """Return an array of real numbers, or say why this is none."""
+    """Return an array of real numbers; raise an error that says why this is none."""
     given = as_array(array, name)
     if given.dtype.kind in "biuf" or format_of_dtype(given.dtype) is not None:
         return given
@@ -317,7 +317,7 @@ def _exactly(given: Values, target: Format, name: str) -> Values:
 
 
 def _advice(name: str, target: Format) -> str:
-    """Return how an array becomes one of values that a type holds."""
+    """Return advice on converting an array to the values of a type."""
     if target.in_ml_dtypes or target.memory_dtype == target.dtype:
         return f"cast with {name}.astype({target.array_type})"
     return f"round it with tcusim.machine.round_values({name}, {target.name!r})"

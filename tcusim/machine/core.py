@@ -123,7 +123,7 @@ _MOST_DESKS: Final = 64
 
 
 class Core(NamedTuple):
-    """The compiled steps of one arithmetic. library: that of core.cpp."""
+    """The compiled steps of one arithmetic. library: the compiled core.cpp."""
 
     library: Any
     how: How
@@ -205,7 +205,7 @@ class Core(NamedTuple):
 
 
 class RuleCore(NamedTuple):
-    """A rule in C, for tiles of the simulator's arrays; library: that of core.cpp."""
+    """A rule in C, for tiles of the simulator's arrays. library: the compiled core.cpp."""
 
     library: Any
     row: RuleRow

@@ -220,7 +220,7 @@ class Coverage:
     def aligned(
         self, powers: Sequence[Float64], top: Float64, kept: Sequence[Float64], total: Float64
     ) -> None:
-        """Count the events of an alignment, and those of the sum of what is kept."""
+        """Count the events of an alignment, and the events of the sum of the kept parts."""
         how = self.rule.how
         assert isinstance(how, Fused), "only fused steps align"
         products, a, b, addends = self._terms

@@ -59,9 +59,9 @@ def cache_folder() -> Path:
 
 
 def part_of_cache(name: str) -> Path:
-    """Return a folder in `cache_folder` that nobody but its owner, this user, can write.
+    """Return a folder in `cache_folder` that only this user can write.
 
-    If there can be none, a warning says so, and the folder is a temporary one of this process.
+    If that is impossible, warn, and return a temporary folder of this process.
     """
     _, variable = _named_folder()
     return _usable(cache_folder() / name, variable, mode=0o700)
@@ -113,7 +113,7 @@ def _why_unusable(folder: Path, mode: int) -> str | None:
 
 
 def _temporary(folder: Path, variable: str, reason: str) -> Path:
-    """Say that nothing is kept, and return a folder that goes when this process ends."""
+    """Warn that nothing is kept, and return a folder that is removed when this process ends."""
     remedy = "Name a folder that can be made and written in the variable TCUSIM_CACHE_DIR"
     named = "" if variable == "HOME" else f", which {variable} names"
     told = f"compiled code cannot be kept in {folder}{named}: {reason}."
@@ -164,10 +164,10 @@ def read_code(path: Path) -> bytes | None:
 
 
 def keep_code(made: Path, paths: Sequence[Path]) -> None:
-    """Seal a file and move it to its places, each at once, so that nobody sees half of it.
+    """Seal a file and move it to its places atomically, so that no reader sees half of it.
 
-    The places are in one folder, from which the files that were not used for longest go if there is
-    too much. `made` is in its `workshop`.
+    The places are in one folder. If the folder is too large, the least recently used files are
+    removed. `made` is in its `workshop`.
     """
     names = "\n".join(path.name for path in paths).encode()
     with made.open("ab") as file:
@@ -183,7 +183,7 @@ def keep_code(made: Path, paths: Sequence[Path]) -> None:
 
 @contextlib.contextmanager
 def workshop(folder: Path) -> Iterator[Path]:
-    """Make a folder in one of the cache, to make files in; it goes at the end.
+    """Create a temporary folder within a folder of the cache; remove it at the end.
 
     Raises BackendUnavailable where files cannot be written.
     """

@@ -432,7 +432,7 @@ def array_name_of(dtype: Any) -> str:
 
 
 def unwritten_values(shape: int | tuple[int, ...], fmt: str | Format) -> Values:
-    """Return an array of values as memory holds them before anything is written to it."""
+    """Return an array of the values that stand for unwritten memory."""
     target = format_of(fmt)
     return np.full(shape, target.unwritten, target.dtype)
 

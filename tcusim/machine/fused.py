@@ -44,9 +44,9 @@ def fused_values(
     """Multiply-accumulate tiles in fused steps, k ascending; the last one may have fewer terms.
 
     a: (W, m, k), b: (W, k, n), c: (W, m, n) acc, all as float64 -> (W, m, n) acc; each W may be 1
-    instead. types: of a, b and c. largest: as of `whole.largest_sum`, if that is known. powers: of
-    the shapes of a and b, factors of each product's power in the alignment, by default those of
-    its operands.
+    instead. types: of a, b and c. largest: the result of `whole.largest_sum`, if known. powers: the
+    factors of each product's power in the alignment, in the shapes of a and b; by default the
+    powers of the operands.
     """
     left, right, acc = types
     given_a, given_b = a, b
@@ -164,7 +164,7 @@ class _Unit(NamedTuple):
     def aligned_sum(self, factors: Sequence[Float64], c: Float64 | None) -> _Sum:
         """Return the exact sum of the truncated terms.
 
-        factors: a, b, and those of the powers of their products. c: None if it joins later.
+        factors: a, b, and the factors of their products' powers. c: None if it joins later.
         """
         how = self.how
         a, b, left, right = factors

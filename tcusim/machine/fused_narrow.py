@@ -88,10 +88,11 @@ class NarrowUnit:
         return d.astype(self.acc.dtype), odd
 
     def values(self, a: Values, b: Values, c: Values) -> tuple[Values, Mask | None]:
-        """Multiply-accumulate tiles, none of them empty, and say which are left out, if any.
+        """Multiply-accumulate nonempty tiles; return the results, and the tiles that it leaves out.
 
         a: (W, m, k), b: (W, k, n), c: (W, m, n) -> (W, m, n) acc, and (W,) bool: True for tiles
-        that hold anything. Each W may be 1 instead. Repeated data may be a broadcast view.
+        with an undefined result; None if there is none. Each W may be 1 instead. Repeated data
+        may be a broadcast view.
         """
         if has_pattern(a, b):
             return self._by_pattern(a, b[0], c)
@@ -202,7 +203,7 @@ class NarrowUnit:
     # --- Neither is -------------------------------------------------------------------------------
 
     def _in_blocks(self, a: Values, b: Values, c: Values) -> tuple[Values, Mask]:
-        """Return a @ b + c of large tiles, as so many blocks of outputs; shapes as in `values`."""
+        """Return a @ b + c of large tiles, by blocks of outputs; shapes as in `values`."""
         m, n = a.shape[1], b.shape[2]
         tiles = max(len(a), len(b), len(c))
         d, odd = np.empty((tiles, m, n), self.acc.dtype), np.zeros(tiles, bool)
@@ -240,7 +241,7 @@ class NarrowUnit:
         return d.transpose(2, 0, 1), odd
 
     def _in_turn(self, compiled: Core, a: Values, b: Values, c: Values) -> tuple[Values, Mask]:
-        """Return a @ b + c of tiles that lie one after the other; shapes as in `values`."""
+        """Return a @ b + c of contiguous tiles; shapes as in `values`."""
         tiles = max(len(a), len(b), len(c))
         d = np.empty((tiles, a.shape[1], b.shape[2]), self.acc.dtype)
         odd = np.zeros(tiles, bool)
@@ -321,7 +322,7 @@ class NarrowUnit:
         return self.ab.emin <= 1 - _BIAS
 
     def _powers_of_operand(self, terms: Float32, odd: Mask) -> Float32:
-        """Return 2**exponent of each element, and note the tiles with one that has none here."""
+        """Return 2**exponent of each element; mark the tiles with an element out of range."""
         powers = _powers(terms, self.ab)
         if not powers.max() <= _MOST_POWER:
             odd |= ~np.isfinite(powers).all(axis=(0, 1))
@@ -330,7 +331,7 @@ class NarrowUnit:
         return powers
 
     def _bound(self, top: Float32, sums: Float32, odd: Mask) -> Float32:
-        """Note the tiles whose E is out of bounds; return 2**(F - E), and leave 2**E in top.
+        """Mark the tiles with E out of range; return 2**(F - E), and leave 2**E in top.
 
         top: the largest power of each output's terms, 0 if all are zero; infinite or NaN if one
         of them is.
@@ -387,7 +388,7 @@ class NarrowUnit:
 
 
 def _are_in_turn(*operands: Values) -> bool:
-    """Whether tiles lie one after the other, row by row, and have the columns for several lanes."""
+    """Whether tiles are contiguous, row by row, and have the columns for several lanes."""
     several = [x for x in operands if len(x) > 1]
     return (
         bool(several)
@@ -402,7 +403,7 @@ def has_pattern(x: Values, other: Values) -> bool:
 
 
 def _columns_are_alike(c: Values) -> bool:
-    """Whether all columns of each tile hold the same."""
+    """Whether all columns of each tile are equal."""
     return c.strides[2] == 0 or bool((c == c[:, :, :1]).all())
 
 

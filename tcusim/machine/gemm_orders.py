@@ -2,8 +2,8 @@
 
 A tensor core fixes the addition of one step. A library chooses the instruction, the conversion of
 float32 operands, and the order of the steps. The bits of a product therefore also depend on its
-kernel: one accumulator for all of k, several that are added in the end (split-K, sliced-K), or one
-that is flushed now and then. Kernels for unaligned operands add in shorter steps, and add the
+kernel: one accumulator for all of k, several that are added at the end (split-K, sliced-K), or one
+that is flushed at intervals. Kernels for unaligned operands add in shorter steps, and add the
 remainder of k first.
 """
 
@@ -97,15 +97,15 @@ class GemmOrder:
     combine : {"in turn", "in pairs"}
         The first part plus the second, plus the third ...; or neighbours, and then their sums.
     between : {"accumulator", "result"}
-        The type in which parts wait to be added: that of the accumulator, or of the result, to
-        which they are rounded first. They are added in the accumulator's type.
+        The type in which parts are stored before they are added: the accumulator's, or the
+        result's, to which they are rounded first. They are added in the accumulator's type.
     every : int
-        If above 0, an accumulator is emptied into a sum of the accumulator's type after so many
-        elements of k, by an addition that is rounded to nearest. DeepGEMM does so every 128, for
-        the few bits that Hopper keeps of 8-bit floats.
+        If above 0, the number of elements of k after which the accumulator is added to a sum in
+        its type, rounded to nearest, and cleared. DeepGEMM does so every 128 elements, because
+        Hopper keeps few bits of 8-bit floats.
     share : int
-        Contiguous parts are cut at multiples of so many elements: those of a kernel's tile or, in
-        CUTLASS, of an access of 16 bytes.
+        Contiguous parts are cut at multiples of this number of elements: a kernel's tile or, in
+        CUTLASS, an access of 16 bytes.
     step : int
         If above 0, products that one step sums, fewer than the architecture can: 8 in a kernel of
         m16n8k8 instructions, which Hopper sums by 8 and m16n8k16 by 16.
@@ -239,12 +239,12 @@ def gemm_orders(
     steps : sequence of int
         Values of `GemmOrder.step` to have them in.
     vector : int
-        Elements that an access of 16 bytes has: 8 of half precision, 4 of float32. CUTLASS cuts
-        parts at multiples of it.
+        Elements of an access of 16 bytes: 8 of half precision, 4 of float32. CUTLASS cuts parts at
+        multiples of it.
     usual : bool
-        Chains and split-K alone whose parts are added in turn in the accumulator's type, and for
-        8-bit floats one chain emptied every 128: those of cuBLAS on Hopper, as far as they are
-        known.
+        Only the orders that cuBLAS uses on Hopper, as far as they are known: chains, split-K with
+        parts added in turn in the accumulator's type, and for 8-bit floats one chain emptied
+        every 128 elements.
 
     Returns
     -------
@@ -415,10 +415,10 @@ def explain_matmul(
     ab, acc : str
         As in `predict_matmul`.
     family : str, optional
-        The instruction; by default each that computes otherwise than the others is tried, that of
-        libraries first.
+        The instruction. By default every instruction with different results is tried, the one that
+        libraries use first.
     progress : callable, optional
-        Called with how many orders were tried, and how many there are to try.
+        Called with the number of orders tried, and the number of all orders.
 
     Returns
     -------
@@ -562,13 +562,13 @@ class GemmMatch:
     Attributes
     ----------
     arch : str
-        With whose arithmetic.
+        The architecture that computed the products.
     order : GemmOrder
         The order.
     equal, count : int
-        Outputs that are equal, of so many that were compared.
+        Equal outputs, and compared outputs.
     family : str
-        By which instruction, where those of the architecture differ.
+        The instruction, where the architecture's instructions differ.
     """
 
     arch: str
@@ -579,7 +579,7 @@ class GemmMatch:
 
     @property
     def name(self) -> str:
-        """Whose arithmetic, and the order."""
+        """The architecture and the order."""
         by = f" ({self.family})" if self.family else ""
         return f"{self.arch}{by}, {self.order}"
 

@@ -1,6 +1,7 @@
-"""Units by name, by a GPU, by an architecture, of a file, or invented for a question.
+"""Units by name, by a GPU, by an architecture, from a file, or invented for a question.
 
-Those that come with tcusim are files like anybody's, in the folder `figures` beside this module.
+The units that come with tcusim are files like a user's, in the folders `figures` and `gallery`
+beside this module.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def unit_of(unit: str | Path | Unit | Arch) -> Unit:
 
 
 def units() -> tuple[Unit, ...]:
-    """Return every unit: those of tcusim, then other packages' and the user's own."""
+    """Return every unit: tcusim's, then those of other packages, then the user's."""
     return (*(_own(key) for key in own_units()), *UNITS.all())
 
 

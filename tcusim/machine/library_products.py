@@ -2,8 +2,8 @@
 
 The products are torch's. `captured` asks a GPU for them, which takes seconds, and keeps a digest of
 each result with some of its outputs. `judged` needs no GPU: it predicts each product by the default
-call, or else looks for its order among those that libraries are known to use, in processes beside
-each other. All bytes of a result have to be right.
+call, or else searches the orders that libraries are known to use, in several processes. All bytes
+of a result have to be right.
 """
 
 from __future__ import annotations
@@ -125,9 +125,9 @@ class Call:
 class Captured:
     """A library's result for a call.
 
-    operands: a checksum, by which it is known that they were made again. digest: SHA-256 of the
-    result's bytes, row by row. seen: the bytes of some outputs, those of `places`, as hexadecimal
-    digits. refused: the library's message, if it gave no result.
+    operands: a checksum, to verify operands that are made again. digest: SHA-256 of the result's
+    bytes, row by row. seen: the bytes of the outputs at `places`, as hexadecimal digits. refused:
+    the library's message, if it gave no result.
     """
 
     call: Call
@@ -348,7 +348,7 @@ def _settings(torch: Any) -> dict[str, str]:
 
 
 def torch_product(torch: Any, call: Call, a: Values, b: Values, *, device: str = "cuda") -> Values:
-    """Return torch's product as it lies in memory; of 8-bit floats with scales of 1."""
+    """Return torch's product as stored in memory; for 8-bit floats with scales of 1."""
     left, right = (
         torch.from_numpy(values).to(device).to(getattr(torch, format_of(fmt).array_name))
         for values, fmt in ((a, call.a), (b, call.b))

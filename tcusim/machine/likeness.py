@@ -18,10 +18,10 @@ _USUAL_TILE: Final = "16x16x16"
 def like(unit: Unit, other: Unit) -> Unit:
     """Return a unit with the figures of another for those that it lacks; its own stay.
 
-    Its mma does as many multiply-adds a second as the other's, at most one a cycle, and takes
-    longer from operands to result by as much as it takes longer to issue. Where a figure of the
-    other cannot be beside one of the unit's own, it is as far off as it must be: a cache, for
-    instance, is no slower than the unit's memory.
+    The unit's mma has the other's rate of multiply-adds a second, but issues at most once a cycle.
+    If its issue interval is longer than the other's, its latency is longer by the difference. A
+    borrowed figure that contradicts one of the unit's own is changed as little as possible: a
+    cache, for instance, is no slower than the unit's memory.
     """
     own = unit.figures()
     lent = {
@@ -40,7 +40,7 @@ def like(unit: Unit, other: Unit) -> Unit:
 
 
 def borrowed(unit: Unit) -> tuple[str, ...]:
-    """Return the figures of a unit that are another's, by name, those of instructions last."""
+    """Return the names of a unit's borrowed figures, figures of instructions last."""
     found = [name for name, one in unit.figures().items() if one.source.startswith(_AS)]
     for one in unit.instructions:
         found += [

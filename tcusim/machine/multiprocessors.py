@@ -95,7 +95,7 @@ class Multiprocessor:
         return self.sm >= _FIRST_WITH_LDMATRIX
 
     def products(self, multiply_adds: int, acc: str) -> float:
-        """Return the instructions of a warp for a product of so many multiply-adds."""
+        """Return a warp's instructions for a product of this number of multiply-adds."""
         each = next(count for sm, count in _MULTIPLY_ADDS.items() if self.sm >= sm)
         return multiply_adds / (each / 2 if self.sm < 75 and acc == "f32" else each)
 

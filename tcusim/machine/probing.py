@@ -55,9 +55,8 @@ def probe_unit(
     ----------
     mma : callable, or mapping of (ab, acc) to callable
         A function that multiplies one tile: takes a (m, k) and b (k, n), of values of `ab`, and c
-        (m, n) of `acc`, and returns a @ b + c (m, n). bf16, tf32 and 8-bit floats come as float32
-        arrays
-        that hold values of the type. Of several pairs of types, one callable for each.
+        (m, n) of `acc`, and returns a @ b + c (m, n). bf16, tf32 and 8-bit floats are passed as
+        float32 arrays of values of the type. For several pairs of types, one callable for each.
     tile : str, tuple or MmaShape
         The sizes that the callable takes.
     ab, acc : str
@@ -65,7 +64,7 @@ def probe_unit(
     name : str
         Of the unit.
     source : str
-        Which hardware this is, and how it was reached: it stands beside the rule in files.
+        Which hardware this is, and how it was reached; files state it as the rule's source.
     batched : bool
         Whether the callable multiplies many tiles at once: a (W, m, k), b (W, k, n) and c (W, m, n)
         give (W, m, n). A simulator in another process is then started about ten times.
@@ -327,7 +326,7 @@ def _groups(box: _Box, *, after: bool) -> tuple[list[int], bool]:
 
 
 def _c_joins_after(box: _Box) -> bool:
-    """Return whether c is added to the rounded sum: beside two that cancel, it is not cut."""
+    """Return whether c is added to the rounded sum: then two terms that cancel do not cut c."""
     if box.shape.k < 2:
         return False
     bank = box.ask([({0: _large(box), 1: -_large(box)}, _least(box))])
@@ -389,9 +388,9 @@ def _least(box: _Box) -> float:
 
 
 def _cancelled(box: _Box, step: Fused) -> Iterator[tuple[dict[int, float], float]]:
-    """Yield sums in which two large terms cancel beside a short one, of any size below.
+    """Yield sums of two large terms that cancel and a smaller term of few bits, of any size.
 
-    Where a step has room for them they are products; else one of them is c, if that joins.
+    The large terms are products if the step has enough of them; else one of them is c, if c joins.
     """
     large, least = _large(box), _least(box)
     third = step.length >= 3
@@ -433,7 +432,7 @@ def _drawn(box: _Box) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
 
 
 def _small(box: _Box) -> Iterator[tuple[dict[int, float], float]]:
-    """Yield sums near the least numbers: subnormal operands and results, and cut beside them."""
+    """Yield sums near the smallest numbers: subnormal operands and results, and cuts near them."""
     ab, acc = box.ab, box.acc
     unit = float(acc.smallest)
     # A subnormal operand, alone and beside another term.
@@ -447,7 +446,7 @@ def _small(box: _Box) -> Iterator[tuple[dict[int, float], float]]:
 
 
 def _cut_at_floor(box: _Box, step: Fused) -> Iterator[tuple[dict[int, float], float]]:
-    """Yield a term that is a result's last bits, beside one about as far below as is still kept.
+    """Yield a term in the last bits of a result, and a term near the lower end of the kept bits.
 
     The kept part of the lower term moves the sum across a rounding; it is truncated sooner with an
     exponent floor.

@@ -1,7 +1,7 @@
-"""The registries of architectures and units, whose names share one space.
+"""The registries of architectures and units; their names share one namespace.
 
-An architecture goes by its name, by compute capability, or by a GPU; the name of a unit stands for
-its architecture wherever one is asked for. Both come from packages, too.
+An architecture is found by its name, by a compute capability, or by the name of a GPU. The name of
+a unit stands for its architecture. Installed packages can add both.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def arch_of(name: str) -> Arch:
     Raises
     ------
     UnknownName
-        If there is none, with the nearest name and the valid ones.
+        If there is no such architecture; the message has the nearest name and the valid names.
     """
     known = _ARCHES.known(name)
     if known is not None:
@@ -167,9 +167,9 @@ def arches() -> tuple[Arch, ...]:
 
 
 def registered_units() -> tuple[Unit, ...]:
-    """Return the units that were registered in this process: other processes must be told of them.
+    """Return the units that were registered in this process; other processes must be told of them.
 
-    Those of tcusim are no part of it.
+    The units of tcusim are not among them.
     """
     return UNITS.all()
 
@@ -182,9 +182,9 @@ def own_arithmetic(unit: Unit) -> bool:
 def rule_for(arch_name: str, ab: str, acc: str, family: str = "") -> Rule:
     """Return the rule by which an architecture multiplies `ab` tiles and accumulates in `acc`.
 
-    `family` names the instructions ("wmma", "mma.sync", "wgmma", "tcgen05") where those of one
-    architecture differ; without it, it is the first of them that takes these types. `ab` of two
-    8-bit floats is as PTX has it, ``"e5m2.e4m3"``.
+    `family` names the instructions ("wmma", "mma.sync", "wgmma", "tcgen05") where an
+    architecture's instructions differ; the default is the first family that takes these types. Two
+    8-bit floats are written as in PTX, ``"e5m2.e4m3"``.
 
     Raises
     ------
@@ -222,8 +222,8 @@ def rule_of(arch: Arch, ab: str, acc: str, family: str = "") -> Rule:
 def scaled_rule(arch_name: str, ab: str, acc: str, block: int, scale: str, kind: str = "") -> Rule:
     """Return the rule of products with block scales; `ab` as for `rule_for`.
 
-    block: products that share a scale. scale: its type, ``"ue8m0"`` or ``"ue4m3"``. kind: that of
-    the instruction, where several take these: ``"mxf4nvf4"`` or ``"mxf8f6f4"``.
+    block: products that share a scale. scale: its type, ``"ue8m0"`` or ``"ue4m3"``. kind: the
+    kind of instruction, where several take these: ``"mxf4nvf4"`` or ``"mxf8f6f4"``.
 
     Raises
     ------
@@ -278,7 +278,7 @@ _WIDE: Final = {"f64": "f64", "s8": "s32", "u8": "s32"}
 
 
 def _mixed(arch: Arch, ab: str, b: str, acc: str, family: str) -> Rule:
-    """Return the rule of operands of two types, which is that of each of them."""
+    """Return the rule of operands of two types; each of the types must have the same rule."""
     left, right = (rule_of(arch, one, acc, family) for one in (ab, b))
     if format_of(ab).itemsize != 1 or format_of(b).itemsize != 1 or left.how != right.how:
         raise Unsupported(
@@ -289,9 +289,9 @@ def _mixed(arch: Arch, ab: str, b: str, acc: str, family: str) -> Rule:
 
 
 def library_rules(arch: Arch, ab: str, acc: str) -> tuple[Rule, ...]:
-    """Return the rules of libraries' kernels for these types, that of their large products first.
+    """Return the rules of libraries' kernels for these types, the rule of large products first.
 
-    Of families that compute alike, the first alone.
+    Families that compute alike are represented by the first of them.
     """
     families = (arch.library, "", *FAMILIES)
     first: dict[Numerics, Rule] = {}
@@ -364,7 +364,7 @@ def own_unit(name: object) -> Unit | None:
 
 
 def _refuse_another_arithmetic(unit: Unit) -> None:
-    """Refuse a unit where its name, or that of its architecture, means something else already."""
+    """Refuse a unit if its name, or its architecture's name, already has another meaning."""
     if spelled(unit.name) in own_units():
         raise InputError(f"there is already a unit {unit.name!r}, from {OWN}. Choose another name.")
     for name in dict.fromkeys((unit.name, unit.arch.name)):

@@ -107,10 +107,10 @@ def rule_row(rule: Rule, *, as_values: bool = False) -> RuleRow:
     Parameters
     ----------
     rule : Rule
-        The rule; any.
+        Any rule.
     as_values : bool
-        Whether elements are those of the simulator's arrays, of a type's `Format.dtype`: narrow
-        floats in float32. Otherwise they are those of memory, of `Format.itemsize` bytes.
+        Whether elements are stored as in the simulator's arrays, in a type's `Format.dtype`: narrow
+        floats in float32. Otherwise they are stored as in memory, in `Format.itemsize` bytes.
     """
     left, right, acc = (format_of(name) for name in (rule.ab, rule.right, rule.acc))
     how = rule.how

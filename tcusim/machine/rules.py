@@ -55,8 +55,9 @@ FAMILIES: Final = ("wmma", "mma.sync", "wgmma", "tcgen05")
 class Late:
     """A join of c with the finished sum of a step's products.
 
-    Both are aligned to the larger of two exponents, E of the products and that of c, each is cut to
-    bits of its own, and their exact sum is rounded once. Source: [MMASIM25], [KHATTAK25] CDNA 3.
+    Both are aligned to the larger of two exponents, the products' E and c's exponent. Each is cut
+    to its own number of bits, and their exact sum is rounded once.
+    Source: [MMASIM25], [KHATTAK25] CDNA 3.
 
     Attributes
     ----------
@@ -234,7 +235,7 @@ class Fused:
 
     @property
     def is_basic(self) -> bool:
-        """Whether a step has parts that other engines have too: not those of few units."""
+        """Whether a step has only parts that all engines implement, and none of the rare ones."""
         roundings = ("rz", "rne")
         return (
             self.output in roundings
@@ -275,7 +276,7 @@ def require_tuple(what: str, value: object, kind: type) -> None:
 class Sequential:
     """IEEE operations in the accumulator's type, k ascending, each rounded.
 
-    By default one fused multiply-add after another, of which the first takes c.
+    By default a chain of fused multiply-adds; the first takes c.
 
     Attributes
     ----------
@@ -283,14 +284,14 @@ class Sequential:
         Products of a group; None for all of them. The d of one group is the c of the next.
     order : {"chain", "apart", "tree"}
         Order of a group: fused multiply-adds one after another, the first to c or, apart, to zero;
-        or a binary tree, which rounds the products and adds the sum of the second half of them to
-        that of the first.
+        or a binary tree, which rounds the products and adds the sum of the first half to the sum of
+        the second half.
     sums : int
         Partial sums of a chain: product i belongs to sum i modulo this number. Several begin with
         zero, and are added up in their order.
     rounding : {"rne", "rna", "rz", "rd", "odd"}
-        Rounding of each operation; overflow is that of IEEE 754. IEEE 754 does not round to odd:
-        there it gives an infinity, as in [ARM].
+        Rounding of each operation. Overflow is as in IEEE 754, which has no rounding to odd; that
+        one overflows to infinity, as in [ARM].
     sum_type : {"", "f16", "bf16"}
         Type of the operations of a group, where c is added last; ``""`` is the accumulator's. The
         addition to c is rounded to the accumulator's type.
@@ -412,8 +413,8 @@ class Rule:
         The instructions that do this, ``"wmma"``, ``"mma.sync"``, ``"wgmma"`` or ``"tcgen05"``,
         where they differ from the others; ``""`` is every instruction that has no row of its own.
     b : str
-        Element type of matrix_b where it is another than that of matrix_a; `registry.rule_of` makes
-        such rules of those of the two types.
+        Element type of matrix_b if it differs from that of matrix_a; `registry.rule_of` makes such
+        a rule from the rules of the two types.
     nan : {"", "ones", "quiet"}
         NaN that the unit writes: every bit set but the sign, as NVIDIA's do in fused steps; or the
         quiet NaN of IEEE 754 without sign or payload, as in RISC-V. ``""`` is the first for fused
@@ -522,7 +523,7 @@ class Rule:
         return self._beyond_scales(how)
 
     def _beyond_scales(self, how: Fused) -> str:
-        """Say why float64 does not hold every sum of scaled products; nothing if it does."""
+        """Return why float64 cannot represent every sum of scaled products; "" if it can."""
         types = format_of(self.ab), format_of(self.right)
         if max(one.fraction_bits for one in types) > 10:
             return "block scales are for types of up to 10 fraction bits"
@@ -615,7 +616,7 @@ class Arch:
     scaled : tuple of Rule
         Rules with block scales, one for each pair of types, scale and family.
     any_float : bool
-        Whether the rule of f16 operands is that of every other float type up to f32 too.
+        Whether the rule of f16 operands applies to every other float type up to f32.
     """
 
     name: str

@@ -32,16 +32,16 @@ def as_scales(array: ArrayLike, kind: str, name: str) -> Float64:
     Parameters
     ----------
     array : array_like
-        Elements of ``float8_e8m0fnu`` or ``float8_e4m3fn``, or numbers that these hold.
+        Elements of ``float8_e8m0fnu`` or ``float8_e4m3fn``, or numbers of these types.
     kind : {"ue8m0", "ue4m3"}
-        Powers of two from 2**-127 to 2**127; or numbers of e4m3, of which the sign is ignored.
+        Powers of two from 2**-127 to 2**127; or numbers of e4m3, without their signs.
     name : str
         Name of the argument, for errors.
 
     Raises
     ------
     InputError
-        If a number is none of the type.
+        If a number is not in the type.
     """
     require_choice("scale", kind, SCALES)
     if kind == "ue4m3":

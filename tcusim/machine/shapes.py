@@ -103,9 +103,9 @@ class MmaShape:
     title : str
         One line for people.
     tile_bytes, row_bytes : int or None
-        A tile that is loaded or stored begins at a multiple of `tile_bytes`, up to 32, and its rows
-        (columns, where those lie one after another) are a multiple of `row_bytes` apart, up to 16.
-        None: as its instruction requires it, or anywhere if it has none.
+        A tile that is loaded or stored begins at a multiple of `tile_bytes`, up to 32. Its rows
+        (its columns, if they are contiguous) are a multiple of `row_bytes` apart, up to 16. None: the
+        alignment of its instruction; without an instruction, any address.
 
     Examples
     --------
@@ -162,7 +162,7 @@ class MmaShape:
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """Return the (ab, acc) pairs of the rows, each once; none for a virtual shape.
 
-        Types of less than a byte, which `tcusim layout` alone knows, are none of them.
+        Types of less than a byte, which only `tcusim layout` knows, are left out.
         """
         known = (row for row in self.operands if is_type(row.ab) and is_type(row.acc))
         return tuple(dict.fromkeys((row.ab, row.acc) for row in known))
@@ -174,7 +174,7 @@ class MmaShape:
     def family(self, ab: str, acc: str) -> str:
         """Return the instruction family for these types, such as "wmma"; "" if none is known.
 
-        Those of one architecture may differ: `rule_for` takes it.
+        An architecture's families may differ in arithmetic: pass the family to `rule_for`.
         """
         row = self.operands_for(ab, acc)
         return "" if row is None else row.family
@@ -215,7 +215,7 @@ def shape_of(shape: str | tuple[int, int, int] | MmaShape) -> MmaShape:
     Returns
     -------
     MmaShape
-        The registered shape of these sizes; where there is none, a virtual one.
+        The registered shape of these sizes, or else a virtual one.
 
     Raises
     ------

@@ -692,7 +692,7 @@ def _figure_line(key: str, figure: Figure | None, about: Key) -> str:
 
 
 def _quoted(value: str | float | tuple[Any, ...]) -> str:
-    """Return a value as TOML writes it; its texts and numbers are those of JSON."""
+    """Return a value in TOML; texts and numbers are written as in JSON."""
     if isinstance(value, float) and value == int(value) and abs(value) < 2**63:
         value = int(value)
     return json.dumps(value, ensure_ascii=False)

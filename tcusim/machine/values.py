@@ -47,8 +47,8 @@ def mma_values(
     """Return the bits of a @ b + c that an architecture with this rule returns.
 
     The arrays hold values of the rule's types and are not checked for that; see `as_values`.
-    An operand without leading dimensions, or with leading dimensions of 1, serves every tile and
-    is never copied for each.
+    An operand without leading dimensions, or with leading dimensions of 1, is used for every tile
+    and never copied.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def mma_values(
     rule : Rule
         From `rule_for`.
     watch : Watch, optional
-        Told of every sum, of one batch of tiles after the other. It costs time, and no bit.
+        Receives every sum, batch by batch. It costs time and changes no bit.
 
     Returns
     -------
@@ -115,8 +115,8 @@ class Multiplier:
     def tiles(self, a: Values, b: Values, c: Values, watch: Watch | None = None) -> Values:
         """Return a @ b + c of tiles that fit and are not empty; NumPy may warn of its operations.
 
-        a: (W, m, k), b: (W, k, n), c: (W, m, n) -> (W, m, n); each W may be 1 instead. `watch` is
-        that of `mma_values`.
+        a: (W, m, k), b: (W, k, n), c: (W, m, n) -> (W, m, n); each W may be 1 instead. `watch`: as
+        in `mma_values`.
         """
         narrow = None if watch is not None else self._narrow
         found = None
@@ -187,7 +187,7 @@ def _fill(
 
 
 def with_nan(values: Values, rule: Rule) -> Values:
-    """Write the NaN that a unit has by its rule in place of those of its arithmetic."""
+    """Replace the NaN of the arithmetic by the NaN that the unit writes by its rule."""
     if rule.nan == "ones":
         canonical_nan(values, rule.acc)
     elif rule.nan:

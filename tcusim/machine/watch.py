@@ -9,10 +9,10 @@ from tcusim.machine.formats import Float64
 
 
 class Watch(Protocol):
-    """Is told of every rounded sum of a batch of tiles, in order, by the code that computes it.
+    """Receives every rounded sum of a batch of tiles, in order, from the code that computes it.
 
-    Without one, nothing is kept. Arrays are for all W tiles at once, or for 1 that serves all. They
-    are the arithmetic's own, and must not be written to.
+    Without a watch, nothing is kept. Arrays are for all W tiles at once, or for 1 tile that stands
+    for all. They belong to the arithmetic, and must not be written to.
     """
 
     def passing(self, first: int, left: int, right: int) -> None:

@@ -62,7 +62,7 @@ class Layout(FragmentMap):
     """The lane and register of each element of an operand; a map that displays itself.
 
     `print` it, or show it in a notebook. ``layout.rows[lane, i]`` and ``layout.cols[lane, i]``
-    are the place of a lane's element i; `holders` goes the other way.
+    are the place of a lane's element i; `holders` returns the lanes that hold a place.
 
     Attributes
     ----------
@@ -151,8 +151,9 @@ def layout(
 ) -> Layout:
     """Return the mapping of an operand's elements to the lanes and registers of a warp.
 
-    PTX documents it for `mma.sync`, for all GPUs alike. Of WMMA nothing is documented, and
-    generations differ: those of Hopper were recorded from an H200, and others found out Volta's.
+    PTX documents the mapping of `mma.sync`, for all GPUs alike. The mapping of WMMA is
+    undocumented, and differs between generations: Hopper's was recorded from an H200, and Volta's
+    was published by others.
 
     Parameters
     ----------
@@ -178,7 +179,7 @@ def layout(
     Raises
     ------
     InputError
-        If the shape or the operand is none.
+        If the shape or the operand is invalid.
     UnknownName
         If there is no such shape or architecture.
     Unsupported
@@ -245,7 +246,7 @@ def _instructions(shape: MmaShape, ab: str, acc: str, family: str) -> list[Opera
 
 
 def _map_of(shape: MmaShape, row: Operands, operand: str, order: str, machine: Arch) -> FragmentMap:
-    """Return the map of an operand, or say why there is none."""
+    """Return the map of an operand; raise an error that says why there is none."""
     sizes = shape.m, shape.n, shape.k
     several = sizes == (8, 8, 4) and row.ab == "f16"
     if row.family == "mma.sync":

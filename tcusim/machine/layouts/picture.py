@@ -45,11 +45,11 @@ _FRAGMENT_STYLE: Final = """
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Neighbours in a row, or in a column, that a lane holds one after another.
+    """Neighbours in a row, or in a column, that a lane holds as consecutive elements.
 
-    tile, row, col: of the first. elements: the first one's number in the lane; several where a lane
-    holds it more than once. copy: number of lanes before this one that hold the same. rows, cols:
-    its height and width in elements; one of them is 1.
+    tile, row, col: of the first element. elements: the first element's indices in the lane; several
+    if the lane holds it more than once. copy: the number of lanes before this one that hold the
+    same elements. rows, cols: the height and the width in elements; one of them is 1.
     """
 
     lane: int
