@@ -104,8 +104,8 @@ class MmaShape:
         One line for people.
     tile_bytes, row_bytes : int or None
         A tile that is loaded or stored begins at a multiple of `tile_bytes`, up to 32. Its rows
-        (its columns, if they are contiguous) are a multiple of `row_bytes` apart, up to 16. None: the
-        alignment of its instruction; without an instruction, any address.
+        (its columns, if they are contiguous) are a multiple of `row_bytes` apart, up to 16. None:
+        the alignment of its instruction; without an instruction, any address.
 
     Examples
     --------
