@@ -260,7 +260,7 @@ def array_type_of(arch: Arch, acc: str | None = None) -> str | None:
     """
     if (usual := usual_types(arch, acc=acc)[0]) == "f16":
         return None
-    own = dict.fromkeys(rule.ab for rule in arch.rows)
+    own = dict.fromkeys(left for left, _ in arch.pairs)
     for name in (usual, *own):
         if name in ARRAY_TYPES:
             return name

@@ -303,7 +303,7 @@ def run_command(operation: str, input_file: str, **given: Any) -> None:
 
 def _type_for(arch: Arch, array: Array) -> str | None:
     """Return the type to cast an array to: the first that is taken, if not the array's own."""
-    taken = {format_of(rule.ab).array_name for rule in arch.rows}
+    taken = {format_of(ab).array_name for ab, _ in arch.pairs}
     return None if array.dtype.name in taken else array_type_of(arch)
 
 

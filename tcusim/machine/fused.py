@@ -183,7 +183,7 @@ class _Unit(NamedTuple):
         scratch = np.empty_like(unit)
         for first in range(0, len(a), how.presum):
             np.multiply(a[first], b[first], out=scratch)
-            for i in range(first + 1, first + how.presum):
+            for i in range(first + 1, min(first + how.presum, len(a))):
                 scratch += a[i] * b[i]
             np.multiply(scratch, per_unit, out=scratch)
             if lost is not None:
@@ -252,10 +252,12 @@ class _Unit(NamedTuple):
         return top
 
     def powers_of_factors(self, a: Float64, b: Float64) -> tuple[Float64, Float64]:
-        """Return factors of the power of each product, as the alignment takes it."""
+        """Return factors of the power of each product, as the alignment takes it; scales are 1."""
         if self.how.exponents == "products":
             # Of an infinity or a NaN too: the leading power of a product is its own.
             return a, np.abs(b)
+        if self.how.exponents == "scales":
+            return np.where(np.isfinite(a), 1.0, np.inf), np.where(np.isfinite(b), 1.0, np.inf)
         upper = 2.0 if self.how.exponents == "upper" else 1.0
         return exponent_power(a, self.left), exponent_power(b, self.right) * upper
 

@@ -182,6 +182,8 @@ def own_arithmetic(unit: Unit) -> bool:
 def rule_for(arch_name: str, ab: str, acc: str, family: str = "") -> Rule:
     """Return the rule by which an architecture multiplies `ab` tiles and accumulates in `acc`.
 
+    Of types that have rules with block scales only, it is the first of these, with scales of 1.
+
     `family` names the instructions ("wmma", "mma.sync", "wgmma", "tcgen05") where an
     architecture's instructions differ; the default is the first family that takes these types. Two
     8-bit floats are written as in PTX, ``"e5m2.e4m3"``.
@@ -208,6 +210,7 @@ def rule_of(arch: Arch, ab: str, acc: str, family: str = "") -> Rule:
     fmt = format_of(ab)
     format_of(acc)
     rows = [row for row in arch.rows if row.ab == ab and row.acc == acc]
+    rows = rows or [row for row in arch.scaled if row.ab == ab and row.acc == acc]
     if not rows and arch.any_float and fmt.is_float and format_of("f32").holds(fmt):
         rows = [replace(row, ab=ab) for row in arch.rows if (row.ab, row.acc) == ("f16", acc)]
     own = [row for row in rows if row.family == family]
@@ -312,13 +315,13 @@ def _why(arch: Arch, ab: str, acc: str, family: str) -> tuple[str | Given, ...]:
         if refusal.ab in ("", ab) and refusal.acc in ("", acc):
             remedy = ("; use ", Given("arch", refusal.instead)) if refusal.instead else ()
             return refusal.why, *remedy
-    accumulators = dict.fromkeys(row.acc for row in arch.rows if row.ab == ab)
+    accumulators = dict.fromkeys(other for one, other in arch.pairs if one == ab)
     if acc in accumulators:
         families = dict.fromkeys(row.family for row in arch.rows if (row.ab, row.acc) == (ab, acc))
         return (f"{family} does not take {ab}; {' and '.join(families)} do",)
     if accumulators:
         return (f"{ab} accumulates in {' or '.join(accumulators)} here",)
-    inputs = dict.fromkeys(row.ab for row in arch.rows)
+    inputs = dict.fromkeys(one for one, _ in arch.pairs)
     return (f"no rule for {ab} operands; this architecture takes {', '.join(inputs)}",)
 
 

@@ -674,5 +674,8 @@ class Arch:
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """The pairs of operand and accumulator types that have a rule, in the order of the rows."""
-        return tuple(dict.fromkeys((row.ab, row.acc) for row in self.rows))
+        """The pairs of operand and accumulator types that have a rule, in the order of the rows.
+
+        Of an architecture that multiplies blocks with scales only, those of `scaled`.
+        """
+        return tuple(dict.fromkeys((row.ab, row.acc) for row in self.rows or self.scaled))

@@ -533,7 +533,8 @@ class _Reader:
     ) -> Instruction:
         """Return the time of an instruction; keys with a single possible value may be omitted."""
         table = _Table(f"{self.file}: instruction {number}", values, KEYS["instructions"])
-        types = {key: dict.fromkeys(getattr(rule, key) for rule in arch.rows) for key in _TYPES}
+        rules = arch.rows or arch.scaled
+        types = {key: dict.fromkeys(getattr(rule, key) for rule in rules) for key in _TYPES}
         tile, ab, acc = (
             table.text(key, next(iter(valid)) if len(valid) == 1 else None)
             for key, valid in (("tile", {one.name: None for one in tiles}), *types.items())

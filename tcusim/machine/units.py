@@ -322,7 +322,8 @@ multiply_add_energy, multiply_add_area : Figure or None
 
     def _types(self) -> str:
         scaled = dict.fromkeys(f"{one.ab} to {one.acc} with scales" for one in self.arch.scaled)
-        return ", ".join([*(f"{ab} to {acc}" for ab, acc in self.arch.pairs), *scaled])
+        plain = (f"{ab} to {acc}" for ab, acc in self.arch.pairs if self.arch.rows)
+        return ", ".join([*plain, *scaled])
 
     def table(self) -> Table:
         """Return the figures as a table, each with its source."""

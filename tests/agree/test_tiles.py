@@ -13,7 +13,10 @@ import tcusim
 from tcusim.backends import Backend
 from tcusim.judge.correctness.cases import Case, CaseGrid, Column, cases_of
 from tcusim.judge.correctness.testing import assert_agree, random_inputs
+from tcusim.machine import Arch, arch_of, register_arch, round_values
 from tcusim.machine.formats import FORMATS, Values, format_of, from_memory
+from tcusim.machine.registry import usual_types
+from tcusim.machine.scaled import scaled_mma
 from tcusim.program.bind import rule_of
 from tcusim.program.grammar import Assign, Buffer, BufferRole, Extent, Index, Program, Scalar, View
 from tcusim_cuda.compile import compile_kernel
@@ -72,6 +75,11 @@ TYPES = [
     ("ieee", "e5m3", "f32"),
     ("exact", "e4m4b9fnuz", "f32"),
     ("ieee", "e7m16_daz", "f32"),
+    ("exact", "e2m1", "f32"),
+    ("ieee", "e2m3", "f32"),
+    ("exact", "e3m2", "f32"),
+    # With block scales, which are 1.
+    ("blackwell_rtx", "e2m1", "f32"),
 ]
 
 
@@ -86,6 +94,30 @@ def test_tiles_of_any_type(arch: str, ab: str, acc: str, host: Backend) -> None:
         length = 2 * program.scalars[0].multiple_of
         inputs = random_inputs(program, "uniform", length, np.random.default_rng(3))
         assert_agree(program, inputs, ("numpy", host), arch=arch)
+
+
+@pytest.mark.parametrize("number", [0, 4, -1])
+def test_units_with_block_scales(number: int, host: Backend) -> None:
+    """Operands of programs have scales of 1."""
+    rng = np.random.default_rng(3)
+    row = arch_of("blackwell").scaled[number]
+    arch, block = f"scales {number}", tcusim.MmaShape(16, 8, 64)
+    register_arch(Arch(arch, "of blocks", (), (), (), "invented", scaled=(row,)))
+    assert usual_types(arch_of(arch)) == (row.ab, row.acc)
+    programs = [
+        tcusim.build("scan_kn", tile="5x7x3", ab=row.ab, acc=row.acc),
+        tcusim.build("gemm_naive", tile=block, ab=row.ab, acc=row.acc, inner=70),
+    ]
+    compile_programs(programs, arch=arch)
+    for program in programs:
+        inputs = random_inputs(program, "special", 40 * program.scalars[0].multiple_of, rng)
+        assert_agree(program, inputs, ("numpy", host), arch=arch)
+    drawn = rng.standard_normal((2, 64, 8)) * 2.0 ** rng.integers(-3, 4, (2, 64, 8))
+    a, b = (round_values(one, format_of(row.ab)) for one in (drawn[0].T, drawn[1]))
+    c = rng.standard_normal((8, 8)).astype(np.float32) * 9
+    scales = np.ones((8, 64 // row.block)), np.ones((64 // row.block, 8))
+    found = tcusim.mma(a, b, c, arch=arch)
+    assert found.tobytes() == scaled_mma(a, b, c, scales, row).tobytes()
 
 
 def test_the_lanes_follow_the_rule_of_another_unit_on_a_tile_of_an_instruction(

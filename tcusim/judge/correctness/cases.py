@@ -309,7 +309,7 @@ def columns_of(shape: str, arch: Arch | None = None) -> tuple[Column, ...]:
         )
     if arch is None:
         return own or tuple(Column(tile.name, *pair) for pair in tile.pairs() or (("f16", "f32"),))
-    pairs = dict.fromkeys((rule.ab, rule.acc) for rule in arch.rows)
+    pairs = arch.pairs
     kept = [one for one in own if (one.ab, one.acc) in pairs or adds_rows(one.ab, one.acc)]
     known = {(one.ab, one.acc) for one in kept}
     others = [

@@ -207,7 +207,7 @@ def _tiles_of(unit: Unit, ab: str, acc: str) -> tuple[tuple[MmaShape, ...], str]
     taken = [tile for tile in unit.shapes if tile.supports(ab, acc)]
     others = [tile.name for tile in unit.shapes if tile not in taken]
     if not taken:
-        pairs = dict.fromkeys((f"{rule.ab} to {rule.acc}") for rule in unit.arch.rows)
+        pairs = [f"{left} to {right}" for left, right in unit.arch.pairs]
         tiles = ", ".join(others)
         raise Unsupported(
             f"{unit.name}: no tile takes {ab} to {acc}, of {tiles}. Its arithmetic knows "

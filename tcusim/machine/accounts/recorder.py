@@ -35,6 +35,11 @@ def accounts_of(a: Values, b: Values, c: Values, rule: Rule, arch: Arch) -> Iter
             f"{arch.name}, {rule.ab} -> {rule.acc}: a step aligns its terms more than once, which "
             f"is not shown bit by bit; tcusim.mma computes it"
         )
+    if isinstance(how, Fused) and how.presum > 1:
+        raise Unsupported(
+            f"{arch.name}, {rule.ab} -> {rule.acc}: a step sums {how.presum} products before it "
+            f"aligns them, which is not shown bit by bit; tcusim.mma computes it"
+        )
     # Of several outputs, those with infinities have no passes.
     batch = _BATCH if rule.passes is None else 1
     for first in range(0, len(a), batch):

@@ -604,9 +604,10 @@ TCUSIM_RULE_FUNCTION tcusim_sum tcusim_sum_of(
     return tcusim_sum_as(rule, a, b, r, c, rule->alignment, rule->exponents, 0);
 }
 
-/* The scale of a product. */
+/* The scale of a product, 1 without an array of scales. */
 TCUSIM_RULE_FUNCTION tcusim_number tcusim_scale_of(const tcusim_rule* rule, const tcusim_operand* x, tcusim_i32 i) {
-    const tcusim_i32 bits = x->scales[i / rule->block * x->scale_stride];
+    const tcusim_i32 one = rule->scale_type == TCUSIM_UE4M3 ? 7 << 3 : 127;
+    const tcusim_i32 bits = x->scales ? x->scales[i / rule->block * x->scale_stride] : one;
     tcusim_i32 exponent = bits - 127;
     tcusim_number scale;
     scale.sign = 0;
@@ -1099,7 +1100,7 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_dot_of(
 /* Returns c + a.b of k products as encoded bits.
  *
  * a, b: elements, which follow each other at a stride, counted in elements. c: encoded bits. scales:
- * of the blocks of `rule->block` products, as bytes at a stride of their own; null without scales. */
+ * of the blocks of `rule->block` products, as bytes at a stride of their own; null for scales of 1. */
 TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_rule_dot(
     const tcusim_rule* rule,
     tcusim_i32 k,
@@ -1119,7 +1120,7 @@ TCUSIM_RULE_FUNCTION tcusim_u64 tcusim_rule_dot(
 }
 
 /* Writes d = a.b + c of one tile, all row-major: a (m, k), b (k, n), c and d (m, n), which may be the
- * same; scales (m, k / block) and (k / block, n), or null. scratch: room for (m + n) * k numbers. */
+ * same; scales (m, k / block) and (k / block, n), or null for 1. scratch: room for (m + n) * k numbers. */
 TCUSIM_RULE_FUNCTION void tcusim_rule_tile(
     const tcusim_rule* rule,
     tcusim_i32 m,
@@ -1154,10 +1155,8 @@ TCUSIM_RULE_FUNCTION void tcusim_rule_tile(
             tcusim_i32 byte;
             left.numbers = rows + i * k;
             right.numbers = columns + j * k;
-            if (blocks) {
-                left.scales = a_scales + i * blocks;
-                right.scales = b_scales + j;
-            }
+            if (a_scales) left.scales = a_scales + i * blocks;
+            if (b_scales) right.scales = b_scales + j;
             result = tcusim_dot_of(rule, k, &left, &right, tcusim_element(c, i * n + j, bytes));
             for (byte = 0; byte < bytes; ++byte) to[byte] = (unsigned char)(result >> 8 * byte);
         }
