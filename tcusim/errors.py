@@ -187,8 +187,8 @@ def require_flags(**given: object) -> None:
     A string such as "no", or an array, would be taken for one or the other in silence.
     """
     for parameter, value in given.items():
-        # NumPy's booleans have no base in common with Python's.
-        if not isinstance(value, int) and type(value).__name__ not in ("bool", "bool_"):
+        # NumPy's booleans have no base in common with Python's. 1 equals True, and is a number.
+        if type(value).__name__ not in ("bool", "bool_"):
             raise InputError(Given(parameter), f" must be True or False, got {told(value)}")
 
 

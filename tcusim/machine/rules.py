@@ -212,8 +212,10 @@ class Fused:
         require_int("Fused.presum", self.presum, 1, self.length)
         for name, choices in _CHOICES.items():
             if not (name == "c_joins" and isinstance(self.c_joins, Late)):
-                self._require_one_of((name,), *choices)
-        self._require_one_of(("flush_inputs", "flush_outputs", "register_halves"), False, True)
+                late = ", or a Late" * (name == "c_joins")
+                require_choice(f"Fused.{name}", getattr(self, name), choices, late)
+        flags = ("flush_inputs", "flush_outputs", "register_halves")
+        require_flags(**{f"Fused.{name}": getattr(self, name) for name in flags})
         # A term is below 2**(F+2) in units of its last kept bit; binary64 counts to 2**53. A sticky
         # bit is a quarter of a unit.
         bits = self.fraction_bits + 2 * (self.alignment == "sticky")
@@ -244,14 +246,6 @@ class Fused:
             and (self.exponents, self.sums, self.addition) == ("operands", 1, "rne")
             and (self.overflow, self.zeros, self.presum) == ("sum", "positive", 1)
         )
-
-    def _require_one_of(self, fields: tuple[str, ...], *valid: object) -> None:
-        for field in fields:
-            value = getattr(self, field)
-            # 0 and 1 equal False and True, and are not meant.
-            if not any(value == one and type(value) is type(one) for one in valid):
-                choices = " or ".join(map(repr, valid))
-                raise InputError(f"Fused.{field} must be {choices}, got {told(value)}")
 
 
 # Parameters of a fused step that are one of several names.
