@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from tcusim.errors import InputError, require_choice, require_flags, require_int, told
+from tcusim.errors import (
+    MOST_ELEMENTS,
+    InputError,
+    require_choice,
+    require_flags,
+    require_int,
+    told,
+)
 from tcusim.machine.formats import ROUNDED, Rounding, format_of
 
 __all__ = [
@@ -226,6 +233,8 @@ class Fused:
                 f"Fused of {self.length} terms with {bits} fraction bits needs sums "
                 f"beyond 2**53, which the simulator does not hold; use fewer of either"
             )
+        if self.addition != "rne" and self.c_joins != "after":
+            raise InputError("Fused.addition is for c_joins = 'after'; leave it out")
         if self.output_fraction_bits is not None:
             require_int("Fused.output_fraction_bits", self.output_fraction_bits, 1)
         if self.exponent_floor is not None:
@@ -281,8 +290,8 @@ class Sequential:
         or a binary tree, which rounds the products and adds the sum of the first half to the sum of
         the second half.
     sums : int
-        Partial sums of a chain: product i belongs to sum i modulo this number. Several begin with
-        zero, and are added up in their order.
+        Partial sums of a chain, at most one for each product of a group: product i belongs to sum i
+        modulo this number. Several begin with zero, and are added up in their order.
     rounding : {"rne", "rna", "rz", "rd", "odd"}
         Rounding of each operation. Overflow is as in IEEE 754, which has no rounding to odd; that
         one overflows to infinity, as in [ARM].
@@ -307,7 +316,7 @@ class Sequential:
         """Prove that the parameters make sense."""
         if self.length is not None:
             require_int("Sequential.length", self.length, 1)
-        require_int("Sequential.sums", self.sums, 1)
+        require_int("Sequential.sums", self.sums, 1, self.length or MOST_ELEMENTS)
         require_choice("Sequential.order", self.order, ("chain", "apart", "tree"))
         require_choice("Sequential.rounding", self.rounding, ROUNDED)
         require_flags(

@@ -83,7 +83,8 @@ def corners(rule: Rule, k: int) -> Iterator[tuple[str, Dots]]:
     def dot(products: dict[int, tuple[str, str]], c: str = "zero", *, fill: str = "zero") -> Dots:
         a, b = (np.full((1, k), one[fill], np.uint64) for one in (left, right))
         for place, (x, y) in products.items():
-            a[0, place % k], b[0, place % k] = left[x], right[y]
+            # Operands of two types: one may lack what the other has.
+            a[0, place % k], b[0, place % k] = left[x], right.get(y, right["largest"])
         return Dots(a, b, np.array([acc[c]], np.uint64), *_ones(rule, 1, k))
 
     if rule.scale:
