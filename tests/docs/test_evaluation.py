@@ -118,6 +118,31 @@ def test_claims_that_nothing_is_recorded_of(tools: Any, folder: Path) -> None:
 RECORDED = Path(TOOLS.parent / "data")
 
 
+# The authors' sizes, which the figure of each has been recorded at.
+SIZES = {
+    "10": ("paper_tune_segmented_reduction", "sum"),
+    "13": ("full_reduction_ker2", "sum"),
+    "12": ("paper_tune_segmented_prefixsum", "scan"),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_no_size_of_the_authors_is_missing(tools: Any, name: str) -> None:
+    """tcusim, the best of the paper's programs, and each library are right at every size."""
+    evaluation, records = tools("evaluation"), tools("records")
+    series, kind = SIZES[name]
+    sizes = {x for one in records.authors(series, RECORDED) for x in one["x"]}
+    report = records.figure(name, RECORDED)
+    found: dict[str, set[float]] = {}
+    for row in report.rows:
+        if row.ok and row.case.kind == kind:
+            who = "paper's best" if evaluation._is_papers(row) else row.who
+            found.setdefault(who, set()).add(row.case.segment_size)
+    assert {OURS, "paper's best"} < found.keys()
+    found = {who: has for who, has in found.items() if not who.startswith(f"{OURS} ")}
+    assert {who: sizes - has for who, has in found.items() if sizes - has} == {}
+
+
 def test_every_claim_is_recorded(tools: Any) -> None:
     evaluation = tools("evaluation")
     text = evaluation.claims(RECORDED) + evaluation.products(RECORDED) + evaluation.profile()
