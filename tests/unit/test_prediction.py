@@ -257,16 +257,22 @@ def test_errors_that_few_sums_have_are_predicted(
         assert 0.5 <= predicted_error(one, family, length, k=k) / _root(found) <= 2.0, length
 
 
-@pytest.mark.parametrize("blocked", [None, 16])
+SHORT = (
+    Fused(16, 24, output="rne", output_fraction_bits=7),
+    Fused(16, 12, output_fraction_bits=3),
+    Fused(8, 24, output_fraction_bits=5, c_joins="after"),
+    Fused(16, 12, output="rne", output_fraction_bits=8, c_joins="after"),
+    Fused(16, 20, exponent_floor=4),
+    Fused(16, 12, exponent_floor=6),
+)
+
+
 @pytest.mark.parametrize(
-    "how",
+    ("how", "blocked"),
     [
-        Fused(16, 24, output="rne", output_fraction_bits=7),
-        Fused(16, 12, output_fraction_bits=3),
-        Fused(8, 24, output_fraction_bits=5, c_joins="after"),
-        Fused(16, 12, output="rne", output_fraction_bits=8, c_joins="after"),
-        Fused(16, 20, exponent_floor=4),
-        Fused(16, 12, exponent_floor=6),
+        pytest.param(how, blocked, marks=() if (i + j) % 2 == 0 else pytest.mark.full)
+        for i, how in enumerate(SHORT)
+        for j, blocked in enumerate((None, 16))
     ],
     ids=str,
 )

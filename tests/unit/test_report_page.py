@@ -29,8 +29,7 @@ def test_a_page_stands_alone_and_has_everything() -> None:
 
 
 def test_bars_are_as_long_as_their_numbers() -> None:
-    verdict = judge("4x4x4", "8x4x4")
-    text = fragment_of(verdict.units, None)
+    text = fragment_of([*judge("4x4x4").units, *judge("8x4x4").units], None)
     short, long = (float(width) for width in re.findall(r'style="width: ([\d.]+)%"', text)[:2])
     assert long == 2 * short == 60
     assert "elements that one mma takes" in text
