@@ -94,7 +94,7 @@ def _words_of_warp(tapped: TappedKernel, scalars: Mapping[str, int], warps: int,
     for frag, placing in _kinds(tapped).items():
         itemsize = format_of(frag.dtype).itemsize
         held = _HOLDERS * placing.rows * placing.cols * itemsize
-        needed += _taken(placing.count * itemsize) + _taken(2 * held)
+        needed += _taken(placing.count * itemsize) + _taken(_digits(placing) * held)
     rows = _rows(tapped)
     every, largest = _needed(tapped.program.steps, "", rows, scalars)
     wanted = needed + min(every, min(most, 2**32) * largest)
@@ -112,6 +112,11 @@ def _kinds(tapped: TappedKernel) -> dict[Frag, Placing]:
     frags = {f.name: f for _, s in walk(tapped.program.steps) for f in accesses(s).frags}
     found = {placing.number: name for name, placing in tapped.placings.items()}
     return {frags[name]: tapped.placings[name] for name in found.values()}
+
+
+def _digits(placing: Placing) -> int:
+    """Return the digits of the numbers of elements, as in taps.cuh."""
+    return 3 if placing.count > BASE**2 else 2
 
 
 def _rows(tapped: TappedKernel) -> dict[str, int]:
@@ -204,8 +209,8 @@ class _Reader:
         )
         of_bytes = format_of(frag.dtype).itemsize == 1
         values = content if of_bytes else self._values(content, frag.dtype)
-        digits = values.astype(np.int64).reshape(2, -1)
-        found = digits[0] + BASE * digits[1]
+        digits = values.astype(np.int64).reshape(_digits(placing), -1)
+        found = BASE ** np.arange(len(digits)) @ digits
         line, across = found // placing.ldm, found % placing.ldm
         row, col = (across, line) if placing.down else (line, across)
         places = row * placing.cols + col

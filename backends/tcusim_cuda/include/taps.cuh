@@ -150,21 +150,23 @@ struct Tap {
     }
 
     // Records which elements of a tile the lanes hold, by loading numbers into a fragment. A
-    // number is more than some types can hold: it is loaded digit by digit, to the base 128.
+    // number is more than some types can hold: it is loaded digit by digit, to the base 128, in two
+    // digits, or in three if there are more elements.
     template <class F, class T, class Load>
     __device__ void places(int number, int room, int count, Load load) {
         if (!words) return;
         begin(room, count * sizeof(T));
         T* const numbers = reinterpret_cast<T*>(to);
         F f;
-        begin(number, 2 * 32 * f.num_elements * sizeof(f.x[0]));
+        const int digits = count > 128 * 128 ? 3 : 2;
+        begin(number, digits * 32 * f.num_elements * sizeof(f.x[0]));
         if (!to) return;
         #pragma unroll 1
-        for (int digit = 0; digit < 2; ++digit) {
+        for (int digit = 0, power = 1; digit < digits; ++digit, power *= 128) {
             __syncwarp();
             #pragma unroll 1
             for (int e = threadIdx.x % 32; e < count; e += 32) {
-                numbers[e] = small_number<T>(digit ? e / 128 : e % 128);
+                numbers[e] = small_number<T>(e / power % 128);
             }
             __syncwarp();
             load(f, numbers);
