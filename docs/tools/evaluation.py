@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import records
@@ -17,6 +18,7 @@ from tcusim import line_charts
 from tcusim.algorithms import algorithms
 from tcusim.line_charts import Line, Plot
 from tcusim_bench.charts import giga, pico
+from tcusim_bench.cub import block_ways
 from tcusim_bench.record import OURS, Report, Row
 
 __all__ = ["claims", "fastest", "figure", "products", "profile", "programs", "recorded"]
@@ -198,7 +200,19 @@ def _blocks(report: Report | None, folder: Path) -> Iterable[str]:
         title = f"{title} in a warp or a block"
         plot = Plot(f"{_V100}: {title}", tuple(lines), x, _GIGA, log=True, level=level)
         yield line_charts.draw(plot)
-        yield _of_report(report, title, _of_kind(kind, _as_one), x)
+        yield _of_report(_with_authors_way(report), title, _of_kind(kind, _as_one), x)
+
+
+def _with_authors_way(report: Report | None) -> Report | None:
+    """Return figure 11 with the authors' configurations of CUB's collectives as another peer."""
+    if report is None:
+        return None
+    rows = [
+        replace(row, who=_AUTHORS_WAY)
+        for row in report.rows
+        if row.label in block_ways().get((row.case.kind, row.case.segment_size), [])[:1]
+    ]
+    return replace(report, rows=(*report.rows, *rows))
 
 
 def _best_of_authors(name: str, folder: Path) -> dict[float, float]:
@@ -317,7 +331,7 @@ def _named(row: Row | None) -> tuple[str, str]:
     if row.who.startswith(OURS):
         program, *numbers = row.label.removesuffix(" mma").split()
         name = f"`{program}` {' '.join(numbers)}, {row.acc}"
-    elif row.who != "CUB, warp or block":
+    elif row.who != _COLLECTIVES:
         name = f"{row.who.split(',')[0]}: {name}"
     speed = giga(row) or 0.0
     text = f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}"
@@ -339,6 +353,9 @@ _PRODUCTS = (
     ("the paper's, naïve", 'WMMA {} (na\\"ive)', f"{OURS} gemm_naive"),
     ("tcusim", "", OURS),
 )
+# CUB's collectives in figure 11, and those of the authors' configurations.
+_COLLECTIVES, _AUTHORS_WAY = "CUB, warp or block", "CUB, as the authors"
+
 # Values by size.
 _Values = dict[float, float]
 
@@ -514,26 +531,30 @@ def _least(
 
 def _block_rows(folder: Path) -> Iterable[tuple[str, ...]]:
     """Yield the speeds over those of CUB's collectives, in sizes below 1024 and from there on."""
-    claim = "faster than CUB's collectives below 1024, comparable beyond"
-    report = records.figure("11", folder)
+    report = _with_authors_way(records.figure("11", folder))
     for kind, word in _WORDS.items():
         v100: _Values = {}
         for part in ("warp", "block"):
             found = _last_values(records.authors(f"segmented_{word}_cub_{part}", folder))
             v100 |= {x: max(y, v100.get(x, 0.0)) for x, y in found.items()}
-        theirs = _best_by_size(report, _of("CUB, warp or block", kind))
-        pairs = [(_v100(word, folder)["Ours"], v100)] + [
-            (_best_by_size(report, lambda r, k=kind, t=test: r.case.kind == k and t(r)), theirs)
+        here = [
+            _best_by_size(report, lambda r, k=kind, t=test: r.case.kind == k and t(r))
             for test in (_is_papers, _is_ours)
         ]
-        what = "Reduce" if kind == "sum" else "Scan"
-        name = f"Warp{what}, Block{what}"
-        for first, last in ((16, 512), (1024, 8192)):
-            cells = [
-                _span(ours[x] / peer[x] for x in ours if first <= x <= last and x in peer)
-                for ours, peer in pairs
-            ]
-            yield claim, name, _range(first, last), *cells
+        claim = f"faster than CUB's collectives below 1024, comparable beyond: {kind}s"
+        name = "BlockReduce" if kind == "sum" else "BlockScan"
+        for who, how in ((_AUTHORS_WAY, "as the authors"), (_COLLECTIVES, "at its best")):
+            theirs = _best_by_size(report, _of(who, kind))
+            pairs = [(ours, theirs) for ours in here]
+            if who == _AUTHORS_WAY:
+                pairs.insert(0, (_v100(word, folder)["Ours"], v100))
+            for first, last in ((16, 512), (1024, 8192)):
+                cells = [
+                    _span(ours[x] / peer[x] for x in ours if first <= x <= last and x in peer)
+                    for ours, peer in pairs
+                ]
+                cells = [_NOBODY] * (3 - len(cells)) + cells
+                yield claim, f"{name} {how}", _range(first, last), *cells
 
 
 def _whole_rows(folder: Path) -> Iterable[tuple[str, ...]]:
