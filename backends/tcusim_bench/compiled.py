@@ -13,8 +13,6 @@ from typing import Final
 
 from tcusim.errors import BackendUnavailable
 
-__all__ = ["Compiled", "command", "nvcc_path"]
-
 _SECONDS: Final = 300
 
 

@@ -24,8 +24,6 @@ from tcusim_bench.programs import plans
 from tcusim_bench.record import first_line
 from tcusim_cuda.microbench.stopwatch import Run
 
-__all__ = ["IN_TORCH", "PEERS", "Contenders", "cublas_ways", "triton_tiles"]
-
 # The modules that a library needs, if they are not torch alone.
 _MODULES: Final = {"cupy": ("cupy",), "cublas": ("cupy",), "triton": ("triton", "torch")}
 

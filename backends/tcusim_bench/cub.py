@@ -16,8 +16,6 @@ from tcusim_bench.problems import Contender, Problem
 from tcusim_bench.record import Case
 from tcusim_cuda.microbench.stopwatch import Run
 
-__all__ = ["BLOCK_SOURCE", "CUB_SOURCE", "PARTS", "Cub", "block_ways", "dotted", "functions"]
-
 # The names of the parts as peers, and in the record.
 PARTS: Final = {
     "cub": "CUB",

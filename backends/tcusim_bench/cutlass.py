@@ -17,8 +17,6 @@ from tcusim_bench.device import Array
 from tcusim_bench.problems import Contender, Problem
 from tcusim_cuda.microbench.stopwatch import Run
 
-__all__ = ["CUTLASS", "CUTLASS_SOURCE", "Cutlass", "cutlass_folder", "cutlass_ways"]
-
 CUTLASS: Final = "CUTLASS"
 CUTLASS_SOURCE: Final = Path(__file__).with_name("cutlass.cu")
 _SM: Final = 90

@@ -14,21 +14,6 @@ from tcusim.machine import format_of
 from tcusim_bench.programs import Recipe
 from tcusim_bench.record import OURS, Case
 
-__all__ = [
-    "ENERGY",
-    "EXACT",
-    "FIGURES",
-    "PARTS",
-    "POWERS",
-    "SECTIONS",
-    "WHOLE",
-    "Named",
-    "Part",
-    "cases",
-    "matrix_columns",
-    "offsets_of",
-]
-
 # A program, with its name in the record.
 Named: TypeAlias = tuple[str, Recipe]
 # Makes the problems of a part: of its name, a length, and sizes to take instead of its own.

@@ -16,13 +16,7 @@ from tcusim.algorithms import Algorithm, Level, algorithm_of, algorithms, build
 from tcusim.algorithms.rows import ACCUMULATION_LENGTH
 from tcusim.arrays.dtypes import types_on_device
 from tcusim.arrays.planner import choose
-from tcusim.arrays.problem import (
-    AnyProblem,
-    Problem,
-    ProductProblem,
-    rounded_longest,
-    tile_for,
-)
+from tcusim.arrays.problem import AnyProblem, Problem, ProductProblem, rounded_longest, tile_for
 from tcusim.arrays.sizes import longest_scanned
 from tcusim.arrays.spec import Spec
 from tcusim.call_options import Bits
@@ -32,8 +26,6 @@ from tcusim.program.launches import LaunchPlan, Memory, PlanBuilder
 from tcusim.simulate.backend import NUMPY
 from tcusim_bench.propagated import propagated
 from tcusim_bench.record import Case
-
-__all__ = ["Recipe", "plans", "recipes", "variants"]
 
 # The most elements of a segment that a warp is tried on alone, and the fewest that blocks are.
 _LONGEST_ALONE: Final = 2**16

@@ -14,8 +14,6 @@ from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import COL, ROW, Bound, Extent, Program, Scalar
 from tcusim.program.launches import Memory, PlanBuilder
 
-__all__ = ["propagated"]
-
 # A warp copies squares of elements.
 _SIDE: Final = 16
 _WARPS: Final = 8

@@ -18,19 +18,6 @@ from tcusim.machine import format_of
 from tcusim.table import aligned
 from tcusim_cuda.microbench.stopwatch import Times
 
-__all__ = [
-    "OURS",
-    "PROGRAMS",
-    "ROUNDED",
-    "Case",
-    "Report",
-    "Row",
-    "first_line",
-    "moved_bytes",
-    "now",
-    "verdict",
-]
-
 # The array functions' default launches, the best of some other programs, and rounded sums beside
 # exact ones.
 OURS: Final = "tcusim"

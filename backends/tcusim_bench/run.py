@@ -48,8 +48,6 @@ from tcusim_cuda.driver import arch_name
 from tcusim_cuda.emit import emit
 from tcusim_cuda.microbench.stopwatch import Run
 
-__all__ = ["NAMES", "PAPER", "Bench", "Settings", "contender", "in_order", "run"]
-
 NAMES: Final = (*PARTS, *host.PARTS)
 # The name of all figures together.
 PAPER: Final = "paper"

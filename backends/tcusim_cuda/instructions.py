@@ -12,20 +12,8 @@ from tcusim.machine import Rule, arch_of
 from tcusim.machine.shapes import MmaShape, shapes
 from tcusim.program.bind import rule_of
 from tcusim.program.checks.tiles import tile_is_aligned
-from tcusim.program.grammar import (
-    Const,
-    Frag,
-    Index,
-    Load,
-    Program,
-    Role,
-    Store,
-    View,
-    walk,
-)
+from tcusim.program.grammar import Const, Frag, Index, Load, Program, Role, Store, View, walk
 from tcusim.program.resources import SharedMemory
-
-__all__ = ["LANES", "Instruction", "instruction_for", "native", "rule_of_lanes"]
 
 # The family of tiles that no instruction multiplies.
 LANES: Final = "lanes"

@@ -8,8 +8,6 @@ from tcusim.machine import Rule, format_of
 from tcusim.machine.rule_row import format_row, rule_row
 from tcusim_cuda.text import comment, is_coded
 
-__all__ = ["RULE", "coded_lines", "rule_lines"]
-
 # The class in a kernel that gives its rule.
 RULE: Final = "Arithmetic"
 

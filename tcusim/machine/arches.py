@@ -31,8 +31,6 @@ from tcusim.machine.rules import (
     Sequential,
 )
 
-__all__ = ["BUILT_IN"]
-
 _RECORDED: Final = "recorded bits"
 _PUBLISHED: Final = "published model, no recorded bits"
 

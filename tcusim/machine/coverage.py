@@ -26,19 +26,8 @@ from tcusim.machine.formats import (
     format_of,
     leading_power,
 )
-from tcusim.machine.rules import (
-    SUM_TYPES,
-    Exact,
-    Fused,
-    Integer,
-    Late,
-    Numerics,
-    Rule,
-    Sequential,
-)
+from tcusim.machine.rules import SUM_TYPES, Exact, Fused, Integer, Late, Numerics, Rule, Sequential
 from tcusim.machine.sequential import round_to_odd, two_sum
-
-__all__ = ["Coverage", "events_of", "operand_events", "wrong_rules"]
 
 _OPERANDS: Final = ("zero", "negative zero", "subnormal", "largest", "infinite", "NaN")
 _FUSED: Final = {

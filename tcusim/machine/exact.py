@@ -14,8 +14,6 @@ from tcusim.machine.rules import Exact
 from tcusim.machine.sequential import fraction_to_float, round_to_odd
 from tcusim.machine.watch import Watch
 
-__all__ = ["exact_values"]
-
 Outputs: TypeAlias = Callable[[Float64, Float64, Float64], Values | None]
 
 # Above it no product of two factors loses bits to underflow.

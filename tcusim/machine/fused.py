@@ -28,8 +28,6 @@ from tcusim.machine.sequential import round_to_odd, two_sum
 from tcusim.machine.watch import Watch
 from tcusim.machine.whole import are_aligned_whole, multiply
 
-__all__ = ["exponent_power", "fused_values", "round_sum"]
-
 
 def fused_values(
     a: Float64,

@@ -11,8 +11,6 @@ from tcusim.machine.rule_row import HEADER, rule_row
 from tcusim.machine.rules import Rule
 from tcusim.machine.shapes import MmaShape
 
-__all__ = ["header_text"]
-
 
 class _Port(NamedTuple):
     """An array of elements of so many bits, in C and as a vector of SystemVerilog."""

@@ -11,21 +11,12 @@ from pathlib import Path
 
 from tcusim.errors import InputError, UnknownName, told
 from tcusim.machine.formats import Rounding
-from tcusim.machine.registry import (
-    UNITS,
-    arch_of,
-    own_units,
-    read_own_with,
-    register_unit,
-    spelled,
-)
+from tcusim.machine.registry import UNITS, arch_of, own_units, read_own_with, register_unit, spelled
 from tcusim.machine.rules import Arch, Fused, Integer, Rule
 from tcusim.machine.shapes import MmaShape, tiles_of
 from tcusim.machine.unit_file import read_unit
 from tcusim.machine.units import Figure, Unit, limits_of
 from tcusim.plugins import Broken
-
-__all__ = ["fused_unit", "unit_of", "units"]
 
 
 def unit_of(unit: str | Path | Unit | Arch) -> Unit:

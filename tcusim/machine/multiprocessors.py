@@ -12,20 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = [
-    "BLOCK_THREADS",
-    "LANES",
-    "MULTIPROCESSORS",
-    "REGISTERS",
-    "RESERVED_BYTES",
-    "SCHEDULERS",
-    "SHUFFLES",
-    "STATIC_SHARED_BYTES",
-    "THREAD_REGISTERS",
-    "Multiprocessor",
-    "rows_of",
-]
-
 # The same for every compute capability since sm_70 [CPG]: registers of 32 bits of a multiprocessor
 # and of a thread, threads of a block, and the shared memory of a block without an opt-in.
 REGISTERS: Final = 2**16

@@ -10,18 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from tcusim.machine.formats import FORMATS, Format, format_of, to_memory
-from tcusim.machine.rules import (
-    MOST_PASSES,
-    SCALES,
-    Exact,
-    Fused,
-    Integer,
-    Late,
-    Rule,
-    Sequential,
-)
-
-__all__ = ["HEADER", "FormatRow", "RuleRow", "format_row", "rule_row"]
+from tcusim.machine.rules import MOST_PASSES, SCALES, Exact, Fused, Integer, Late, Rule, Sequential
 
 # The rule in C: an include file for C99, C++ and CUDA, which needs no other.
 HEADER: Final = Path(__file__).parent / "include" / "tcusim_rule.h"

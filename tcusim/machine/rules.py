@@ -17,27 +17,6 @@ from tcusim.errors import (
 )
 from tcusim.machine.formats import ROUNDED, Rounding, format_of
 
-__all__ = [
-    "FAMILIES",
-    "MOST_PASSES",
-    "SCALES",
-    "SUM_TYPES",
-    "TF32",
-    "Alignment",
-    "Arch",
-    "Exact",
-    "Fused",
-    "Integer",
-    "Late",
-    "Numerics",
-    "Passes",
-    "Refusal",
-    "Rule",
-    "Sequential",
-    "Tf32",
-    "require_tuple",
-]
-
 # How float32 operands become tf32: as the instruction reads them, or rounded before.
 Tf32: TypeAlias = Literal["cut", "nearest_even", "nearest_away"]
 TF32: Final[tuple[Tf32, ...]] = ("cut", "nearest_even", "nearest_away")

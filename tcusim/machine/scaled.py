@@ -20,8 +20,6 @@ from tcusim.machine.rules import SCALES, Fused, Rule
 from tcusim.machine.values import with_nan
 from tcusim.machine.watch import Watch
 
-__all__ = ["as_scales", "scaled_mma", "scales_of_bits"]
-
 # Outputs handled at a time.
 _BATCH: Final = 2**14
 

@@ -19,8 +19,6 @@ from tcusim.machine.formats import Float64, Format, Values, flushed, format_of, 
 from tcusim.machine.rules import Sequential
 from tcusim.machine.watch import Watch
 
-__all__ = ["fraction_to_float", "round_to_odd", "sequential_values", "two_sum"]
-
 # Within these bounds neither a product of two float64 nor its rounding error leaves the range.
 _SAFE_FACTOR: Final = 2.0**500
 _SAFE_LOW: Final = 2.0**-900

@@ -18,17 +18,6 @@ from tcusim.machine.formats import FORMATS, is_type
 from tcusim.machine.rules import FAMILIES, require_tuple
 from tcusim.plugins import OWN, Broken, Registry, items_of
 
-__all__ = [
-    "ACCUMULATOR_TYPES",
-    "ELEMENT_TYPES",
-    "MmaShape",
-    "Operands",
-    "register_shape",
-    "shape_of",
-    "shapes",
-    "tiles_of",
-]
-
 _FLOAT_TYPES = tuple(name for name, row in FORMATS.items() if row.is_float)
 ELEMENT_TYPES = (*_FLOAT_TYPES, "s8", "u8", "s4", "u4", "b1", "s32")
 ACCUMULATOR_TYPES = ("f16", "f32", "f64", "s32")

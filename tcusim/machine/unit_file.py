@@ -34,8 +34,6 @@ from tcusim.machine.rules import (
 from tcusim.machine.shapes import MmaShape, shape_of, tiles_of
 from tcusim.machine.units import CONFIDENCES, FIGURES, Figure, Instruction, Unit, limits_of
 
-__all__ = ["KEYS", "Key", "described_types", "read_unit", "rule_keys", "unit_toml"]
-
 
 @dataclass(frozen=True, slots=True)
 class Key:

@@ -13,22 +13,13 @@ from numpy.typing import NDArray
 from tcusim.errors import InputError
 from tcusim.machine.core import rule_core
 from tcusim.machine.exact import exact_values
-from tcusim.machine.formats import (
-    Float64,
-    Format,
-    Values,
-    canonical_nan,
-    format_of,
-    leading_power,
-)
+from tcusim.machine.formats import Float64, Format, Values, canonical_nan, format_of, leading_power
 from tcusim.machine.fused import fused_values
 from tcusim.machine.fused_narrow import NarrowUnit, first_difference, has_pattern
 from tcusim.machine.rules import Exact, Fused, Integer, Passes, Rule, Sequential
 from tcusim.machine.sequential import sequential_values
 from tcusim.machine.watch import Watch
 from tcusim.machine.whole import largest_sum, whole_values
-
-__all__ = ["Multiplier", "mma_values", "multiplier_of", "with_nan"]
 
 # Outputs handled at a time, so that the float64 temporaries stay in a core's cache.
 _BATCH_OUTPUTS: Final = 2**14

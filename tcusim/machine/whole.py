@@ -15,8 +15,6 @@ import numpy as np
 from tcusim.machine.formats import Float64, Format, Values, format_of
 from tcusim.machine.rules import Exact, Fused, Integer, Late, Rule, Sequential
 
-__all__ = ["are_aligned_whole", "largest_kept", "largest_sum", "multiply", "whole_values"]
-
 # More than a sum grows by, times, when a thousand steps round it up to float16.
 _ROUNDED_UP: Final = 2.0
 _MOST_TERMS: Final = 1000

@@ -13,20 +13,9 @@ from typing import Any, Final, TypeAlias
 
 from tcusim import errors
 from tcusim.errors import InputError
-from tcusim.machine import (
-    FORMATS,
-    Fused,
-    Unit,
-    format_of,
-    rule_of,
-    unit_of,
-    unit_toml,
-    usual_types,
-)
+from tcusim.machine import FORMATS, Fused, Unit, format_of, rule_of, unit_of, unit_toml, usual_types
 from tcusim.machine.formats import is_type
 from tcusim.machine.shapes import shape_of
-
-__all__ = ["AXES", "Axis", "Grid", "Point"]
 
 # Arguments of an axis: one value, several, or a text such as "4:64" or "rz,rne".
 Given: TypeAlias = str | int | Sequence[str | int]

@@ -31,15 +31,7 @@ from tcusim.judge.verdict.subjects import (
     placed_in,
     subject_of,
 )
-from tcusim.judge.verdict.tasks import (
-    TASKS,
-    Candidate,
-    best_of,
-    compared,
-    cost_of,
-    counted,
-    tried,
-)
+from tcusim.judge.verdict.tasks import TASKS, Candidate, best_of, compared, cost_of, counted, tried
 from tcusim.machine import Figure, Instruction
 from tcusim.machine.likeness import borrowed
 from tcusim.machine.shapes import MmaShape
