@@ -10,9 +10,9 @@ from typing import Any, Final
 import records
 from authors_cost import (
     ALL_SIZES,
-    PRODUCT_SIZES,
     PRODUCTS,
     PROGRAMS,
+    SIZES,
     Point,
     on_h200,
     points,
@@ -21,7 +21,6 @@ from authors_cost import (
 )
 from fit_cost import measured_rows, predicted
 from tables import table
-from thinned import some
 
 import tcusim
 from tcusim import line_charts
@@ -160,7 +159,7 @@ _PRODUCT_FACTOR: Final = 1.5
 
 @functools.cache
 def _v100() -> tuple[Point, ...]:
-    return (*points(some(ALL_SIZES)), *products(some(PRODUCT_SIZES)))
+    return (*points(ALL_SIZES), *products())
 
 
 def _factor(point: Point) -> float:
@@ -169,7 +168,13 @@ def _factor(point: Point) -> float:
 
 def v100_summary() -> str:
     """Return the number of predicted speeds on a V100 within the allowed factor, by program."""
-    return _summary_of(_v100())
+    some, several = tuple(points(SIZES)), tuple(products())
+    return (
+        f"{_summary_of(_v100())}\n\nOf the {len(some)} sizes of sums and scans that are 16 or "
+        f"powers of four from 256 on, {within(some, _FACTOR)} are within {_FACTOR:g}x; of "
+        f"{len(several)} products, {within(several, _PRODUCT_FACTOR)} are within "
+        f"{_PRODUCT_FACTOR:g}x."
+    )
 
 
 def h200_summary() -> str:

@@ -184,10 +184,10 @@ class Unit(Tabular):
         Parts of the real unit that no parameter here says.
     clock, cores, units_per_core, fma_per_core, warps_per_core, blocks_per_core, threads_per_core, \
 registers_per_core, shared_bytes_per_core, shared_bytes_per_block, shared_bandwidth, \
-shared_latency, l2_bytes, l2_bandwidth, l2_latency, memory_bytes, memory_bandwidth, \
-memory_latency, page_bytes, tlb_bytes, tlb_miss_latency, shuffle_latency, shuffle_interval, \
-barrier_latency, code_latency, launch_seconds, memory_energy, l2_energy, shared_energy, \
-multiply_add_energy, multiply_add_area : Figure or None
+shared_latency, l2_bytes, l2_bandwidth, store_bandwidth, l2_latency, memory_bytes, \
+memory_bandwidth, memory_latency, page_bytes, tlb_bytes, tlb_miss_latency, shuffle_latency, \
+shuffle_interval, barrier_latency, code_latency, launch_seconds, memory_energy, l2_energy, \
+shared_energy, multiply_add_energy, multiply_add_area : Figure or None
         Figures of the machine, as `FIGURES` defines them; None if unknown.
 
     Examples
@@ -233,6 +233,9 @@ multiply_add_energy, multiply_add_area : Figure or None
     )
     l2_bandwidth: Figure | None = _figure(
         "bytes a second", "from that cache to all cores", **_BYTES_A_SECOND
+    )
+    store_bandwidth: Figure | None = _figure(
+        "bytes a second", "from all cores to that cache, in whole lines", **_BYTES_A_SECOND
     )
     l2_latency: Figure | None = _figure("cycles", "of a load that this cache serves")
     memory_bytes: Figure | None = _figure("bytes", "global memory", whole=True, most=1e18)

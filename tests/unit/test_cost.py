@@ -41,10 +41,8 @@ def key(row: dict[str, Any]) -> tuple[Any, ...]:
 V100_MISSES = {
     *(("reduction_16n", 4**n) for n in (7, 8)),
     ("reduction_256n", 4**12),
-    # The measured kernel carries no sum from round to round.
     *(("scan_256n_block", 4**n) for n in (11, 12)),
-    # The measured kernel reads a sixteenth of the array, again and again: no scan of it.
-    *(("scan_16n", 4**n) for n in (4, 5, 6, 7, 9, 10, 11)),
+    *(("scan_16n", 4**n) for n in (6, 7)),
 }
 
 
@@ -64,7 +62,7 @@ def fit_cost() -> Any:
 
 def check_speeds_on_a_v100(every: int) -> None:
     authors = docs_tool("authors_cost")
-    some = list(authors.points(authors.SIZES[every - 1 :: every]))
+    some = list(authors.points(authors.SIZES[every - 1 :: every], anew=True))
     missed = {(one.program, one.segment) for one in some if not authors.within([one])}
     assert missed == V100_MISSES & {(one.program, one.segment) for one in some}
 
@@ -72,7 +70,7 @@ def check_speeds_on_a_v100(every: int) -> None:
 @pytest.mark.full
 def test_products_are_near_those_that_the_authors_measured_on_a_v100() -> None:
     authors = docs_tool("authors_cost")
-    for one in authors.products():
+    for one in authors.products(anew=True):
         assert authors.within([one], factor=1.5), one
 
 
@@ -112,7 +110,7 @@ def test_loads_from_more_pages_than_a_tlb_has_take_longer() -> None:
     assert seconds(v100, 2**10) == seconds(blind, 2**10)
     ratio = seconds(v100, 2**20) / seconds(blind, 2**20)
     # A load takes 1029 cycles and not 375, and a round has a product besides.
-    assert 1.8 < ratio < 1029 / 375
+    assert 1.5 < ratio < 1029 / 375
     many = Figure(2**40, "invented", "assumed")
     assert seconds(replace(v100, tlb_bytes=many), 2**20) == seconds(blind, 2**20)
 
@@ -214,12 +212,57 @@ def test_times_are_near_those_measured_on_an_h100(operations: tuple[str, ...]) -
     assert off[-1] < 0.25
 
 
-@pytest.mark.full
-def test_speeds_of_the_papers_programs_on_an_h200() -> None:
+@pytest.mark.parametrize("every", [31, pytest.param(1, marks=pytest.mark.full)])
+def test_speeds_of_the_papers_programs_on_an_h200(every: int) -> None:
     authors = docs_tool("authors_cost")
-    runs = list(authors.on_h200())
-    assert len(runs) == 630
-    assert authors.within(runs) >= 380
+    runs = list(authors.on_h200(every, anew=True))
+    assert authors.within(runs) > 0.6 * len(runs)
+
+
+@pytest.mark.parametrize("every", [97, pytest.param(5, marks=pytest.mark.full)])
+def test_the_recorded_predictions_of_the_papers_programs_are_those_of_the_model(every: int) -> None:
+    """After a change: `python docs/tools/authors_cost.py`."""
+    authors = docs_tool("authors_cost")
+    sizes = authors.ALL_SIZES[::every] + authors.ALL_SIZES[-1:]
+    for yielded in (
+        lambda anew: authors.points(sizes, anew=anew),
+        lambda anew: authors.products(authors.PRODUCT_SIZES[:1], anew=anew),
+        lambda anew: authors.on_h200(every, anew=anew),
+    ):
+        for known, now in zip(yielded(False), yielded(True), strict=True):
+            assert known.seconds == pytest.approx(now.seconds, rel=1e-3), known
+            assert known.bound == now.bound, known
+
+
+def test_store_packets_have_a_header_for_each_line() -> None:
+    """Rows apart cost two packets a sector, whole lines five for four."""
+
+    def packets(segment: int) -> tuple[float, float]:
+        program = tcusim.build("scan_16n", segment_size=segment, warps=16, acc="f16", result="f16")
+        (launch,) = cost(program, H200, length=2**24, cached=False).launches
+        assert launch.parts["L2"] is not None
+        return launch.work.packets / launch.work.sectors_written, launch.parts["L2"]
+
+    (near, fast), (far, slow) = packets(16), packets(1024)
+    # A fragment of float16 leaves by halves of sectors: of two lines, or of eight.
+    assert (near, far) == (2.5, 4.0)
+    assert slow / fast == pytest.approx(far / near)
+    wide = replace(H200, store_bandwidth=None)
+    program = tcusim.build("scan_16n", segment_size=1024, warps=16, acc="f16", result="f16")
+    assert (cost(program, wide, length=2**24).parts["L2"] or 0) < slow
+
+
+def test_stores_to_pages_that_the_tlb_lacks_delay_later_loads() -> None:
+    """Of a scan of rows in pages of their own: a round waits for its loads, then for its stores."""
+    v100 = unit_of("v100")
+    blind = replace(v100, tlb_miss_latency=None)
+    # Two streams of 16 rows take 32 pages, of 16 that the TLB has.
+    program = tcusim.build("scan_16n", segment_size=2**20, warps=1, acc="f16", result="f16")
+    seconds = [cost(program, unit, length=2**28).seconds or 0.0 for unit in (v100, blind)]
+    reads = tcusim.build("reduction_16n", segment_size=2**20, warps=1, acc="f16", result="f16")
+    of_reads = [cost(reads, unit, length=2**28).seconds or 0.0 for unit in (v100, blind)]
+    assert seconds[0] > 1.5 * seconds[1]
+    assert of_reads[0] == of_reads[1]
 
 
 @pytest.mark.parametrize("unit", ["t4", pytest.param("v100", marks=pytest.mark.full)])

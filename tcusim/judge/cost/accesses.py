@@ -24,6 +24,7 @@ __all__ = [
     "SECTOR",
     "Access",
     "access_of",
+    "alone_in_line",
     "spread_rows",
     "tile_pass",
 ]
@@ -45,7 +46,8 @@ class Access:
     instructions: of the warp. sectors: of 32 bytes of global memory; of reads, those of all
     instructions together. lines: of 128 bytes, each instruction's by themselves; of shared memory,
     passes through the banks. nbytes: of the elements that are in bounds. which: of reads of global
-    memory, each warp's sectors as numbers; rows: the rows of memory that these lie in.
+    memory, each warp's sectors as numbers; rows: the rows of memory that these lie in. each: the
+    sectors of each instruction by themselves. alone: sectors that are the only ones of their lines.
     """
 
     instructions: float
@@ -54,6 +56,8 @@ class Access:
     nbytes: float
     which: Ints | None = None
     rows: float = 0.0
+    each: float = 0.0
+    alone: float = 0.0
 
 
 def access_of(view: View, over: Transfer, places: Placement, *, written: bool = False) -> Access:
@@ -69,10 +73,14 @@ def access_of(view: View, over: Transfer, places: Placement, *, written: bool = 
     issued = float(inside.reshape(count, -1, LANES).any(axis=2).sum()) / count
     if view.buffer.space is Space.GLOBAL:
         # What one instruction reads and another needs, the first-level cache has; writes pass it.
-        which = None if written else _units(begins, inside, size, SECTOR, of=first.shape[1])
-        each = _units(begins, inside, size, SECTOR) if which is None else which
+        which = _units(begins, inside, size, SECTOR, of=first.shape[1])
+        each = _units(begins, inside, size, SECTOR) if written else which
         sectors, lines = each.size / count, _units(begins, inside, size, LINE).size / count
         rows = _units(begins, inside, size, ROW, of=first.shape[1]).size / count
+        if written:
+            alone = alone_in_line(which) / count
+            return Access(issued, sectors, lines, nbytes, None, rows, sectors, alone)
+        # The other sectors of a line are in the next copy.
         return Access(issued, sectors, lines, nbytes, which, rows)
     return Access(issued, 0.0, _bank_passes(begins, inside, size) / count, nbytes)
 
@@ -108,6 +116,11 @@ def _units(begins: Ints, inside: NDArray[np.bool_], size: int, unit: int, of: in
     number = (np.arange(flat.size, dtype=np.int64) // of)[there]
     units = [(flat[there] + offset) // unit for offset in {0, size - 1}]
     return np.unique(np.concatenate([number * _FAR + one for one in units]))
+
+
+def alone_in_line(sectors: Ints) -> int:
+    """Return how many sectors are the only ones of their lines."""
+    return int((np.unique(sectors // (LINE // SECTOR), return_counts=True)[1] == 1).sum())
 
 
 # More than any address, so that a pair of a number and an address is one number.
@@ -194,7 +207,10 @@ def tile_pass(view: View, frag: Frag, places: Placement, *, matrices: bool = Tru
     lines = _units(flat, there, size, LINE).size / places.count
     opened = _units(flat, there, size, ROW, of=flat.shape[1]).size / places.count
     sectors = which.size / places.count
-    return Access(twice * instructions, sectors, lines, nbytes, which, opened)
+    by_instruction = _units(flat, there, size, SECTOR).size / places.count
+    alone = alone_in_line(which) / places.count
+    issued = twice * instructions
+    return Access(issued, sectors, lines, nbytes, which, opened, by_instruction, alone)
 
 
 def _grouped(lines: Ints, along: int) -> Ints:

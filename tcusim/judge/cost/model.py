@@ -229,11 +229,10 @@ def launch_cost(
     writing = written * _row_cost(one.rows_written, one.sectors_written, fetched)
     moved = reading + fitted.write_cost * writing
     memory = 0.0 if cached else moved / known("memory_bandwidth")
-    sectors = SECTOR * (work.sectors_read + work.sectors_written)
     turns = (work.lines + work.passes) * LINE / known("shared_bandwidth")
     core_cycles = work.instructions / SCHEDULERS + fitted.unhidden * turns
     # Data from memory pass the cache meanwhile: the slower of both counts.
-    cache = sectors / known("l2_bandwidth")
+    cache = _cache_seconds(work, known)
     path = max(memory, cache) if memory == memory else memory
     # All blocks of a chain wait but the first.
     waits = fitted.waiting * path * one.awaited / (1.0 + one.awaited)
@@ -291,6 +290,19 @@ def together(
 
 def _ceil(value: float) -> float:
     return value if math.isnan(value) else float(math.ceil(value))
+
+
+def _cache_seconds(work: Work, known: _Known) -> float:
+    """Return the time of what moves between the cache and the cores.
+
+    A store sends a packet for each line and for each sector, so that a whole line takes five. Loads
+    and stores take separate ways; without a figure of stores, all sectors count as loads.
+    """
+    reading = SECTOR * work.sectors_read / known("l2_bandwidth")
+    stores = known.unit.store_bandwidth
+    if stores is None:
+        return reading + SECTOR * work.sectors_written / known("l2_bandwidth")
+    return max(reading, work.packets * LINE / (1 + LINE // SECTOR) / stores.value)
 
 
 def _row_cost(rows: float, sectors: float, fetched: int) -> float:

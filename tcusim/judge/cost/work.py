@@ -17,6 +17,7 @@ from tcusim.judge.cost.accesses import (
     SECTOR,
     Access,
     access_of,
+    alone_in_line,
     spread_rows,
     tile_pass,
 )
@@ -42,6 +43,7 @@ from tcusim.program.grammar import (
     Publish,
     Scope,
     Space,
+    Step,
     Store,
     Sync,
     Value,
@@ -50,6 +52,7 @@ from tcusim.program.grammar import (
     accesses,
     numbered,
     views_of,
+    walk,
 )
 from tcusim.program.lanes import (
     LANES,
@@ -123,8 +126,11 @@ class Work:
     sectors_read, sectors_written : float
         Of 32 bytes of global memory: those of one access, of 32 lanes or of a tile, counted once.
     lines : float
-        Turns of a core's load-store path for global memory, one for each line of 128 bytes that an
-        instruction touches.
+        Turns of a core's load-store path for global memory: one for each line of 128 bytes that an
+        instruction touches, and another for each of which a single sector moves.
+    packets : float
+        Of 32 bytes to the second-level cache: of each store instruction, one for each line and one
+        for each sector.
     passes : float
         Turns through the banks of shared memory.
     shared_bytes : float
@@ -153,6 +159,7 @@ class Work:
     sectors_read: float = 0.0
     sectors_written: float = 0.0
     lines: float = 0.0
+    packets: float = 0.0
     passes: float = 0.0
     shared_bytes: float = 0.0
     words: float = 0.0
@@ -252,6 +259,32 @@ def _additions(step: Prefix, rows: Rows) -> float:
     return of_lane * rows.turns
 
 
+def _own_steps(steps: tuple[Step, ...]) -> Iterator[Step]:
+    """Yield the steps, and those of branches, but not those of loops among them."""
+    for step in steps:
+        if isinstance(step, When):
+            yield from _own_steps((*step.body, *step.otherwise))
+        elif not isinstance(step, Loop):
+            yield step
+
+
+def _views_together(program: Program) -> dict[View, tuple[View, ...]]:
+    """Return, by rectangle of the arrays, those that the innermost loop around it accesses."""
+    found: dict[View, tuple[View, ...]] = {}
+    for _, loop in walk(program.steps):
+        if isinstance(loop, Loop):
+            views = tuple(
+                view
+                for step in _own_steps(loop.body)
+                for view in accesses(step).views
+                if view.buffer.space is Space.GLOBAL
+                and view.buffer.role is not BufferRole.STATUS
+                and view.ranges is None
+            )
+            found.update((view, views) for view in views)
+    return found
+
+
 class _Walk:
     """Follows one block."""
 
@@ -273,6 +306,9 @@ class _Walk:
         # The warps of the core's other blocks, and by rectangle the part of loads that miss.
         self.block, self.blocks = block, program.grid(scalars)
         self.misses: dict[View, float] = {}
+        self.beside = _views_together(program) if latencies.missed else {}
+        # When the pages of earlier stores are translated.
+        self.translated = 0.0
         self._known = known_steps(program)
         self._first = {
             name: int(value[0])
@@ -361,6 +397,7 @@ class _Walk:
             self.now += more
             self.units += more
             self.path += more
+            self.translated += more
             self.ready = {name: when + more for name, when in self.ready.items()}
             self.stored = {
                 name: {where: when + more for where, when in several.items()}
@@ -542,10 +579,15 @@ class _Walk:
             opened = access.rows if access.rows > 1 else 0.0
             total.far_rows = max(total.far_rows, opened)
             if written:
+                self._translate(view)
+                total.lines += warps * access.alone
+                total.packets += warps * (access.lines + access.each)
                 total.sectors_written += warps * access.sectors
                 total.rows_written += warps * opened
             else:
-                missed = warps * self._missed(view, access)
+                part, alone = self._missed(view, access)
+                missed = warps * part
+                total.lines += warps * alone
                 total.sectors_read += missed * access.sectors
                 total.rows_read += missed * opened
         else:
@@ -553,15 +595,19 @@ class _Walk:
             total.shared_bytes += warps * access.nbytes
         return access
 
-    def _missed(self, view: View, access: Access) -> float:
-        """Return the part of the sectors that no earlier step of the round has read."""
+    def _missed(self, view: View, access: Access) -> tuple[float, float]:
+        """Return the part of the sectors that no earlier step of the round has read.
+
+        And how many of these are the only ones of their lines.
+        """
         if access.which is None or not access.which.size:
-            return 1.0
+            return 1.0, access.alone
         name = view.buffer.name
         had = self.brought.get(name)
         new = access.which if had is None else np.setdiff1d(access.which, had)
         self.brought[name] = access.which if had is None else np.union1d(had, access.which)
-        return float(new.size / access.which.size)
+        alone = alone_in_line(new) * access.sectors / access.which.size if access.alone else 0.0
+        return new.size / access.which.size, alone
 
     # --- The clock ---------------------------------------------------------------------------
 
@@ -593,14 +639,14 @@ class _Walk:
         the branch begins, as far as there are registers.
         """
         if view.buffer.role is BufferRole.INPUT:
-            return max(self.now, self.region + self._load(view))
+            return max(self.now, max(self.region, self.translated) + self._load(view))
         return self.now + self._latency(view.buffer)
 
     def _load(self, view: View) -> float:
         """Return the latency of a load of a rectangle of an input.
 
-        It waits for the slowest of its pages. Of the pages that the blocks of a core read at once,
-        the TLB has as many as it has entries.
+        It waits for the slowest of its pages. Of the pages that the blocks of a core access at
+        once, the TLB has as many as it has entries.
         """
         late = self.latencies
         if not late.missed:
@@ -608,6 +654,11 @@ class _Walk:
         if view not in self.misses:
             self.misses[view] = self._missing(view)
         return late.load + self.misses[view] * (late.missed - late.load)
+
+    def _translate(self, view: View) -> None:
+        """Translate the pages of a store: in order, so that later loads wait for those it lacks."""
+        missed = self._load(view) - self.latencies.load
+        self.translated = max(self.translated, self.now + missed)
 
     def _missing(self, view: View) -> float:
         """Return the part of the loads of a rectangle of which a page is not in the TLB."""
@@ -622,13 +673,21 @@ class _Walk:
             if not isinstance(value, np.ndarray)
         }
         places = Placement(places.count, {**loops, **places.symbols})
-        itemsize = format_of(view.buffer.dtype).itemsize
-        pages = places.addresses(view) * itemsize // late.page
-        all_pages = np.unique(pages).size
-        if all_pages <= late.entries:
+
+        def pages(one: View) -> Ints:
+            return places.addresses(one) * format_of(one.buffer.dtype).itemsize // late.page
+
+        beside = self.beside.get(view, (view,))
+        count = sum(
+            np.unique(
+                np.concatenate([pages(one).ravel() for one in beside if one.buffer == buffer])
+            ).size
+            for buffer in {one.buffer for one in beside}
+        )
+        if count <= late.entries:
             return 0.0
-        each = np.unique(np.broadcast_to(pages, (places.count, view.rows, view.cols))[0]).size
-        return float(1 - (late.entries / all_pages) ** each)
+        own = np.broadcast_to(pages(view), (places.count, view.rows, view.cols))[0]
+        return float(1 - (late.entries / count) ** np.unique(own).size)
 
     def _latency(self, buffer: Buffer) -> float:
         if buffer.role is BufferRole.STATUS:
