@@ -168,7 +168,8 @@ class _Command:
             said.join()
         if code := process.returncode:
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            told = said.text().strip()[-_QUOTED:] or "it said nothing on stderr"
+            last = said.text().strip().rpartition("\n")[2]
+            told = last[:_QUOTED] or "it said nothing on stderr"
             raise InputError(f"{self.name} failed with {how}: {told}")
         return printed.text()
 
