@@ -277,10 +277,14 @@ def require_real(name: str, dtype: Any) -> None:
         )
     kind = getattr(dtype, "kind", "V")
     if kind not in "biuf" and dtype.name != "bfloat16":
+        remedies = {
+            "c": f"pass {name}.real and {name}.imag, one after the other",
+            "V": f"cast it first, for example {name}.astype(np.float32)",
+        }
+        instead = f"pass numbers, or an array of them, such as np.array({name}, np.float32)"
         raise InputError(
             f"{name} must hold real numbers (float16, float32, float64, bfloat16, integers or "
-            f"bool), got dtype {dtype}; cast it first, for example {name}.real or "
-            f"{name}.astype(np.float32)"
+            f"bool), got dtype {dtype}; {remedies.get(kind, instead)}"
         )
 
 
@@ -288,7 +292,10 @@ def _of_numpy(name: str, a: Any) -> Array:
     try:
         return np.asarray(a)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise InputError(f"{name} is no array: NumPy says: {error}") from error
+        raise InputError(
+            f"{name} is no array: NumPy says: {str(error).rstrip('.')}; pass an array, or numbers "
+            f"in rows of one length"
+        ) from error
 
 
 def _of_dlpack(name: str, a: Any) -> Array:

@@ -282,7 +282,8 @@ def _from_objects(given: Values, name: str) -> Values:
     result = np.empty(given.shape, np.float64)
     for index, item in np.ndenumerate(given):
         if not isinstance(item, (int, float, Fraction)):
-            raise InputError(f"{name} must hold real numbers, got {told(item)} at {list(index)}")
+            where = f" at {list(index)}" if index else ""
+            raise InputError(f"{name} must hold real numbers, got {told(item)}{where}")
         try:
             result[index] = held = float(item)
         except OverflowError:
@@ -311,9 +312,21 @@ def _exactly(given: Values, target: Format, name: str) -> Values:
     first = tuple(int(i) for i in np.argwhere(~kept)[0])
     raise InputError(
         f"{name} is a {given.dtype} array, and {target.name} cannot hold its element "
-        f"{list(first)} = {given[first]} exactly; "
-        f"{_advice(name, target)} first"
+        f"{list(first)} = {given[first]} exactly; {_remedy(given[~kept], target, name)}"
     )
+
+
+def _remedy(lost: Values, target: Format, name: str) -> str:
+    """Return the remedy for elements that a type does not hold: a cast, if its range has them."""
+    if not target.is_float:
+        return f"it holds whole numbers from {target.smallest:.0f} to {target.largest:.0f}"
+    size = np.abs(lost.astype(np.float64))
+    if np.isnan(size).any():
+        return "it has no NaN"
+    if (size > target.largest).any():
+        lacks = "" if target.has_inf else ", and it has no infinity"
+        return f"its largest number is {target.largest:g}{lacks}"
+    return f"{_advice(name, target)} first"
 
 
 def _advice(name: str, target: Format) -> str:

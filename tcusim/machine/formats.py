@@ -428,7 +428,7 @@ def array_name_of(dtype: Any) -> str:
         # A type of torch is one of NumPy by its name alone.
         return str(np.dtype(name if type(dtype).__module__ == "torch" else dtype).name)
     except TypeError as error:
-        raise InputError(f"dtype: {error}") from error
+        raise InputError(f"dtype: {error}; give a type such as 'float32'") from error
 
 
 def unwritten_values(shape: int | tuple[int, ...], fmt: str | Format) -> Values:

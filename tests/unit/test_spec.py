@@ -325,20 +325,20 @@ def test_offsets(name: str, offsets: Any, text: str) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize(
-    ("x", "dtype"),
+    ("x", "dtype", "remedy"),
     [
-        (np.ones(20, np.complex64), "complex64"),
-        (np.array([None] * 20), "object"),
-        (np.array(["1"] * 20), "<U1"),
-        (np.zeros(20, "M8[s]"), "datetime64[s]"),
-        (np.ones(20, ml_dtypes.float8_e4m3fn), "float8_e4m3fn"),
-        ([2**70] * 20, "object"),
+        (np.ones(20, np.complex64), "complex64", "pass a.real and a.imag, one after the other"),
+        (np.array([None] * 20), "object", "pass numbers, or an array of them, such as np.array("),
+        (np.array(["1"] * 20), "<U1", "pass numbers, or"),
+        (np.zeros(20, "M8[s]"), "datetime64[s]", "pass numbers, or"),
+        (np.ones(20, ml_dtypes.float8_e4m3fn), "float8_e4m3fn", "cast it first, for example a.as"),
+        ([2**70] * 20, "object", "pass numbers, or"),
     ],
 )
-def test_arrays_of_what_is_no_real_number(name: str, x: Any, dtype: str) -> None:
+def test_arrays_of_what_is_no_real_number(name: str, x: Any, dtype: str, remedy: str) -> None:
     text = (
         "a must hold real numbers (float16, float32, float64, bfloat16, integers or bool), got "
-        f"dtype {dtype}; cast it first, for example a.real or a.astype(np.float32)"
+        f"dtype {dtype}; {remedy}"
     )
     refuses(InputError, text, name, *arguments(name, x))
 
