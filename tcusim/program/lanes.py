@@ -407,11 +407,6 @@ class Rows:
         """Elements that the lanes of a row have room for."""
         return self.each * self.lanes * self.pieces
 
-    @property
-    def is_even(self) -> bool:
-        """Whether all lanes have rows each time."""
-        return self.how.rows % (self.at_once * self.held) == 0
-
     def meet_in_banks(self, dst: View) -> bool:
         """Return whether lanes that write all of their vectors in one order use the same banks.
 
