@@ -44,6 +44,7 @@ from tcusim.table import Table
 
 RECORDED = Path(__file__).resolve().parents[2] / "tests" / "recorded"
 MMASIM = Path(__file__).resolve().parents[1] / "data" / "mmasim.json"
+TOOLBOX = Path(__file__).resolve().parents[1] / "data" / "toolbox.json"
 MMAEMU = Path(__file__).resolve().parents[1] / "data" / "mmaemu.json"
 
 # Element types, by the names of the recorded sets: operands and accumulator.
@@ -147,6 +148,45 @@ def mmasim_table(path: Path = MMASIM) -> str:
         kinds = ", ".join(f"{kind} {count}" for kind, count in where.items())
         rows.append((*key, shapes, f"{outputs:,}", f"{differ:,}", kinds))
     head = ("architecture", "instruction", "types", "shapes", "outputs", "differ", "operands")
+    return table(head, rows)
+
+
+# Rules of both: of each its architecture, its types, models of the toolbox that call another's, and
+# what was compared with MMA-Sim where its own code computed tiles.
+_BOTH = (
+    ("Volta, f16", "volta", "f16", "", ""),
+    ("Turing, f16", "turing", "f16", "", ""),
+    ("Ampere, f16, bf16, tf32", "ampere", "f16 bf16 tf32", "A2TC and A30TC call A100TC", ""),
+    ("Ada, f16, bf16, tf32", "ada", "f16 bf16 tf32", "", ""),
+    ("Ada, 8-bit floats", "ada", "e4m3 e5m2", "", ""),
+    ("Hopper, f16, bf16, tf32", "hopper", "f16 bf16 tf32", "H200TC calls H100TC", ""),
+    ("Hopper, 8-bit floats", "hopper", "e4m3 e5m2", "", ""),
+    ("Blackwell, f16, bf16, tf32", "blackwell", "f16 bf16 tf32", "", ""),
+    ("Blackwell, 8-bit floats", "blackwell", "e4m3 e5m2", "", ""),
+    ("RTX Blackwell, f16, bf16, tf32", "blackwell_rtx", "f16 bf16 tf32", "", ""),
+    ("RTX Blackwell, 8-bit floats", "blackwell_rtx", "e4m3 e5m2", "", ""),
+    ("CDNA 2, f16, bf16 (`_1k`)", "cdna2", "f16 bf16", "MI250MC calls MI210MC", "110,592: 0"),
+    ("CDNA 3, f16, bf16, tf32", "cdna3", "f16 bf16 tf32", "", "110,592: 0"),
+    ("CDNA 3, fnuz", "cdna3", "e4m3fnuz e5m2fnuz", "", "36,864: 0"),
+)
+
+
+def model_table(mmasim: Path = MMASIM, toolbox: Path = TOOLBOX) -> str:
+    """Return the rules of MMA-Sim and of the toolbox: outputs compared, and those that differ."""
+    models, ours = (
+        json.loads(path.read_text(encoding="utf-8"))["rows"] for path in (mmasim, toolbox)
+    )
+    rows = []
+    for title, arch, types, callers, tiles in _BOTH:
+        found = []
+        for known in (models, ours):
+            alike = [row for row in known if row["arch"] == arch and row["ab"] in types.split()]
+            outputs, differ = (sum(row[key] for row in alike) for key in ("outputs", "differ"))
+            found.append(f"{outputs:,}: {differ:,}" if alike else "no")
+        names = ", ".join(dict.fromkeys(row["model"] for row in ours if row["arch"] == arch))
+        called = f"{names}; {callers}" if callers else names
+        rows.append((title, f"`{arch}`", tiles or found[0], found[1], called))
+    head = ("rule", "tcusim", "MMA-Sim", "toolbox [KHATTAK25]", "the toolbox's models")
     return table(head, rows)
 
 
