@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+import tcusim
 from tcusim.judge.explore.area import PICOJOULES, area_proxy
 from tcusim.judge.explore.row import Row
 from tcusim.machine import Fused, Rule, rule_for
@@ -44,6 +48,23 @@ def test_energy_is_of_each_full_adder_that_switches() -> None:
     assert row.energy == pytest.approx(3.1)
     assert row.sums_energy == pytest.approx(3.1 * 32)
     assert row.scans_energy == pytest.approx(3.1 * 64)
+    given = replace(row, given_energy=2.0)
+    assert (given.energy, given.sums_energy) == (2.0, 2.0 * 32)
     # [HOROWITZ14 fig. 1.1.9]: operations on integers, their full adders and picojoules.
     for adders, picojoules in ((8, 0.03), (32, 0.1), (64, 0.2), (1024, 3.1)):
         assert adders * PICOJOULES == pytest.approx(picojoules, rel=0.2)
+
+
+def test_a_named_units_own_energy_is_used_and_no_borrowed_one(tmp_path: Path) -> None:
+    text = 'tiles = "8x8x4"\nfraction_bits = 20\nfused_length = 4\n[figures]\n'
+    path = tmp_path / "mine.toml"
+    path.write_text(text + "multiply_add_energy = 2e-12\n")
+    (named,) = tcusim.explore({"units": [path]}, jobs=1, algorithms=["reduction_kn"]).rows
+    assert named.given_energy == pytest.approx(2.0)
+    assert named.energy == named.given_energy
+    assert named.area_each is not None
+    shape = {"tile": "8x8x4", "fraction_bits": 20, "fused_length": 4}
+    found = tcusim.explore({**shape, "like": path}, jobs=1, algorithms=["reduction_kn"])
+    (invented,) = (row for row in found.rows if not row.unit)
+    assert invented.given_energy is None
+    assert invented.energy == pytest.approx(PICOJOULES * named.area_each)

@@ -145,9 +145,12 @@ def evaluate(grid: Grid, settings: Settings, point: Point) -> Row:
     notes = [f"{one.name}: {one.text}" for one in findings]
     if not math.isfinite(errors["error"]):
         notes.append(f"overflow: a sum is beyond what {rule.acc} holds")
+    # An invented unit that is like another has other adders.
+    given = unit.multiply_add_energy if point.unit else None
     return replace(
         row,
         **{name: value for name, value in errors.items() if math.isfinite(value)},
+        given_energy=None if given is None else 1e12 * given.value,
         area=area_proxy(point.m, point.n, point.k, rule),
         **best,
         notes=tuple(notes),

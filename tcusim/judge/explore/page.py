@@ -29,8 +29,8 @@ _COLUMNS: Final = (
     ("area, each", "Full adders of a unit that does a tile a cycle, and of one multiply-add."),
     (
         "pJ",
-        "Energy of a multiply-add, or of an element's, if each full adder of a 45 nm process "
-        "switches: without registers, wires and memory.",
+        "Energy of a multiply-add, or of an element's: as the unit's file states it; else if each "
+        "full adder of a 45 nm process switches, without registers, wires and memory.",
     ),
     ("waste", "The share of multiply-adds that long sums or scans do not need."),
     ("by", "The algorithm with the fewest mma, or the fastest, and the operand with the data."),

@@ -25,6 +25,8 @@ class Row(Point):
         The same error, measured on the simulator, if the caller asked for it.
     area : float or None
         See `area_proxy`, in full adders; None where the arithmetic is no fused step.
+    given_energy : float or None
+        Picojoules of a multiply-add, as the file of a named unit states them; None if it does not.
     sums_algorithm, scans_algorithm : str or None
         The best algorithm for long segments, with its options; None if the tile has none.
     sums_side, scans_side : {"a", "b"} or None
@@ -45,6 +47,7 @@ class Row(Point):
     error: float | None = None
     measured: float | None = None
     area: float | None = None
+    given_energy: float | None = None
     sums_algorithm: str | None = None
     sums_side: str | None = None
     sums_mma: float | None = None
@@ -78,7 +81,9 @@ class Row(Point):
 
     @property
     def energy(self) -> float | None:
-        """The energy of a multiply-add in pJ, in 45 nm, by the same proxy."""
+        """The energy of a multiply-add in pJ: the given one, else by the same proxy in 45 nm."""
+        if self.given_energy is not None:
+            return self.given_energy
         return None if self.area_each is None else PICOJOULES * self.area_each
 
     @property
@@ -92,7 +97,9 @@ class Row(Point):
         return self._energy(self.scans_mma)
 
     def _energy(self, mma: float | None) -> float | None:
-        return None if self.area is None or mma is None else PICOJOULES * self.area * mma
+        if self.energy is None or mma is None:
+            return None
+        return self.energy * self.m * self.n * self.k * mma
 
     def value(self, metric: str) -> float | None:
         """Return a metric of `METRICS`; UnknownName for any other."""
@@ -128,13 +135,13 @@ METRICS: Final[Mapping[str, str]] = {
     "error": "error of a sum",
     "area": "area proxy, full adders",
     "area_each": "area of a multiply-add, full adders",
-    "energy": "energy of a multiply-add, pJ in 45 nm",
+    "energy": "energy of a multiply-add, pJ: given, or in 45 nm",
     "sums_mma": "mma an element of a long sum",
     "scans_mma": "mma an element of a long scan",
     "sums_waste": "wasted share of a long sum",
     "scans_waste": "wasted share of a long scan",
-    "sums_energy": "energy an element of a long sum, pJ in 45 nm",
-    "scans_energy": "energy an element of a long scan, pJ in 45 nm",
+    "sums_energy": "energy an element of a long sum, pJ: given, or in 45 nm",
+    "scans_energy": "energy an element of a long scan, pJ: given, or in 45 nm",
     "sums_seconds": "seconds of a long sum",
     "scans_seconds": "seconds of a long scan",
 }
