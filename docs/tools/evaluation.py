@@ -36,6 +36,7 @@ _OF_OTHERS = {
 }
 # Products: the paper's name, the authors' series, and the type of sums.
 _GEMMS = (("HGEMM", "gemm_16_16", "f16"), ("MGEMM", "gemm_16_32", "f32"))
+_NOT_THE_PAPERS = ", three launches"
 # Segment sizes in the authors' labels, and those of which they give a share of the limit.
 _SIZE_IN_LABEL = re.compile(r"SEGMENT_SIZE (\d+) ")
 _FIRST, _LAST = 2**4, 2**24
@@ -125,16 +126,22 @@ def _watts(row: Row) -> float | None:
 
 def _is_papers(row: Row) -> bool:
     """Return whether it is one of the paper's programs, as printed."""
-    who = row.who
-    return who.startswith(f"{OURS} ") and who.split()[1].rstrip(",") not in _OF_OTHERS
+    # Three launches that sum the parts of an array first are not the paper's.
+    who = row.who.removesuffix(_NOT_THE_PAPERS)
+    return who == row.who and who.startswith(f"{OURS} ") and _program(row)[0] not in _OF_OTHERS
+
+
+def _program(row: Row) -> tuple[str, str]:
+    """Return the algorithm of a program in the record, and its launches, if there are several."""
+    algorithm, comma, launches = row.who.removeprefix(f"{OURS} ").partition(", ")
+    return algorithm.split()[0], comma + launches
 
 
 def _by_algorithm(row: Row) -> str:
     """Name programs, of whichever tile, by the algorithm, and say which are the paper's."""
     if not row.who.startswith(f"{OURS} "):
         return row.who
-    name = row.who.split()[1].rstrip(",")
-    return f"paper: {name}" if _is_papers(row) else f"{OURS}: {name}"
+    return f"{'paper' if _is_papers(row) else OURS}: {''.join(_program(row))}"
 
 
 def _as_one(row: Row) -> str:

@@ -121,9 +121,12 @@ RECORDED = Path(TOOLS.parent / "data")
 
 # The authors' sizes, which the figure of each has been recorded at.
 SIZES = {
+    "2": ("gemm_16_16", "matmul"),
+    "3": ("gemv", "matvec"),
     "10": ("paper_tune_segmented_reduction", "sum"),
-    "13": ("full_reduction_ker2", "sum"),
     "12": ("paper_tune_segmented_prefixsum", "scan"),
+    "13": ("full_reduction_ker2", "sum"),
+    "14": ("full_prefixsum_ker3", "scan"),
 }
 
 
