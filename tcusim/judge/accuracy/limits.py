@@ -12,12 +12,11 @@ from tcusim.judge.accuracy.families import FAMILIES, Float64, terms_of
 from tcusim.judge.accuracy.prediction import Step, step_of
 from tcusim.machine import Fused, Integer, Rule, format_of, mma_values, round_values
 from tcusim.machine.formats import Values
+from tcusim.machine.probing import Mma
 
 _SEED: Final = 7
 # Octaves of a sum that are looked at, from 2^0.
 _OCTAVES: Final = 64
-# The octaves of a sum in which the bias is taken.
-_EXPONENTS: Final = (6, 9, 12)
 # Steps that are tried at one value of c.
 _TRIALS: Final = 4096
 _FEW_TRIALS: Final = 512
@@ -43,8 +42,10 @@ class Stagnation:
     computed: float
 
 
-def stagnation_of(rule: Rule, k: int = 16) -> tuple[Stagnation, ...]:
+def stagnation_of(rule: Rule, k: int = 16, mma: Mma | None = None) -> tuple[Stagnation, ...]:
     """Return the lengths at which sums of ones, and of numbers from 0 to 1, stop growing.
+
+    `mma` computes c + a @ b in place of the simulator: such as a GPU's.
 
     A term is lost in the alignment where u = 2^(E - F) exceeds it, and a step of L terms in the
     rounding where their sum is less than q = 2^(E - p), or than q/2 if it rounds to nearest.
@@ -59,7 +60,7 @@ def stagnation_of(rule: Rule, k: int = 16) -> tuple[Stagnation, ...]:
             (2.0**e for e in range(_OCTAVES) if not _grows_by_model(step, 2.0**e, most)), math.inf
         )
         computed = next(
-            (2.0**e for e in range(_OCTAVES) if not _grows(rule, 2.0**e, terms)), math.inf
+            (2.0**e for e in range(_OCTAVES) if not _grows(rule, 2.0**e, terms, mma)), math.inf
         )
         largest = format_of(rule.acc).largest
         found.append(
@@ -88,14 +89,19 @@ def _grows_by_model(step: Step, c: float, most: float) -> bool:
     return bool(total > grid / 2 if nearest else total >= grid)
 
 
-def _grows(rule: Rule, c: float, terms: Float64) -> bool:
+def _grows(rule: Rule, c: float, terms: Float64, mma: Mma | None) -> bool:
     """Return whether a multiply-accumulate makes c grow."""
     if c > format_of(rule.acc).largest:
         return False
     a = terms.astype(format_of(rule.ab).dtype)
     ones = np.ones((a.shape[1], 1), a.dtype)
     start = np.full((len(a), 1), c, format_of(rule.acc).dtype)
-    return bool((mma_values(a, ones, start, rule) > c).any())
+    return bool((_multiply(a, ones, start, rule, mma) > c).any())
+
+
+def _multiply(a: Values, b: Values, c: Values, rule: Rule, mma: Mma | None) -> Values:
+    """Return c + a @ b, by `mma` if there is one."""
+    return mma_values(a, b, c, rule) if mma is None else mma(a, b, c)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +124,23 @@ class Bias:
     uncertainty: float
 
 
-def bias_of(rule: Rule, k: int = 16) -> tuple[Bias, ...]:
+def bias_of(
+    rule: Rule,
+    k: int = 16,
+    exponents: tuple[int, ...] = (6, 9, 12),
+    mma: Mma | None = None,
+) -> tuple[Bias, ...]:
     """Return the bias of steps at some sizes of the sum, predicted and computed on the same terms.
 
-    Computed by multiply-accumulates; predicted from the parameters of the rule only.
+    Computed by multiply-accumulates, those of `mma` in place of the simulator's if it is given;
+    predicted from the parameters of the rule alone.
     """
     if isinstance(rule.how, Integer):
         return ()
     step = step_of(rule, k)
     acc = format_of(rule.acc)
     found = []
-    for exponent in _EXPONENTS:
+    for exponent in exponents:
         if 2.0 ** (exponent + 1) > acc.largest:
             continue
         rng = np.random.default_rng((_SEED, exponent))
@@ -143,7 +155,7 @@ def bias_of(rule: Rule, k: int = 16) -> tuple[Bias, ...]:
         unit = 2.0 ** (exponent - step.sum_bits)
         predicted = (step.take(c, terms.astype(np.float64)) - exact) / unit
         ones = np.ones((step.length, 1), terms.dtype)
-        got = mma_values(terms, ones, c[:, None].astype(acc.dtype), rule)[:, 0]
+        got = _multiply(terms, ones, c[:, None].astype(acc.dtype), rule, mma)[:, 0]
         computed = (got.astype(np.float64) - exact) / unit
         found.append(
             Bias(
