@@ -358,7 +358,7 @@ _PRODUCTS = (
     ("CUTLASS", "CUTLASS {}", "CUTLASS"),
     ("the paper's, tiled", "WMMA {}", f"{OURS} gemm"),
     ("the paper's, naïve", 'WMMA {} (na\\"ive)', f"{OURS} gemm_naive"),
-    ("tcusim", "", OURS),
+    ("tcusim, float32 sums", "", OURS),
 )
 # CUB's collectives in figure 11, and those of the authors' configurations.
 _COLLECTIVES, _AUTHORS_WAY = "CUB, warp or block", "CUB, as the authors"
