@@ -101,9 +101,10 @@ class Journal(Generic[RowT]):
         different = [name for name in wanted if found.get(name) != wanted[name]]
         if different:
             name = different[0]
+            where, has, asked = _first_difference(name, found.get(name), wanted[name])
             raise InputError(
-                f"{self.path} is of another exploration: its {name} is {_short(found.get(name))}, "
-                f"and {_short(wanted[name])} is asked for. Name a new file, or ask for the same."
+                f"{self.path} is of another exploration: its {where} is {_short(has)}, and "
+                f"{_short(asked)} is asked for. Name a new file, or ask for the same."
             )
         for number, line in enumerate(lines[1:], 2):
             values = self._line(line, number)
@@ -127,6 +128,14 @@ class Journal(Generic[RowT]):
             f"{self.path}, line {number}: this is no row of an exploration "
             f"({type(error).__name__}: {error}). Delete the line, and it is evaluated again."
         )
+
+
+def _first_difference(name: str, has: object, asked: object) -> tuple[str, object, object]:
+    """Return the name and both values of the first part that differs, such as an axis."""
+    if not isinstance(has, dict) or not isinstance(asked, dict):
+        return name, has, asked
+    parts = ((key, has.get(key), value) for key, value in asked.items())
+    return next((part for part in parts if part[1] != part[2]), (name, has, asked))
 
 
 def _short(value: object) -> str:

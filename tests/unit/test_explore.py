@@ -68,9 +68,9 @@ def test_an_interruption_loses_nothing(found: Exploration, tmp_path: Path) -> No
 def test_a_file_of_other_settings_is_refused(tmp_path: Path) -> None:
     one = {"tile": "4x4x4", "fraction_bits": 12, "fused_length": 4}
     explore(one, jobs=1, file=tmp_path / "a", **FEW)
-    with pytest.raises(InputError, match="is of another exploration: its settings is"):
+    with pytest.raises(InputError, match="exploration: its length is 64, and 65 is asked for"):
         explore(one, jobs=1, file=tmp_path / "a", **{**FEW, "length": 65})
-    with pytest.raises(InputError, match="is of another exploration: its grid is"):
+    with pytest.raises(InputError, match=r"its fraction_bits is \[12\], and \[13\] is asked"):
         explore({**one, "fraction_bits": 13}, jobs=1, file=tmp_path / "a", **FEW)
 
 
