@@ -239,3 +239,11 @@ def test_voltas_own_instruction(acc: str, of_one: int, host: Backend) -> None:
     kernel = emit(program)
     found = compile_kernel(kernel, 70).usage.tensor_core
     assert found == {"HMMA.884": of_one * kernel.products}
+
+
+@pytest.mark.skipif(why_no_nvrtc() is not None, reason="NVRTC is not installed")
+def test_fragments_of_a_large_tile_do_not_spill() -> None:
+    """Written out, those of this tile took all 255 registers of a thread, and 460 bytes besides."""
+    program = tcusim.build("scan_t", tile="48x24x12")
+    usage = compile_kernel(emit(program, rule=rule_of(program, "volta")), 90).usage
+    assert usage.registers < 128

@@ -2285,57 +2285,67 @@ __device__ inline unsigned int* words(F& f) {
     return reinterpret_cast<unsigned int*>(f.x);
 }
 
-#define TCUSIM_MMA(K, AB, ACC, CODE)                                                         \
+#define TCUSIM_MMA(M, N, K, AB, ACC, CODE)                                                   \
     template <class LayoutA, class LayoutB>                                                  \
-    __device__ void mma_sync(                                                         \
-        fragment<accumulator, 16, 8, K, ACC>& d,                                             \
-        const fragment<matrix_a, 16, 8, K, AB, LayoutA>& fa,                                 \
-        const fragment<matrix_b, 16, 8, K, AB, LayoutB>& fb,                                 \
-        const fragment<accumulator, 16, 8, K, ACC>& fc                                       \
+    __device__ void mma_sync(                                                                \
+        fragment<accumulator, M, N, K, ACC>& d,                                              \
+        const fragment<matrix_a, M, N, K, AB, LayoutA>& fa,                                  \
+        const fragment<matrix_b, M, N, K, AB, LayoutB>& fb,                                  \
+        const fragment<accumulator, M, N, K, ACC>& fc                                        \
     ) {                                                                                      \
         const unsigned int* a = words(fa);                                                   \
         const unsigned int* b = words(fb);                                                   \
         const unsigned int* c = words(fc);                                                   \
-        unsigned int r[4];                                                                   \
+        unsigned int r[8];                                                                   \
         CODE;                                                                                \
         for (int i = 0; i < (int)(sizeof(fc.x) / 4); ++i) words(d)[i] = r[i];                \
     }
 
-// Four words of A, two of B; the accumulator has four words (f32) or two (f16).
+// Words of A, of B and of the accumulator.
 #define TCUSIM_4_2_4(NAME)                                                                   \
-    asm volatile(NAME " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"           \
+    asm volatile("mma.sync.aligned." NAME " {%0,%1,%2,%3}, {%4,%5,%6,%7}, "                  \
+                      "{%8,%9}, {%10,%11,%12,%13};"                                          \
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])                            \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]),         \
                    "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]))
 #define TCUSIM_4_2_2(NAME)                                                                   \
-    asm volatile(NAME " {%0,%1}, {%2,%3,%4,%5}, {%6,%7}, {%8,%9};"                           \
+    asm volatile("mma.sync.aligned." NAME " {%0,%1}, {%2,%3,%4,%5}, {%6,%7}, {%8,%9};"       \
                  : "=r"(r[0]), "=r"(r[1])                                                    \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]),         \
                    "r"(c[0]), "r"(c[1]))
 #define TCUSIM_2_1_4(NAME)                                                                   \
-    asm volatile(NAME " {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%8,%9,%10};"                       \
+    asm volatile("mma.sync.aligned." NAME " {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%8,%9,%10};"   \
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])                            \
                  : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(c[0]), "r"(c[1]), "r"(c[2]),         \
                    "r"(c[3]))
 #define TCUSIM_2_1_2(NAME)                                                                   \
-    asm volatile(NAME " {%0,%1}, {%2,%3}, {%4}, {%5,%6};"                                    \
+    asm volatile("mma.sync.aligned." NAME " {%0,%1}, {%2,%3}, {%4}, {%5,%6};"                \
                  : "=r"(r[0]), "=r"(r[1])                                                    \
                  : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(c[0]), "r"(c[1]))
+#define TCUSIM_2_2_8(NAME)                                                                   \
+    asm volatile("mma.sync.aligned." NAME " {%0,%1,%2,%3,%4,%5,%6,%7}, {%8,%9}, {%10,%11}, " \
+                      "{%12,%13,%14,%15,%16,%17,%18,%19};"                                   \
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]), "=r"(r[4]), "=r"(r[5]),   \
+                   "=r"(r[6]), "=r"(r[7])                                                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]),         \
+                   "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(c[5]), "r"(c[6]), "r"(c[7]))
+#define TCUSIM_2_2_4(NAME)                                                                   \
+    asm volatile("mma.sync.aligned." NAME " {%0,%1,%2,%3}, {%4,%5}, {%6,%7}, "               \
+                      "{%8,%9,%10,%11};"                                                     \
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])                            \
+                 : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]),         \
+                   "r"(c[2]), "r"(c[3]))
 
 #if __CUDA_ARCH__ >= 750
-TCUSIM_MMA(8, half, float, TCUSIM_2_1_4("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"))
-TCUSIM_MMA(8, half, half, TCUSIM_2_1_2("mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16"))
+TCUSIM_MMA(16, 8, 8, half, float, TCUSIM_2_1_4("m16n8k8.row.col.f32.f16.f16.f32"))
+TCUSIM_MMA(16, 8, 8, half, half, TCUSIM_2_1_2("m16n8k8.row.col.f16.f16.f16.f16"))
 #endif
 #if __CUDA_ARCH__ >= 800
-TCUSIM_MMA(16, half, float, TCUSIM_4_2_4("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"))
-TCUSIM_MMA(16, half, half, TCUSIM_4_2_2("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"))
-TCUSIM_MMA(
-    8, __nv_bfloat16, float, TCUSIM_2_1_4("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32")
-)
-TCUSIM_MMA(
-    16, __nv_bfloat16, float, TCUSIM_4_2_4("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")
-)
-TCUSIM_MMA(8, tf32, float, TCUSIM_4_2_4("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"))
+TCUSIM_MMA(16, 8, 16, half, float, TCUSIM_4_2_4("m16n8k16.row.col.f32.f16.f16.f32"))
+TCUSIM_MMA(16, 8, 16, half, half, TCUSIM_4_2_2("m16n8k16.row.col.f16.f16.f16.f16"))
+TCUSIM_MMA(16, 8, 8, __nv_bfloat16, float, TCUSIM_2_1_4("m16n8k8.row.col.f32.bf16.bf16.f32"))
+TCUSIM_MMA(16, 8, 16, __nv_bfloat16, float, TCUSIM_4_2_4("m16n8k16.row.col.f32.bf16.bf16.f32"))
+TCUSIM_MMA(16, 8, 8, tf32, float, TCUSIM_4_2_4("m16n8k8.row.col.f32.tf32.tf32.f32"))
 #endif
 
 // --- The mma.sync shape m8n8k4, Volta's ----------------------------------------------------------
@@ -2427,46 +2437,8 @@ __device__ inline void store_matrix_sync(
     }
 }
 
-template <class LayoutA, class LayoutB>
-__device__ void mma_sync(
-    fragment<accumulator, 8, 8, 4, float>& d,
-    const fragment<matrix_a, 8, 8, 4, half, LayoutA>& fa,
-    const fragment<matrix_b, 8, 8, 4, half, LayoutB>& fb,
-    const fragment<accumulator, 8, 8, 4, float>& fc
-) {
-    const unsigned int* a = words(fa);
-    const unsigned int* b = words(fb);
-    const float* c = fc.x;
-    float r[8];
-    asm volatile(
-        "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 "
-        "{%0,%1,%2,%3,%4,%5,%6,%7}, {%8,%9}, {%10,%11}, {%12,%13,%14,%15,%16,%17,%18,%19};"
-        : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]), "=f"(r[4]), "=f"(r[5]), "=f"(r[6]),
-          "=f"(r[7])
-        : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]),
-          "f"(c[4]), "f"(c[5]), "f"(c[6]), "f"(c[7])
-    );
-    for (int i = 0; i < 8; ++i) d.x[i] = r[i];
-}
-template <class LayoutA, class LayoutB>
-__device__ void mma_sync(
-    fragment<accumulator, 8, 8, 4, half>& d,
-    const fragment<matrix_a, 8, 8, 4, half, LayoutA>& fa,
-    const fragment<matrix_b, 8, 8, 4, half, LayoutB>& fb,
-    const fragment<accumulator, 8, 8, 4, half>& fc
-) {
-    const unsigned int* a = words(fa);
-    const unsigned int* b = words(fb);
-    const unsigned int* c = words(fc);
-    unsigned int r[4];
-    asm volatile(
-        "mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16 "
-        "{%0,%1,%2,%3}, {%4,%5}, {%6,%7}, {%8,%9,%10,%11};"
-        : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3])
-    );
-    for (int i = 0; i < 4; ++i) words(d)[i] = r[i];
-}
+TCUSIM_MMA(8, 8, 4, half, float, TCUSIM_2_2_8("m8n8k4.row.col.f32.f16.f16.f32"))
+TCUSIM_MMA(8, 8, 4, half, half, TCUSIM_2_2_4("m8n8k4.row.col.f16.f16.f16.f16"))
 
 }  // namespace tcu
 #endif

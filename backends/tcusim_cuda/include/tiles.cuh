@@ -121,10 +121,11 @@ __device__ inline void fill_fragment(Tile<Use, M, N, K, T, Layout>& tile, T valu
     for (int slot = 0; slot < tile.num_elements; ++slot) tile.x[slot] = value;
 }
 
-// Calls act(slot, row, col, owned) for each element of a lane.
+// Calls act(slot, row, col, owned) for each element of a lane. Those of a large tile are in local
+// memory: written out, they would take all registers, and be spilled there one by one.
 template <class Any, class Act>
 __device__ inline void each_own(Act act) {
-    #pragma unroll
+    #pragma unroll (Any::num_elements <= 8 ? Any::num_elements : 1)
     for (int slot = 0; slot < Any::num_elements; ++slot) {
         const int number = Any::number_of(slot);
         const bool owned = number < Any::size;
