@@ -107,7 +107,9 @@ _RULE_KEYS: Final = {
         "fused: product, if a product beyond the accumulator's range is infinite; integer: "
         "wrap, saturate, or symmetric (within +-(2^31 - 1))",
     ),
-    "sum_bits": Key("32", "bits of the sum of a group of integers, which wraps"),
+    "sum_bits": Key(
+        "32", "bits of the sum of a group of integers, which wraps before it is added to c"
+    ),
     "zeros": Key("positive", "sign of a negative sum that is rounded to zero: or signed"),
     "nan": Key(
         "ones if fused, else quiet", "the NaN that is written: ones (7fffffff) or quiet (7fc00000)"
@@ -195,7 +197,8 @@ _OTHERWISE: Final[Mapping[str, str]] = {
     "frequency freq clock_rate": "Write clock, in Hz, below a line [figures].",
     "throughput rate cycles": "Write latency and interval below a line [[instructions]].",
     "bandwidth": "Write memory_bandwidth, in bytes a second, below a line [figures].",
-    "accumulator_bits width": "Floats accumulate in the type acc; sums of integers have sum_bits.",
+    "accumulator_bits width": "Floats accumulate in the type acc, and integers in 32 bits; "
+    "sum_bits are those of the sum of a group, before it is added to c.",
     "sticky": 'Write alignment = "sticky".',
     "floor": 'Write alignment = "rd" to round down, or exponent_floor for a least exponent.',
     "tree": 'Write kind = "sequential" and order = "tree".',

@@ -365,7 +365,7 @@ def test_a_step_of_more_products_than_a_tile_is_refused(tmp_path: Path) -> None:
     ("key", "instead"),
     [
         ("saturate", 'Write overflow = "saturate" for integers'),
-        ("accumulator_bits", "Floats accumulate in the type acc; sums of integers"),
+        ("accumulator_bits", "Floats accumulate in the type acc, and integers in 32"),
         ("tree", 'Write kind = "sequential" and order = "tree"'),
         ("sticky", 'Write alignment = "sticky"'),
         ("fidelity", "Write passes = "),
