@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import unescape
 from typing import Any
 
 import pytest
@@ -53,6 +54,7 @@ def test_bits_of_a_backend_are_told_everywhere() -> None:
     page = verdict.to_html()
     assert "Bits of numpy, against the simulator" in page
     assert "outputs that differ" in page
+    assert "1,494 outputs of numpy have the simulator's bits" in unescape(page)
 
 
 def test_bits_that_differ_fail() -> None:

@@ -156,6 +156,9 @@ def _outcome(unit: UnitVerdict) -> str:
     """Return whether a unit passes, with its first reasons."""
     reasons = failures_of(unit)
     text, look = f"{cases_right(unit)} cases right, and no contradiction found", "pass"
+    if unit.agreement is not None:
+        outputs = unit.agreement.total.outputs
+        text += f"; {outputs:,} outputs of {unit.agreement.backend} have the simulator's bits"
     if reasons:
         look = "fail"
         text = "; ".join(reasons[:_MOST_REASONS])
