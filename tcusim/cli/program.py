@@ -11,9 +11,16 @@ import tcusim
 from tcusim import errors
 from tcusim.backends import find_emitter
 from tcusim.cli import files
-from tcusim.cli.options import OutputFile, ProgramCommand, arithmetic, build
+from tcusim.cli.options import (
+    OutputFile,
+    ProgramCommand,
+    arithmetic,
+    build,
+    tiles_of,
+    types_of,
+)
 from tcusim.cli.output import examples, show
-from tcusim.machine import arch_of
+from tcusim.machine import arch_of, unit_of
 from tcusim.table import Table
 
 _FIRST_TENSOR_CORE: Final = "sm_70"
@@ -28,15 +35,20 @@ _SM: Final = r"sm_(\d{2,3})"
         "tcusim listing scan_256",
         "tcusim listing reduction_tn --tile 8x32x16 --segment-size 4096 --masked --combine add",
         "tcusim listing scan_t --form 'L(A1)'",
+        "tcusim listing scan_t --unit mychip.toml",
     ),
 )
 @click.argument("algorithm")
+@click.option("--unit", metavar="NAME|FILE", help="Unit that has the tile and the types.")
 def listing_command(algorithm: str, **options: Any) -> None:
     """Print the program of ALGORITHM in the notation of the paper.
 
     It is verified for all sizes, unless a line on stderr names an unproven property. So are
     those of step and emit.
     """
+    if options["unit"] is not None:
+        unit = unit_of(options["unit"])
+        options |= tiles_of(unit, options) | types_of(unit, options)
     click.echo(tcusim.listing(build(algorithm, options)), nl=False)
 
 

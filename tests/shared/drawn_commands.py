@@ -107,7 +107,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "list": ("Error: there is no '(h200|scan_16)' in ",),
     "unit": ("name of a unit's file ends in .toml$", "is of a unit that is probed; it needs --rec",
              "^error: (mine|new).toml is there already"),
-    "listing": _PROGRAM,
+    "listing": (*_PROGRAM, _UNIT[-1]),
     "step": (*_UNIT, *_FILE, *_PROGRAM, "--member needs --input FILE$", "^Usage: .* Examples: ",
              "several --arch or --unit need --html ", "is for the screen and for text; a file has ",
              "name an ALGORITHM, or a trace with --load FILE$", "does not go with --load; the trac",

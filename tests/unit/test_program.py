@@ -91,6 +91,8 @@ def test_emit_for_a_unit(tmp_path: Path) -> None:
     """Its tile, its types and its rule: the text of a launch on a backend."""
     path = tmp_path / "chip.toml"
     path.write_text('tiles = ["4x8x4"]\nfraction_bits = 12\nab = "bf16"\n')
+    listed = command("listing", "scan_k", "--unit", str(path)).stdout
+    assert listed == tcusim.listing(tcusim.build("scan_k", tile="4x8x4", ab="bf16"))
     text = command("emit", "scan_k", "--unit", str(path)).stdout
     assert "// scan_k: 4x8x4, bf16 to f32" in text
     program = tcusim.build("scan_k", tile="4x8x4", ab="bf16")
