@@ -111,7 +111,7 @@ class Driver:
         except ImportError as error:
             raise BackendUnavailable(
                 f"GPUs are used through NVIDIA's package cuda-bindings, which cannot be imported "
-                f"({error}). Install it with: pip install 'tcusim[compile]'"
+                f"({error}). Install it with: pip install 'tcusim[cuda]'"
             ) from error
         try:
             driver = Driver(cuda)

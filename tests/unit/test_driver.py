@@ -132,5 +132,5 @@ def test_no_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
         Driver.open()
     assert str(caught.value) == (
         "GPUs are used through NVIDIA's package cuda-bindings, which cannot be imported (No module "
-        "named 'cuda.bindings.driver'). Install it with: pip install 'tcusim[compile]'"
+        "named 'cuda.bindings.driver'). Install it with: pip install 'tcusim[cuda]'"
     )
