@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -204,6 +205,7 @@ def register_algorithm(algorithm: Algorithm) -> Algorithm:
 
 
 Facts = ParamSpec("Facts")
+P = ParamSpec("P")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -265,6 +267,19 @@ def algorithm_of(name: str) -> Algorithm:
     return _ALGORITHMS.get(name)
 
 
+def _verified(make: Callable[P, Program]) -> Callable[P, Program]:
+    """Return a builder of verified programs; `inspect.unwrap` gives the one that it is made of."""
+
+    @functools.wraps(make)
+    def verified(*args: P.args, **kwargs: P.kwargs) -> Program:
+        program = make(*args, **kwargs)
+        verify(program)
+        return program
+
+    return verified
+
+
+@_verified
 def build(
     algorithm: str,
     *,
@@ -371,9 +386,7 @@ def build(
         per_block = work * items_per_warp * (warps if row.level is Level.WARP else 1)
         scalar = Scalar("length", 1 if masked else per_block)
         work = Work((scalar,), Extent(LENGTH, per_block))
-    program = b.program(str(algorithm).lower(), row.source, work)
-    verify(program)
-    return program
+    return b.program(str(algorithm).lower(), row.source, work)
 
 
 def _combine(row: Algorithm, combine: str | None) -> str:
@@ -431,7 +444,7 @@ def _check_options(row: Algorithm, options: dict[str, Any]) -> None:
     for name in options:
         if name not in row.options:
             valid = ", ".join(row.options) or "none"
-            common = ", ".join(build.__kwdefaults__ or ())
+            common = ", ".join(inspect.unwrap(build).__kwdefaults__ or ())
             raise InputError(
                 f"{row.name} has no option {name!r}; its options: {valid}. Those of every "
                 f"algorithm: {common}"

@@ -437,6 +437,22 @@ _OTHERS: Final = (
         source="[ARM]",
     ),
     Arch(
+        "zvvm",
+        "RISC-V Zvvm",
+        (),
+        (),
+        (),
+        source="riscv/integrated-matrix-extension",
+        refusals=(
+            Refusal(
+                "",
+                "",
+                "each implementation states its own group G, psm and rounding for each type, and "
+                "none has been published. A unit's file says yours: see the page Units",
+            ),
+        ),
+    ),
+    Arch(
         "tpu",
         "Google TPU",
         (),

@@ -40,6 +40,8 @@ def test_a_row_for_each_unit(tmp_path: Path) -> None:
     text = page.read_text()
     assert text.index("2 public units") < text.index("gemmini in full")
     assert "Beside each other" not in text
+    assert "<title>Verdict on 2 public units</title>" in text
+    assert text.count('<p class="outcome') == 1
     for cell in ("integers, 20 bits in a step of 16", "gemm: 4,096, 0% wasted"):
         assert cell in text
     assert unit_of("mxdotp").unsaid in text
@@ -65,7 +67,7 @@ def test_the_best_algorithm_has_to_be_right(monkeypatch: pytest.MonkeyPatch) -> 
     assert not found.ok
     table = found.table()
     assert table.wrong == [0]
-    assert "none" in table.rows[0]
+    assert "none" in found.best_algorithms().rows[0]
     assert any("WRONG" in note for note in table.notes)
 
 

@@ -250,6 +250,7 @@ def test_their_names_are_taken() -> None:
         ("mi100", "f16", "f32", "its two published models contradict each other"),
         ("mi300x", "e4m3", "f32", "no negative zero and another bias: e4m3fnuz and e5m2fnuz"),
         ("amx", "bf16", "f32", "its two documents contradict each other: even and odd k"),
+        ("zvvm", "bf16", "f32", "each implementation states its own group G, psm and rounding"),
     ],
 )
 def test_arithmetic_that_is_not_known_is_refused(name: str, ab: str, acc: str, why: str) -> None:

@@ -43,35 +43,44 @@ class GalleryVerdict(Verdict):
     """The result of `validate_gallery`: a verdict on each unit, told in one table."""
 
     def tables(self) -> tuple[Table, ...]:
-        """Return one table with a row for each unit."""
-        return (self.table(),)
+        """Return two tables with a row for each unit: of its rule, and of its best algorithms."""
+        return self.table(), self.best_algorithms()
 
     def to_html(self, command: str = "") -> str:
-        """Return a page with the table, then everything about each unit; see `Verdict.to_html`."""
-        return page_of(self.units, None, command, self.table())
+        """Return a page with the tables, then everything about each unit; see `Verdict.to_html`."""
+        return page_of(self.units, None, command, self.tables())
 
     def table(self) -> Table:
-        """Return precision, cost, waste and the best algorithms, with a row for each unit."""
+        """Return the rule and the precision of each unit, and what its file cannot say."""
         backends = list(dict.fromkeys(one.asked.backend for one in self.units))
         backends = [f"bits of {name}" for name in backends if name]
         header = (
             *("unit", "types", "tile", "arithmetic", "cases right", *backends),
-            *("bits", "in blocks"),
-            *(task.name for task in TASKS),
-            "what its file cannot say",
+            *("bits", "in blocks", "what its file cannot say"),
         )
         return Table(
             title=f"{len(self.units)} public units",
             texts=(
                 f"The bits are those of sums of {PROMISED:,} terms, in one accumulator and in "
-                f"blocks of {BLOCK} mma. The best algorithm of a task takes the fewest mma: the "
-                "elements, or multiply-adds, that one does, and the share of its own multiply-adds "
-                "that are wasted.",
+                f"blocks of {BLOCK} mma.",
             ),
             header=header,
             rows=[_row(one) for one in self.units],
             wrong=[number for number, one in enumerate(self.units) if not one.ok],
             notes=[text for one in self.units for text in failures_of(one)],
+        )
+
+    def best_algorithms(self) -> Table:
+        """Return the best algorithm of each task, its cost and its waste, for each unit."""
+        return Table(
+            title="Best algorithms",
+            texts=(
+                "The best algorithm of a task takes the fewest mma: the elements, or "
+                "multiply-adds, that one does, and the share of its own multiply-adds that are "
+                "wasted.",
+            ),
+            header=("unit", *(task.name for task in TASKS)),
+            rows=[(one.name, *(_task(one.best(task)) for task in TASKS)) for one in self.units],
         )
 
 
@@ -154,7 +163,6 @@ def _row(one: UnitVerdict) -> tuple[str, ...]:
     said = "" if one.unit is None else one.unit.unsaid
     return (
         *(one.name, types, one.tiles[0], rule_in_words(rule), cases_right(one), *backend, *bits),
-        *(_task(one.best(task)) for task in TASKS),
         said,
     )
 

@@ -101,17 +101,21 @@ def page_of(
     units: Sequence[UnitVerdict],
     reference: Reference | None,
     command: str,
-    beside: Table | None = None,
+    beside: Sequence[Table] = (),
 ) -> str:
     """Return a whole page: the outcome, its origin, then the verdict with its parameters.
 
-    beside: the table that compares the units, by default that of `comparison_of`.
+    beside: tables that compare many units, by default that of `comparison_of`. The first one's
+    title is in the page's, and units that pass are told in one line.
     """
     made = provenance(command or "none: tcusim.validate was called in Python")
-    head = [_outcome(unit) for unit in units]
+    head = [_outcome(unit) for unit in units if not (beside and unit.ok)]
+    if beside and len(head) < len(units):
+        head.append(_passed([unit for unit in units if unit.ok]))
     head.append(Table(rows=list(made.items())).html())
     body = fragment_of(units, reference, *head, full=True, beside=beside)
-    return page(f"Verdict on {', '.join(unit.name for unit in units)}", body)
+    subject = beside[0].title if beside else ", ".join(unit.name for unit in units)
+    return page(f"Verdict on {subject}", body)
 
 
 def fragment_of(
@@ -119,21 +123,20 @@ def fragment_of(
     reference: Reference | None,
     *head: str,
     full: bool = False,
-    beside: Table | None = None,
+    beside: Sequence[Table] = (),
 ) -> str:
     """Return the HTML of a notebook's output.
 
     head: parts that precede it. full: whether it has the parameters and the legend of a page.
-    beside: as of `page_of`; it precedes the units.
+    beside: as of `page_of`; they precede the units.
     """
     parts = [f"<style>{_STYLE}{line_charts.style()}</style>", '<div class="tcusim-verdict">', *head]
-    if beside is not None:
-        parts.append(beside.html(2))
+    parts += [table.html(2) for table in beside]
     parts += [five_of(unit, reference).html(2) for unit in units]
     if full:
         known = ((unit.unit, unit.rules) for unit in units)
         parts += [parameters_of(unit, rules).html(2) for unit, rules in known if unit is not None]
-    if beside is None and (len(units) > 1 or (full and reference is not None)):
+    if not beside and (len(units) > 1 or (full and reference is not None)):
         parts.append(comparison_of(units, reference).html(2))
     plots = list(_plots(units))
     if plots:
@@ -168,6 +171,16 @@ def _outcome(unit: UnitVerdict) -> str:
     return (
         f'<p class="outcome {look}"><strong>{look.upper()}</strong> {escape(unit.name)}, '
         f"{escape(f'{unit.asked.ab} to {unit.asked.acc}: {text}')}.</p>"
+    )
+
+
+def _passed(units: Sequence[UnitVerdict]) -> str:
+    """Return one line for all units that pass."""
+    rows = [row for unit in units for report in unit.reports for row in report.rows]
+    cases = sum(row.cases for row in rows if row.possible)
+    return (
+        f'<p class="outcome pass"><strong>PASS</strong> {len(units)} units: {cases:,} of '
+        f"{cases:,} cases right, and no contradiction found.</p>"
     )
 
 

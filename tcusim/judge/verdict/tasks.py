@@ -7,6 +7,7 @@ machine, and then time decides.
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -35,6 +36,8 @@ from tcusim.program.resources import SharedMemory
 from tcusim.simulate.counts import Counts, counts_of_text
 from tcusim.simulate.interpreter import run_numpy
 
+Make: TypeAlias = Callable[..., Program]
+
 _SHORT: Final = 16
 _LONG: Final = 2**16
 # Elements of an array of segments, about; rows, columns and depth of a product.
@@ -43,6 +46,8 @@ _SIDE: Final = 1024
 _SECONDS_PER_PROGRAM: Final = 0.7
 # Of the algorithms, one of so many is compared on a tile that is not the first.
 _PART: Final = 3
+# Counting needs no proof of a program, which takes most of the time: the best is tried after.
+_UNVERIFIED: Final = inspect.unwrap(build)
 # Sides of a product that is run to see how often it reads its operands.
 _SMALL_SIDE: Final = 128
 
@@ -301,19 +306,21 @@ def _candidates_of(
     tasks: Iterable[Task] = TASKS,
     *,
     machine: Subject | None = None,
+    make: Make = build,
 ) -> Iterator[Candidate]:
     """Yield the candidates of each task for a row of a report on a tile.
 
     An algorithm that a task is too long or too short for is no candidate.
 
-    machine: the unit whose figures times are predicted with; None for no times.
+    machine: the unit whose figures times are predicted with; None for no times. make: builds the
+    programs.
     """
     possible = row.combines or algorithm_of(row.algorithm).combines
     combines = [one for one in ("add", "mma") if one in possible]
     for task in tasks:
         if task.kind != row.kind:
             continue
-        made = _first(combines, partial(_build, task, row, subject, tile))
+        made = _first(combines, partial(_build, task, row, subject, tile, make=make))
         if made is not None:
             yield _candidate(task, row, subject, tile, machine, *made)
 
@@ -365,7 +372,9 @@ def counted(
         found
         for variant in variants_of(algorithms)
         for found in _candidates_of(
-            subject, variant.untried(), subject.tiles[0], tasks, machine=machine
+            *(subject, variant.untried(), subject.tiles[0], tasks),
+            machine=machine,
+            make=_UNVERIFIED,
         )
     )
 
@@ -419,7 +428,15 @@ def _first(combines: Sequence[str], make: Callable[[str], Program]) -> tuple[str
     return None
 
 
-def _build(task: Task, row: Variant, subject: Subject, tile: MmaShape, combine: str) -> Program:
+def _build(
+    task: Task,
+    row: Variant,
+    subject: Subject,
+    tile: MmaShape,
+    combine: str,
+    *,
+    make: Make = build,
+) -> Program:
     """Build the program of a task; Unsupported or MemoryError if there is none."""
     given: dict[str, Any] = {"tile": tile, "ab": subject.ab, "acc": subject.acc}
     if task.kind == "product":
@@ -429,7 +446,7 @@ def _build(task: Task, row: Variant, subject: Subject, tile: MmaShape, combine: 
     else:
         given["segment_size"] = task.size
     given |= dict(row.options)
-    return build(row.algorithm, side=row.side, combine=combine, **given)
+    return make(row.algorithm, side=row.side, combine=combine, **given)
 
 
 def _scalars(task: Task, program: Program) -> dict[str, int]:
