@@ -8,7 +8,8 @@ unit on whole tiles of random values, and must give the same bits.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -16,7 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.errors import InputError, Unsupported, require_flags
+from tcusim.machine.bits import decoded, hex_bits, to_bits
+from tcusim.machine.coverage import wrong_rules
 from tcusim.machine.formats import Format, Rounding, Values, format_of, round_values
+from tcusim.machine.hard_operands import drawn_to_hit
 from tcusim.machine.rules import Arch, Exact, Fused, Integer, Numerics, Rule, Sequential
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.machine.units import Unit
@@ -35,7 +39,16 @@ _APART: Final = 28
 _FEW: Final = 8
 # How far from a type's least normal exponent a floor of exponents is looked for.
 _FLOOR_REACH: Final = 24
-_ROUNDINGS: Final[tuple[Rounding, ...]] = ("rz", "rne")
+_ROUNDINGS: Final[tuple[Rounding, ...]] = ("rz", "rne", "rna", "rd", "odd")
+# Drawn sums in which two rules are looked for to differ, how often they are drawn, and how many of
+# those that differ are asked of the unit.
+_SUMS: Final = 128
+_DRAWS: Final = 4
+_ASKED: Final = 6
+# Rules that are taken one after another, each the better one of the last and of those beside it.
+_STEPS: Final = 8
+# Results of a bank that a candidate is compared with first.
+_FIRST: Final = 24
 _EVIDENCE: Final = "recorded bits"
 
 
@@ -72,7 +85,8 @@ def probe_unit(
     Returns
     -------
     Unit
-        Its rules reproduce every bit that was seen. `tcusim.machine.unit_toml` writes it.
+        Its rules reproduce every bit that was seen. Its `note` names the parameters that no sum of
+        many drawn ones told from others. `tcusim.machine.unit_toml` writes it.
 
     Raises
     ------
@@ -94,12 +108,15 @@ def probe_unit(
     if not pairs:
         raise InputError("mma has no pairs of types; give a callable, or one for each pair")
     require_flags(batched=batched)
-    rules = tuple(
-        probe_rule(one, shape, *types, source=source, batched=batched)
-        for types, one in pairs.items()
-    )
-    arch = Arch(name, name, (), (), rules, source)
-    return Unit(name, name, arch, (shape,))
+    rules, notes = [], []
+    for (left, sums), one in pairs.items():
+        box = _Box(one, shape, format_of(left), format_of(sums), batched)
+        rule, untold = _probed(box, source)
+        rules.append(rule)
+        if untold:
+            notes.append(f"{left} to {sums}: no sum told it from a unit with {', '.join(untold)}.")
+    arch = Arch(name, name, (), (), tuple(rules), source)
+    return Unit(name, name, arch, (shape,), note=" ".join(notes))
 
 
 def probe_rule(
@@ -117,11 +134,25 @@ def probe_rule(
     all of them, or fraction bits beyond the smallest product.
     """
     box = _Box(mma, shape_of(tile), format_of(ab), format_of(acc), batched)
-    how = _numerics(box)
-    rule = Rule(ab, acc, how, source, _EVIDENCE)
-    rule = replace(rule, nan=_nan(box, rule))
-    _verify(box, rule)
-    return rule
+    return _probed(box, source)[0]
+
+
+def _probed(box: _Box, source: str) -> tuple[Rule, list[str]]:
+    """Return the rule of a unit, and the other values of its parameters that no sum tells."""
+    refused: Unsupported | None = None
+    for how in _fitting(box):
+        if isinstance(how, Unsupported):
+            refused = refused or how
+            continue
+        rule = Rule(box.ab.name, box.acc.name, how, source, _EVIDENCE)
+        try:
+            rule, untold = _refined(box, replace(rule, nan=_nan(box, rule)))
+            _verify(box, rule)
+        except Unsupported as error:
+            refused = refused or error
+        else:
+            return rule, untold
+    raise refused or _no_rule(box, "neither an exact sum nor a chain of operations fits")
 
 
 # --- Probing ------------------------------------------------------------------------------------
@@ -196,11 +227,30 @@ class _Box:
             return _Bank(left, right, addend, addend)
         return _Bank(left, right, addend, self.tiles(*tiles)[:, 0, 0])
 
+    def ask_dots(self, dots: Sequence[NDArray[Any]]) -> _Bank:
+        """Return a bank of dot products that are given as bits; those of numbers only."""
+        with np.errstate(all="ignore"):
+            operands = [
+                decoded(bits, fmt)
+                for bits, fmt in zip(dots, (self.ab, self.ab, self.acc), strict=False)
+            ]
+        finite = np.logical_and.reduce(
+            [np.isfinite(one).reshape(len(one), -1).all(axis=1) for one in operands]
+        )
+        a, b, c = (one[finite].astype(np.float64) for one in operands)
+        return self.ask_vectors(a, b, c)
+
     def fits(self, how: Numerics, bank: _Bank) -> bool:
-        """Return whether a rule gives the unit's bits."""
+        """Return whether a rule gives the unit's bits; a few are compared first."""
         rule = Rule(self.ab.name, self.acc.name, how, "a candidate", "none")
-        d = mma_values(bank.a[:, None, :], bank.b[:, :, None], bank.c[:, None, None], rule)
-        return bool(np.array_equal(_bits(d[:, 0, 0]), _bits(bank.d)))
+        first = slice(_FIRST)
+        return not _differing(rule, bank, first).any() and not _differing(rule, bank).any()
+
+
+def _differing(rule: Rule, bank: _Bank, part: slice = slice(None)) -> NDArray[np.bool_]:
+    """Return which results of a bank, or of a part of it, a rule has not."""
+    a, b, c = bank.a[part, None, :], bank.b[part, :, None], bank.c[part, None, None]
+    return np.asarray(_bits(mma_values(a, b, c, rule)[:, 0, 0]) != _bits(bank.d[part]))
 
 
 def _cast(values: NDArray[Any], fmt: Format) -> Values:
@@ -231,19 +281,61 @@ def _factors(value: float, fmt: Format) -> tuple[float, float]:
 # --- Inference ----------------------------------------------------------------------------------
 
 
-def _numerics(box: _Box) -> Numerics:
-    """Return the arithmetic that reproduces the unit's results."""
+def _fitting(box: _Box) -> Iterator[Numerics | Unsupported]:
+    """Yield arithmetic that reproduces the probes, the usual first, or why there is no such."""
     if not box.ab.is_float:
-        return Integer()
+        yield _integer(box)
+        return
     drawn = box.ask_vectors(*_drawn(box))
     small = box.ask(_small(box))
-    simple: tuple[Numerics, ...] = (Sequential(), Exact())
-    for how in simple:
+    is_double = box.acc.name == "f64" or box.ab.name == "f64"
+    usual: tuple[Numerics, ...] = (Sequential(), Exact())
+    yield from (how for how in usual if box.fits(how, drawn) and box.fits(how, small))
+    if not is_double:
+        try:
+            yield _fused(box, drawn, small)
+        except Unsupported as error:
+            yield error
+    for how in _unusual(box, is_double=is_double):
         if box.fits(how, drawn) and box.fits(how, small):
+            yield how
+
+
+def _unusual(box: _Box, *, is_double: bool) -> Iterator[Numerics]:
+    """Yield exact sums of groups, and sums of IEEE operations in other orders and roundings."""
+    lengths = _divisors(box.shape.k)
+    for length in (None, *lengths):
+        yield Exact(length)
+        yield Exact(length, "after")
+    if is_double:
+        return
+    flags = (False, True)
+    for rounding, inputs, outputs in itertools.product(_ROUNDINGS, flags, flags):
+        one = Sequential(rounding=rounding, flush_inputs=inputs, flush_outputs=outputs)
+        yield one
+        for length in lengths[1:]:
+            yield replace(one, length=length, order="apart")
+            yield replace(one, length=length, order="tree")
+            for sums in _divisors(length)[1:-1]:
+                yield replace(one, length=length, sums=sums)
+
+
+def _divisors(number: int) -> list[int]:
+    return [one for one in range(1, number + 1) if number % one == 0]
+
+
+def _integer(box: _Box) -> Integer:
+    """Return the sum of integers that reproduces the unit's results."""
+    rng = np.random.default_rng(0)
+    rule = Rule(box.ab.name, box.acc.name, Integer(), "", "")
+    bank = box.ask_dots(drawn_to_hit(rng, 8 * _SUMS, rule, box.shape.k))
+    overflows: tuple[Any, ...] = ("wrap", "saturate", "symmetric")
+    lengths = [None, *_divisors(box.shape.k)[:-1]]
+    for bits, length, overflow in itertools.product(range(32, 1, -1), lengths, overflows):
+        how = Integer(length, bits, overflow)
+        if box.fits(how, bank):
             return how
-    if box.acc.name == "f64" or box.ab.name == "f64":
-        raise _no_rule(box, "it is neither exact nor a chain of fused multiply-adds")
-    return _fused(box, drawn, small)
+    return Integer()
 
 
 def _nan(box: _Box, rule: Rule) -> Literal["", "ones", "quiet"]:
@@ -266,8 +358,10 @@ def _fused(box: _Box, drawn: _Bank, small: _Bank) -> Fused:
     box.flushes = inputs or outputs
     after = _c_joins_after(box)
     groups, halves = _groups(box, after=after)
-    found: list[Fused] = []
-    for length in groups:
+    addition = _addition(box, groups[0]) if after else "rne"
+    nearest: list[Fused] = []
+    exponents: tuple[Any, ...] = ("operands", "products", "upper")
+    for one, length in itertools.product(exponents, groups):
         step = Fused(
             length,
             1,
@@ -275,15 +369,16 @@ def _fused(box: _Box, drawn: _Bank, small: _Bank) -> Fused:
             flush_inputs=inputs,
             flush_outputs=outputs,
             register_halves=halves,
+            exponents=one,
+            addition=addition,
         )
-        found += _kept(box, step, drawn)
-    if not found:
-        raise _no_rule(box, f"no fused step of {' or '.join(map(str, groups))} products fits")
-    for step in found:
-        edges = _edges(box, step, small)
-        if edges is not None:
-            return edges
-    raise _no_rule(box, "no treatment of subnormal numbers fits")
+        for kept in _kept(box, step, drawn, nearest):
+            edges = _edges(box, kept, small)
+            if edges is not None:
+                return edges
+    lengths = " or ".join(map(str, groups))
+    pair = _pair_of(box, drawn, nearest[0]) if nearest else ""
+    raise _no_rule(box, f"no fused step of {lengths} products fits{pair}")
 
 
 def _flushes(box: _Box) -> tuple[bool, bool]:
@@ -304,21 +399,21 @@ def _flushes(box: _Box) -> tuple[bool, bool]:
 def _groups(box: _Box, *, after: bool) -> tuple[list[int], bool]:
     """Return the possible numbers of products in a step, and whether in register-half order.
 
-    Two products that cancel meet at places 0 and 1; a third one that is far smaller survives only
-    where it is summed in a later step.
+    Two products that cancel meet at places 0 and 1; a third one that is far smaller survives as it
+    is only where it is summed in a later step.
     """
     k = box.shape.k
     large, least = _large(box), _least(box)
     places = range(2, k)
     bank = box.ask(({0: large, 1: -large, place: least}, 0.0) for place in places)
-    together = [0, 1][:k] + [place for place, d in zip(places, bank.d, strict=True) if d == 0]
+    together = [0, 1][:k] + [place for place, d in zip(places, bank.d, strict=True) if d != least]
     length = len(together)
     if together == list(range(length)):
         if length != 2 or after:
             return ([1, 2] if length == 2 else [length]), False
         # Beside a c that cancels the first product, the second survives if it is no term there.
         alone = box.ask([({0: large, 1: least}, -large)])
-        return [1 if alone.d[0] else 2], False
+        return [1 if alone.d[0] == least else 2], False
     halved = [place for place in range(k) if place % 4 // 2 == 0][:length]
     if together == halved:
         return [length], True
@@ -333,27 +428,53 @@ def _c_joins_after(box: _Box) -> bool:
     return bool(bank.d[0] == _least(box))
 
 
-def _kept(box: _Box, step: Fused, drawn: _Bank) -> Iterator[Fused]:
-    """Yield the steps whose fraction bits and roundings fit; the type's own fraction first."""
+def _addition(box: _Box, length: int) -> Rounding:
+    """Return the rounding of an addition of c to a rounded sum: of 1 to c far below it."""
+    last = 2.0**-box.acc.fraction_bits
+    bank = box.ask(
+        ({0: sign * one}, part * last)
+        for sign, one, part in itertools.product(
+            (1.0, -1.0), (1.0, 1.5), (0.25, 0.5, 0.75, -0.25, -0.5, -0.75, 1.5, -1.5)
+        )
+    )
+    fit = (
+        one
+        for one in _ROUNDINGS[1:] + _ROUNDINGS[:1]
+        if box.fits(Fused(length, 24, c_joins="after", addition=one), bank)
+    )
+    return next(fit, "rne")
+
+
+def _kept(box: _Box, step: Fused, drawn: _Bank, nearest: list[Fused]) -> Iterator[Fused]:
+    """Yield the steps whose fraction bits and roundings fit; the type's own fraction first.
+
+    nearest: takes steps that fit where terms cancel.
+    """
     cancelled = box.ask(_cancelled(box, step))
-    fractions = [None, *range(box.acc.fraction_bits - 1, 0, -1)]
-    possible = []
-    for bits, alignment in itertools.product(range(1, _MOST_BITS + 1), _ROUNDINGS):
-        try:
-            one = replace(step, fraction_bits=bits, alignment=alignment)
-        except InputError:
-            continue
-        # The remainder of a cancellation is short, so that no output rounding shows.
-        if box.fits(one, cancelled):
-            possible.append(one)
-    for fraction in fractions:
-        for one, output in itertools.product(possible, _ROUNDINGS):
+    fractions: list[int | None] = [None, *range(box.acc.fraction_bits - 1, 0, -1)]
+    possible: list[tuple[Fused, tuple[Rounding, ...]]] = []
+    for bits, alignment in itertools.product(range(1, _MOST_BITS + 1), (*_ROUNDINGS, "sticky")):
+        # The remainder of a cancellation is short: of its rounding only a sticky bit shows.
+        several: list[tuple[Rounding, ...]] = [(one,) for one in _ROUNDINGS]
+        several = several if alignment == "sticky" else [_ROUNDINGS]
+        for outputs in several:
+            changed: Any = {"alignment": alignment, "output": outputs[0]}
+            with suppress(InputError):
+                one = replace(step, fraction_bits=bits, **changed)
+                if box.fits(one, cancelled):
+                    possible.append((one, outputs))
+    nearest += [one for one, _ in possible]
+    if len(possible) > _FEW:
+        # No cancellation tells how many bits are kept: results have all of the type's, and few
+        # alignments are tried.
+        fractions = fractions[:1]
+        possible = [one for one in possible if one[0].alignment in ("rz", "rne")]
+        possible = [] if step.exponents != "operands" else possible
+    for fraction, (one, outputs) in itertools.product(fractions, possible):
+        for output in outputs:
             made = replace(one, output=output, output_fraction_bits=fraction)
             if box.fits(made, drawn):
                 yield made
-        # Where no cancellation tells how many bits are kept, results have all of the type's.
-        if len(possible) > _FEW:
-            return
 
 
 def _edges(box: _Box, step: Fused, small: _Bank) -> Fused | None:
@@ -379,11 +500,13 @@ def _least(box: _Box) -> float:
     """Return a power of two that is tiny, but not zero, as a product and in the accumulator."""
     ab, acc = box.ab, box.acc
     product, result = 2 * ab.emin, acc.emin
-    if not box.flushes:
+    apart = np.log2(_large(box)) - np.array([product, result])
+    # Types of few exponents: subnormal results, and products of subnormal factors. Steps of few
+    # bits cut both, and align the second by less.
+    if not box.flushes and apart[1] < 2 * _APART:
         result -= acc.fraction_bits
-        # Types of few exponents: products of subnormal factors, which steps align by less.
-        if np.log2(_large(box)) - product < _APART:
-            product -= 2 * ab.fraction_bits
+    if not box.flushes and apart[0] < _APART:
+        product -= 2 * ab.fraction_bits
     return float(2.0 ** max(product, result))
 
 
@@ -462,6 +585,96 @@ def _cut_at_floor(box: _Box, step: Fused) -> Iterator[tuple[dict[int, float], fl
                 yield {0: above, min(1, step.length - 1): -term}, 0.0
 
 
+# --- Rules that differ in one parameter ---------------------------------------------------------
+
+
+def _refined(box: _Box, rule: Rule) -> tuple[Rule, list[str]]:
+    """Return the rule that no other of one other parameter is better than, and those like it.
+
+    The unit is asked sums in which the rule and each other one differ. If an other one has its
+    results, that is the next rule.
+    """
+    rng = np.random.default_rng(2)
+    known: list[_Bank] = []
+    for _ in range(_STEPS):
+        others = dict(_beside(rule, box.shape.k))
+        told = {name: _told_apart(rng, rule, one, box.shape.k) for name, one in others.items()}
+        asked = [dots for dots in told.values() if dots is not None]
+        if asked:
+            known.append(box.ask_dots([np.concatenate(each) for each in zip(*asked, strict=True)]))
+        wrong = _wrong(rule, known)
+        if not wrong:
+            return rule, [name for name, dots in told.items() if dots is None]
+        best = min(others.values(), key=lambda one: _wrong(one, known))
+        if _wrong(best, known) >= wrong:
+            break
+        rule = best
+    pairs = (_pair_of(box, bank, rule.how) for bank in known)
+    raise _no_rule(box, f"{rule.how} is nearest{next(filter(None, pairs), '')}")
+
+
+def _wrong(rule: Rule, banks: Iterable[_Bank]) -> int:
+    """Return how many results of banks a rule has not."""
+    return sum(int(_differing(rule, bank).sum()) for bank in banks)
+
+
+def _beside(rule: Rule, k: int) -> Iterator[tuple[str, Rule]]:
+    """Yield rules that differ from a rule in one parameter, or are like one that does."""
+    yield from ((name, one) for name, one in wrong_rules(rule, k) if not name.startswith("nan: "))
+    how = rule.how
+    if isinstance(how, Fused) and how.output_fraction_bits is None:
+        bits = format_of(rule.acc).fraction_bits - 1
+        one = replace(how, output_fraction_bits=bits)
+        yield f"output fraction bits: {bits}", replace(rule, how=one)
+    if isinstance(how, Fused) and how.exponents in ("operands", "upper"):
+        # One bit more above a product's exponent is one bit less below it.
+        other: Any = "upper" if how.exponents == "operands" else "operands"
+        bits = how.fraction_bits + (1 if other == "upper" else -1)
+        with suppress(InputError):
+            one = replace(how, exponents=other, fraction_bits=bits)
+            yield f"exponents: {other} and fraction bits: {bits}", replace(rule, how=one)
+
+
+def _told_apart(
+    rng: np.random.Generator, rule: Rule, other: Rule, k: int
+) -> tuple[NDArray[Any], ...] | None:
+    """Return dot products, as bits, in which two rules differ; None if no drawn one is."""
+    formats = tuple(map(format_of, (rule.ab, rule.ab, rule.acc)))
+    for _ in range(_DRAWS):
+        for one in (rule, other):
+            dots = drawn_to_hit(rng, _SUMS, one, k)[:3]
+            with np.errstate(all="ignore"):
+                a, b, c = map(decoded, dots, formats)
+            numbers = [np.isfinite(x).reshape(len(x), -1).all(axis=1) for x in (a, b, c)]
+            operands = a[:, None], b[:, :, None], c[:, None, None]
+            due, got = (_bits(mma_values(*operands, each)[:, 0, 0]) for each in (rule, other))
+            differ = np.flatnonzero((due != got) & np.logical_and.reduce(numbers))[:_ASKED]
+            if differ.size:
+                return tuple(x[differ] for x in dots)
+    return None
+
+
+def _pair_of(box: _Box, bank: _Bank, how: Numerics) -> str:
+    """Return a sum in which a unit and a rule differ, as text; nothing if there is none."""
+    rule = Rule(box.ab.name, box.acc.name, how, "a candidate", "none")
+    wrong = np.flatnonzero(_differing(rule, bank))
+    if not wrong.size:
+        return ""
+    i = int(wrong[0])
+    d = mma_values(bank.a[i][None], bank.b[i][:, None], bank.c[i][None, None], rule)[0, 0]
+
+    def shown(value: Values, fmt: Format) -> str:
+        return f"0x{hex_bits(to_bits(np.asarray(value, fmt.dtype), fmt), fmt)}"
+
+    products = [
+        f"{shown(x, box.ab)}·{shown(y, box.ab)}"
+        for x, y in zip(bank.a[i], bank.b[i], strict=True)
+        if x and y
+    ]
+    terms = " + ".join([*products, shown(bank.c[i], box.acc)])
+    return f": {terms} is {shown(bank.d[i], box.acc)}, and {shown(d, box.acc)} by {how}"
+
+
 # --- The comparison -----------------------------------------------------------------------------
 
 
@@ -509,6 +722,6 @@ def _tiles(box: _Box) -> Iterator[tuple[str, tuple[Values, Values, Values]]]:
 
 def _no_rule(box: _Box, why: str) -> Unsupported:
     return Unsupported(
-        f"the probed unit, {box.ab.name} to {box.acc.name}, {box.shape.name}: no rule of tcusim "
-        f"reproduces it: {why}. After {box.asked} products."
+        f"the probed unit, {box.ab.name} to {box.acc.name}, {box.shape.name}: no rule that was "
+        f"tried reproduces it: {why}. After {box.asked} products."
     )

@@ -13,9 +13,9 @@ import pytest
 
 from drawn_rules import PARTS, drawn_rule
 from tcusim.errors import InputError
-from tcusim.judge.correctness.hard_operands import Dots, corners, drawn_to_hit
 from tcusim.machine import Fused, Late, Rule, format_of, mma_values
 from tcusim.machine.bits import decoded
+from tcusim.machine.hard_operands import Dots, corners, drawn_to_hit
 from tcusim.machine.scaled import scaled_mma, scales_of_bits
 
 KEYS = [(kind, name) for kind, values in PARTS.items() for name in values]

@@ -12,10 +12,10 @@ import pytest
 
 import tcusim
 from command_line import fails, succeeds
-from tcusim.judge.correctness.hard_operands import drawn_to_hit, random_dots
 from tcusim.judge.correctness.vector_files import hex_words
 from tcusim.machine import format_of, mma_values, rule_of, unit_of, usual_types
 from tcusim.machine.bits import decoded, encoded
+from tcusim.machine.hard_operands import drawn_to_hit, random_dots
 from tcusim.machine.native import compiler_command, why_no_compiler
 from tcusim.machine.shapes import shape_of
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -102,20 +102,95 @@ def test_a_step_longer_than_the_tile_is_as_long_as_the_tile() -> None:
 
 def test_integers_are_compared() -> None:
     assert found(Integer(), "u8", "s32") == Integer()
-    with pytest.raises(Unsupported, match=r"Integer\(.*\) is nearest, but in a tile of integer"):
+    with pytest.raises(Unsupported, match=r"Integer\(.*\) is nearest: 0x.* is 0x.*, and 0x.* by"):
         probe_rule(lambda a, b, c: a.astype(int) @ b.astype(int) + c + 1, TILE, "s8", "s32")
 
 
-def test_what_no_rule_says_is_refused_with_the_first_difference() -> None:
-    def pairs(a: Any, b: Any, c: Any) -> Any:
-        """Add in a tree of pairs, each sum rounded to float32."""
-        terms = (a[:, :, None].astype(np.float32) * b[None].astype(np.float32)).swapaxes(0, 1)
-        while len(terms) > 1:
-            terms = terms[::2] + terms[1::2]
-        return terms[0] + c
+def up(x: Any, error: Any) -> Any:
+    """Return x, rounded to nearest with this error, as the float32 that is not below the sum."""
+    return np.where(error > 0, np.nextafter(x, np.float32(np.inf)), x)
 
-    with pytest.raises(Unsupported, match="f16 to f32, 2x2x16: no rule of tcusim reproduces it"):
-        probe_rule(pairs, TILE, "f16", "f32")
+
+def test_what_no_rule_says_is_refused_with_a_pair_of_results() -> None:
+    def upward(a: Any, b: Any, c: Any) -> Any:
+        """Add one product after another, each sum rounded toward +inf: no rule has that."""
+        for i in range(a.shape[-1]):
+            product = a[..., i, None].astype(np.float64) * b[..., None, i, :]
+            total = product + c
+            rest = (product - (total - c)) + (c - (total - (total - c)))
+            near = total.astype(np.float32)
+            c = up(near, total - near + rest)
+        return c
+
+    with pytest.raises(Unsupported, match=r"f16 to f32, 2x2x4: no rule .* 0x[0-9a-f]+ by Fused"):
+        probe_rule(upward, (2, 2, 4), "f16", "f32", batched=True)
+
+
+SPELLED = {
+    "output": "output rounding",
+    "rounding": "output rounding",
+    "length": "fused length",
+    "sums": "partial sums",
+}
+
+
+def check_found(how: Any, ab: str, acc: str, k: int = 16) -> None:
+    """Require a rule, or that the unit's note names each parameter with another value."""
+    rule = Rule(ab, acc, how, "a test", "none")
+    unit = probe_unit(black_box(rule), tile=(2, 2, k), ab=ab, acc=acc, batched=True)
+    got = unit.arch.rows[0].how
+    assert type(got) is type(how)
+    for one in fields(how):
+        name = SPELLED.get(one.name, one.name.replace("_", " "))
+        is_found = getattr(got, one.name) == getattr(how, one.name)
+        assert is_found or f"{name}: " in unit.note, (how, got, unit.note)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [Sequential(rounding="rd"), Sequential(4, "tree"), Integer(4, 15, "symmetric")],
+    ids=str,
+)
+def test_other_orders_and_sums_are_found(how: Any) -> None:
+    types = ("s8", "s32") if isinstance(how, Integer) else ("bf16", "f32")
+    check_found(how, *types, k=8)
+
+
+ROUNDED = ("rz", "rne", "rna", "rd", "odd")
+
+
+def drawn_step(rng: np.random.Generator) -> tuple[Fused, tuple[str, str]]:
+    """Draw a fused step, and types that show it."""
+
+    def pick(*several: Any) -> Any:
+        return several[int(rng.integers(len(several)))]
+
+    joins = pick("sum", "sum", "after")
+    how = Fused(
+        pick(3, 4, 8, 16),
+        int(rng.integers(6, 27)),
+        output=pick(*ROUNDED),
+        alignment=pick(*ROUNDED, "sticky"),
+        output_fraction_bits=pick(None, None, 10),
+        c_joins=joins,
+        flush_inputs=pick(False, False, True),
+        flush_outputs=pick(False, True),
+        exponents=pick("operands", "operands", "upper", "products"),
+        overflow=pick("sum", "product"),
+        zeros=pick("positive", "signed"),
+        addition=pick(*ROUNDED) if joins == "after" else "rne",
+    )
+    return how, pick(("f16", "f32"), ("bf16", "f32"), ("e5m3", "f32"), ("e5m2", "f32"))
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(i, marks=pytest.mark.full) for i in range(1, 12))]
+)
+def test_a_drawn_rule_is_found_or_its_parameters_are_named(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(2):
+        how, types = drawn_step(rng)
+        check_found(how, *types)
 
 
 def test_a_rule_that_fits_the_probes_alone_is_refused() -> None:

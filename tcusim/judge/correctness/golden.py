@@ -27,13 +27,13 @@ from tcusim.errors import (
     require_int,
     require_names,
 )
-from tcusim.judge.correctness.hard_operands import Dots, corners, drawn_to_hit, random_dots
 from tcusim.judge.correctness.vector_files import FORMS, Port, file_of, written_together
 from tcusim.machine import Unit, register_unit, rule_of, unit_of, usual_types
 from tcusim.machine.bits import decoded, encoded
 from tcusim.machine.coverage import Coverage, operand_events, scale_events, wrong_rules
 from tcusim.machine.formats import Format, Values, format_of, round_values
 from tcusim.machine.golden_header import header_text
+from tcusim.machine.hard_operands import Dots, corners, drawn_to_hit, random_dots
 from tcusim.machine.registry import own_arithmetic, scaled_rule_of
 from tcusim.machine.rules import Arch, Rule
 from tcusim.machine.scaled import scaled_mma, scales_of_bits
