@@ -407,6 +407,7 @@ def _prepared(
 def _prepare(request: Spec | Planned, arrays: tuple[Any, ...], call: Call) -> PreparedCall:
     """Prepare calls with such arrays; refuse arguments that do not go together."""
     if isinstance(request, Planned):
+        request.require_arithmetic()
         if isinstance(request.problem, ProductProblem):
             return _product_by_plan(request, request.problem, arrays)
         return _segments_by_plan(request, arrays[0], call)

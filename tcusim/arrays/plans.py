@@ -30,7 +30,8 @@ from tcusim.arrays.problem import (
 from tcusim.arrays.sizes import longest_scanned
 from tcusim.arrays.spec import Call, Layout, ProductLayout, Spec
 from tcusim.backends import DeviceBackend, Session, get_backend, is_offsets_backend
-from tcusim.errors import Given, Unsupported, VerifyError
+from tcusim.errors import Given, InputError, Unsupported, VerifyError
+from tcusim.machine import Arch, arch_of
 from tcusim.program.launches import Launch, LaunchPlan, Memory
 from tcusim.simulate.counts import Counts, counts_of_text
 from tcusim.table import Table, Tabular, aligned
@@ -75,6 +76,21 @@ class Planned(Tabular):
     # Initial values in GPU memory, by the signatures of a call's arrays and the number; None of a
     # number that was given once.
     initials: dict[Hashable, Any] = field(default_factory=dict, init=False)
+    # The arithmetic of the problem's architecture when the plan was made.
+    _arithmetic: Arch | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Note the arithmetic: a unit that is read again may change it."""
+        arch = self.problem.arch
+        object.__setattr__(self, "_arithmetic", None if arch is None else arch_of(arch))
+
+    def require_arithmetic(self) -> None:
+        """Refuse to run where the unit of the plan has been replaced by one of other arithmetic."""
+        arch = self.problem.arch
+        if arch is not None and arch_of(arch) != self._arithmetic:
+            raise InputError(
+                f"the arithmetic of {arch} has changed since this plan was made; make it again"
+            )
 
     def compute(self, arrays: Mapping[str, Array], call: Call, before: Sequence[Stage]) -> Array:
         """Return the flat result for flat NumPy arrays by the plan's names."""

@@ -611,3 +611,16 @@ def test_a_plan_follows_the_arithmetic_of_a_unit_that_is_read_again(tmp_path: Pa
                     nullcontext() if is_exact else pytest.raises(Unsupported, match="too few bits")
                 ):
                     assert call() == 64 * 127
+
+
+def test_a_plan_that_is_kept_is_refused_once_its_unit_has_other_arithmetic(tmp_path: Path) -> None:
+    path, x = tmp_path / "other.toml", np.full(64, 127, np.int8)
+    kept = []
+    for bits in (24, 24, 6):
+        path.write_text(f'tiles = "16x16x16"\nfraction_bits = {bits}\n')
+        arch = tcusim.unit_of(path).name
+        if bits == 24:
+            kept.append(tcusim.plan("sum", length=64, dtype="int8", options={"arch": arch}))
+            assert [plan(x) for plan in kept] == [64 * 127] * len(kept)
+    with pytest.raises(InputError, match="arithmetic of other has changed since this plan was"):
+        kept[0](x)
