@@ -57,6 +57,20 @@ def test_bits_of_a_backend_are_told_everywhere() -> None:
     assert "1,494 outputs of numpy have the simulator's bits" in unescape(page)
 
 
+def test_a_device_is_the_hardware_of_its_own_arithmetic() -> None:
+    class Device(Faulty):
+        def native_arch(self, array: Any = None) -> str:
+            return "volta"
+
+    name = register_backend(Device("device")).name
+    own, other = (
+        judge("4x4x4", arch=arch, backend=name, **SCANS).lines()[0][4].text
+        for arch in ("volta", "exact")
+    )
+    assert "hardware" not in own
+    assert "hardware: its rule was computed, not compared" in other
+
+
 def test_bits_that_differ_fail() -> None:
     verdict = judge("4x4x4", backend=plant("differs"), **SCANS)
     assert not verdict.ok

@@ -86,12 +86,15 @@ class Agreement(Tabular):
         The cases, and the programs that did not run.
     seconds : float
         The time taken.
+    native : bool
+        Whether the arithmetic is that of the backend's own device: its instructions computed.
     """
 
     backend: str
     arch: str
     compared: tuple[Compared, ...] = ()
     seconds: float = 0.0
+    native: bool = False
 
     @property
     def total(self) -> Tally:
@@ -193,6 +196,7 @@ class Agreement(Tabular):
         return {
             "backend": self.backend,
             "arch": self.arch,
+            "native": self.native,
             "seconds": round(self.seconds, 3),
             **asdict(self.total),
             "left": self.left,
@@ -252,7 +256,8 @@ def agree(
     """
     grid = grid or CaseGrid()
     start = time.time()
-    arch = arch or native_arch(get_backend(backend)) or "hopper"
+    own = native_arch(get_backend(backend))
+    arch = arch or own or "hopper"
     compare = partial(
         _compare,
         full=grid.full,
@@ -264,7 +269,8 @@ def agree(
     with executor_of(jobs) as executor:
         programs = list(enumerate(grid.recipes()))
         found = run_cases(compare, programs, executor, progress=progress)
-    return Agreement(backend, arch, tuple(chain.from_iterable(found)), time.time() - start)
+    cases = tuple(chain.from_iterable(found))
+    return Agreement(backend, arch, cases, time.time() - start, arch == own)
 
 
 def _compare(

@@ -222,7 +222,7 @@ def _bound(found: UnitVerdict) -> str:
 
 def _untested(found: UnitVerdict) -> Iterator[str]:
     """Yield the tests that did not run, and the unknown figures."""
-    if found.claims is None:
+    if found.claims is None and (found.agreement is None or not found.agreement.native):
         yield "hardware: its rule was computed, not compared with a model of it"
     if found.accuracy is not None:
         measured = [one.length for one in found.accuracy.errors if one.measured is not None]
