@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,8 @@ from tcusim.machine import Fused, Rule, Values, format_of, mma_values
 BLOCK: Final = 16
 
 _SEED: Final = 7
+# Terms that are kept for the next call.
+_MOST_KEPT: Final = 2**23
 
 # Numbers with more bits than float64 where the machine has them: what the exact sum is counted in.
 _Long = np.longdouble
@@ -71,23 +74,37 @@ def errors_of_sums(
     Each is (computed - exact) / (sum of |terms|); infinite, or NaN, where the sum is.
     """
     found: dict[str, list[NDArray[_Long]]] = {}
-    drawn = []
-    for name in families:
-        rng = np.random.default_rng((_SEED, *name.encode()))
-        drawn.append(terms_of(FAMILIES[name], rng, rows, lengths[-1], rule.ab))
-    terms = np.concatenate(drawn)
+    given = rule.ab, tuple(families), rows, tuple(lengths)
+    few = len(families) * rows * lengths[-1] <= _MOST_KEPT
+    terms, exact, sizes = (_drawn if few else _drawn.__wrapped__)(*given)
     computed = _chain(terms, rule, lengths, k) if blocked is None else []
     if blocked is not None:
         computed = [blocked_sums(terms[:, :length], rule, k, blocked) for length in lengths]
-    exact = np.cumsum(terms, axis=1, dtype=_Long)
-    sizes = np.cumsum(np.abs(terms), axis=1, dtype=_Long)
     for place, name in enumerate(families):
         part = slice(place * rows, (place + 1) * rows)
         found[name] = [
-            _relative(values[part], exact[part, length - 1], sizes[part, length - 1])
-            for values, length in zip(computed, lengths, strict=True)
+            _relative(values[part], exact[part, column], sizes[part, column])
+            for column, values in enumerate(computed)
         ]
     return found
+
+
+@lru_cache(maxsize=1)
+def _drawn(
+    ab: str, families: tuple[str, ...], rows: int, lengths: tuple[int, ...]
+) -> tuple[Values, NDArray[_Long], NDArray[_Long]]:
+    """Return terms, and for each length their sums and those of their magnitudes.
+
+    One accumulator and blocks take the same.
+    """
+    drawn = []
+    for name in families:
+        rng = np.random.default_rng((_SEED, *name.encode()))
+        drawn.append(terms_of(FAMILIES[name], rng, rows, lengths[-1], ab))
+    terms = np.concatenate(drawn)
+    last = np.array(lengths) - 1
+    exact, sizes = (np.cumsum(x, axis=1, dtype=_Long)[:, last] for x in (terms, np.abs(terms)))
+    return terms, exact, sizes
 
 
 def _relative(computed: Values, exact: NDArray[_Long], sizes: NDArray[_Long]) -> NDArray[_Long]:
