@@ -642,8 +642,8 @@ def _told_apart(
     formats = tuple(map(format_of, (rule.ab, rule.ab, rule.acc)))
     for _ in range(_DRAWS):
         for one in (rule, other):
-            dots = drawn_to_hit(rng, _SUMS, one, k)[:3]
             with np.errstate(all="ignore"):
+                dots = drawn_to_hit(rng, _SUMS, one, k)[:3]
                 a, b, c = map(decoded, dots, formats)
             numbers = [np.isfinite(x).reshape(len(x), -1).all(axis=1) for x in (a, b, c)]
             operands = a[:, None], b[:, :, None], c[:, None, None]

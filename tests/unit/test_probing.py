@@ -28,7 +28,7 @@ TILE = (2, 2, 16)
 SOME = {
     *(("volta", "f16", "f32", ""), ("ampere", "f16", "f16", ""), ("hopper", "f16", "f16", "")),
     *(("turing", "f16", "f32", ""), ("ampere", "bf16", "f32", ""), ("turing", "s8", "s32", "")),
-    *(("hopper", "e4m3", "f32", "mma.sync"), ("ada", "e4m3", "f32", "")),
+    *(("hopper", "e4m3", "f32", "mma.sync"), ("ampere", "f64", "f64", "")),
 }
 ALL = [
     (name, rule.ab, rule.acc, rule.family)
