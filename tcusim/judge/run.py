@@ -14,7 +14,6 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExec
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Final, TypeAlias, TypeVar
@@ -254,8 +253,11 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-def _watch(parent: Connection) -> None:
-    """Leave Ctrl-C to the process that a user sees; end when that closes its end of a pipe."""
+def _watch(parent: Any) -> None:
+    """Leave Ctrl-C to the process that a user sees; end when that closes its end of a pipe.
+
+    parent: our end, of a type of each system.
+    """
 
     def wait() -> None:
         # The parent never writes: this returns when it closes the pipe or ends. Windows raises.

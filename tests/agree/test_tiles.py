@@ -143,11 +143,12 @@ def plan_of(program: Program, inputs: dict[str, Any]) -> Any:
 
 def test_a_trace_of_lanes_is_the_simulators(host: Backend) -> None:
     """Of operands with more elements than two digits of their type count, too."""
-    for name, options in (
+    cases: tuple[tuple[str, dict[str, Any]], ...] = (
         ("scan_t", {"tile": "5x7x3"}),
         ("scan_t", {"tile": "4x4x4", "ab": "e4m3"}),
         ("reduction_kn", {"tile": "2x2x16400", "ab": "s8", "acc": "s32"}),
-    ):
+    )
+    for name, options in cases:
         program = tcusim.build(name, **options)
         inputs = random_inputs(
             program, "integers", 2 * program.scalars[0].multiple_of, np.random.default_rng(2)

@@ -170,18 +170,18 @@ def test_the_prose(tools: Any) -> None:
         assert high > 50  # "draw more watts"
         assert low > (-10 if against.startswith("CUB, offsets") else 0)  # "except ... by offsets"
     report = records.figure("11")
-    for kind, low, high in (("sum", 0.9, 1.02), ("scan", 1.04, 1.105)):
+    for kind, least, most in (("sum", 0.9, 1.02), ("scan", 1.04, 1.105)):
         theirs = evaluation._best_by_size(report, evaluation._of("CUB, warp or block", kind))
         ours = evaluation._best_by_size(report, evaluation._of(OURS, kind))
         # "as fast as tcusim's plans", "faster than them by 5 to 10 %", "from 32 on"
-        assert all(low < theirs[size] / ours[size] < high for size in theirs if size >= 32)
+        assert all(least < theirs[size] / ours[size] < most for size in theirs if size >= 32)
     small = [row for row in report.rows if (row.case.kind, row.case.segment_size) == ("sum", 64)]
     (block,) = (row for row in small if row.label.startswith("BlockReduce, 64 x 1,"))
     (warp,) = (row for row in small if row.label.startswith("WarpReduce, 4 x 16,"))
     assert 18 < block.ms / warp.ms < 22  # "about 20 times as fast in segments of 64"
-    counts = [[*row[:3], *map(float, row[3:])] for row in cells_of(evaluation.profile())]
-    for kind, size, kernel, half, between, integer in counts:
-        if str(kernel).startswith("`"):
+    for kind, size, kernel, *counts in cells_of(evaluation.profile()):
+        half, between, integer = map(float, counts)
+        if kernel.startswith("`"):
             assert (between, half <= 1) == (0, True)  # the paper's
         elif kind == "scan" and kernel != OURS:
             assert (2.7 < between < 3.7, 31 <= round(integer) <= 33) == (True, True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,7 @@ def of_vta(_: str, made: Path, folder: Path) -> Any:
     return [made / "vta"]
 
 
-MODELS = {
+MODELS: dict[str, Callable[..., Any]] = {
     "redmule-f16-f16": of_pulp,
     "exsdotp-f16-f32": of_pulp,
     "amx_sdm-bf16-f32": of_bochs,

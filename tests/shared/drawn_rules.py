@@ -129,7 +129,7 @@ def drawn_rule(rng: Rng, kind: type[Numerics]) -> Rule:
 
 def drawn_passes(rng: Rng, ab: str, right: str) -> Passes:
     """Draw passes over the bits of operands of these types."""
-    sides = []
+    sides: list[tuple[int, ...]] = []
     for name in (ab, right or ab):
         fmt = format_of(name)
         bits = fmt.fraction_bits + 1 if fmt.is_float else fmt.bits
@@ -137,7 +137,7 @@ def drawn_passes(rng: Rng, ab: str, right: str) -> Passes:
         sides.append(tuple(np.diff([0, *cuts]).tolist()))
     pairs = [(i, j) for i in range(len(sides[0])) for j in range(len(sides[1]))]
     some = [pairs[i] for i in rng.permutation(len(pairs))][: int(rng.integers(1, 17))]
-    return Passes(*sides, order=tuple(some) if rng.random() < 0.7 else ())
+    return Passes(sides[0], sides[1], order=tuple(some) if rng.random() < 0.7 else ())
 
 
 def drawn_mma(rng: Rng, rule: Rule, tiles: int = 4, most_k: int = 40) -> DrawnMma:

@@ -9,7 +9,7 @@ import numpy as np
 from tcusim.machine import Values, format_of, mma_values, rule_for
 from tcusim.machine.bits import from_bits
 
-BITS = {
+BITS: dict[str, type[np.unsignedinteger[Any]]] = {
     **dict.fromkeys(("f16", "bf16"), np.uint16),
     **dict.fromkeys(("e4m3", "e5m2", "s8"), np.uint8),
     **dict.fromkeys(("f32", "s32"), np.uint32),

@@ -73,7 +73,8 @@ def test_figures_that_are_written_are_read_again(tmp_path: Path) -> None:
     }  # fmt: skip
     for name, figure in found.items():
         assert figure.value == pytest.approx(getattr(unit, name).value, rel=1e-12), name
-    assert replace(unit, **found).clock == Figure(1.53e9, "AccelForge: v100.yaml", "published")
+    given: dict[str, Any] = dict(found)
+    assert replace(unit, **given).clock == Figure(1.53e9, "AccelForge: v100.yaml", "published")
     # 8 tensor cores of 64 multiply-adds a cycle.
     assert "{name: multiply_adds, fanout: 512}" in path.read_text()
 

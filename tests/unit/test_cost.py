@@ -128,8 +128,7 @@ def test_copies_that_warps_wait_for_do_not_overlap_products() -> None:
 
 def test_a_plan_for_another_unit_is_refused_if_its_blocks_do_not_fit() -> None:
     def plan(arch: str) -> Any:
-        types = {"dtype": "float64", "options": {"arch": arch}}
-        return tcusim.plan("cumsum", length=2**24, **types)
+        return tcusim.plan("cumsum", length=2**24, dtype="float64", options={"arch": arch})
 
     with pytest.raises(
         Unsupported, match=r"of shared memory for a block, and t4 has 65,536\. Plan"
@@ -224,12 +223,13 @@ def test_the_recorded_predictions_of_the_papers_programs_are_those_of_the_model(
     """After a change: `python docs/tools/authors_cost.py`."""
     authors = docs_tool("authors_cost")
     sizes = authors.ALL_SIZES[::every] + authors.ALL_SIZES[-1:]
-    for yielded in (
-        lambda anew: authors.points(sizes, anew=anew),
-        lambda anew: authors.products(authors.PRODUCT_SIZES[:1], anew=anew),
-        lambda anew: authors.on_h200(every, anew=anew),
+    for yielded, part in (
+        (authors.points, sizes),
+        (authors.products, authors.PRODUCT_SIZES[:1]),
+        (authors.on_h200, every),
     ):
-        for known, now in zip(yielded(False), yielded(True), strict=True):
+        known_ones, new_ones = (yielded(part, anew=anew) for anew in (False, True))
+        for known, now in zip(known_ones, new_ones, strict=True):
             assert known.seconds == pytest.approx(now.seconds, rel=1e-3), known
             assert known.bound == now.bound, known
 

@@ -24,7 +24,7 @@ SCALED = Rule(
     *("e2m1", "f32", Fused(64, 9, exponents="scales", presum=16), "a test", "none"),
     scale="block16.ue4m3",
 )
-BASES = {(Fused, "presum"): SCALED}
+BASES: dict[tuple[type, str], Rule] = {(Fused, "presum"): SCALED}
 # Floors below the exponents of all terms that are likely.
 LOW = {None, -149, -133}
 
@@ -44,10 +44,11 @@ def sums_by(rule: Rule, dots: Dots) -> Any:
 
 
 def with_value(rule: Rule, kind: type, name: str, value: Any) -> Rule:
+    how: Any = rule.how
     changed = {name: Late(24, 24) if value == "late" else value}
     if kind is Late:
-        changed = {"c_joins": replace(rule.how.c_joins, **changed)}  # type: ignore[arg-type]
-    return replace(rule, how=replace(rule.how, **changed))
+        changed = {"c_joins": replace(how.c_joins, **changed)}
+    return replace(rule, how=replace(how, **changed))
 
 
 def pairs_of(rng: np.random.Generator, kind: type, name: str, x: Any, y: Any) -> Iterator[Any]:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from tcusim.cli.main import main
 from tcusim.judge.verdict import gallery as subject
+from tcusim.judge.verdict.tasks import tried
 from tcusim.machine import unit_of
 from tcusim.machine.registry import gallery
 
@@ -55,7 +56,6 @@ def test_a_row_for_each_unit(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("two")
 def test_the_best_algorithm_has_to_be_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "gallery", lambda: ("gemmini",))
-    tried = subject.tried
 
     def wrong(*given: object) -> object:
         reports, _ = tried(*given)  # type: ignore[arg-type]

@@ -360,9 +360,9 @@ def test_orders_that_add_alike_come_once() -> None:
             for name, least in (("slab", 0), ("every", 0), ("share", 1), ("step", 0), ("tile", 0))
         ),
         (
-            lambda: GemmOrder(2, combine="at once"),
+            lambda: GemmOrder(2, combine="at once"),  # type: ignore[arg-type]
             "GemmOrder.combine must be one of in turn, in pa",
-        ),  # type: ignore[arg-type]
+        ),
         (lambda: GemmOrder(slab=32), "GemmOrder of one part has nothing to combine"),
         (lambda: GemmOrder(share=32), "GemmOrder.share is of contiguous parts; leave it out"),
         (

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tcusim.machine.layouts.maps import LANES, FragmentMap, bits_of, mma_sync_map, volta_wmma_map
+from tcusim.machine.layouts.maps import FragmentMap, bits_of, mma_sync_map, volta_wmma_map
+from tcusim.machine.multiprocessors import LANES
 from tcusim.machine.shapes import shapes
 
 SYNC = [

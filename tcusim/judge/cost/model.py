@@ -279,6 +279,7 @@ def together(
     """
     idle, queued = spans
     low, high = 0.0, 1.0
+    seconds = latency = 0.0
     for _ in range(_HALVINGS):
         utilization = (low + high) / 2
         latency = idle + utilization * (queued - idle)

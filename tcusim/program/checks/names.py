@@ -112,8 +112,8 @@ def _of_one(step: Load | Prefix, value: Value) -> Iterator[str]:
         yield f"a {name} has a value of one rectangle, got {len(views)}. Assign the value before."
     if isinstance(value, Formula) and value.operation is Operation.SPLIT:
         yield f"a {name} does not take a {Operation.SPLIT}. Assign its parts before."
-    elif isinstance(step, Load) and value not in (
-        one for view in views for one in (view, *(part_of(part, view) for part in PARTS))
+    elif isinstance(step, Load) and all(
+        value != one for view in views for one in (view, *(part_of(part, view) for part in PARTS))
     ):
         yield "a Load takes a tile, or a part of each of its elements. Assign the value before."
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, SupportsInt, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -309,7 +309,7 @@ def chunk_index(locate: Locate, view: View) -> Index:
     return locate.first + (ROW if isinstance(view.row_axis, Gathered) else COL)
 
 
-def element_name(index: int, *, gathered: bool) -> str:
+def element_name(index: SupportsInt, *, gathered: bool) -> str:
     """Return the name of an element for messages."""
     number, place = divmod(int(index), CHUNK)
     return f"{place} of chunk {number}" if gathered else str(index)
