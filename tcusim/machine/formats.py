@@ -325,7 +325,7 @@ def format_of(name: str | Format) -> Format:
     """
     if isinstance(name, Format):
         return name
-    found = _named(name) if isinstance(name, str) else None
+    found = FORMATS.get(name) or _spelled(name) if isinstance(name, str) else None
     if found is None:
         raise unknown_name("type", name, FORMATS, [*FORMATS, "or a float such as e5m3, e3m4fn"])
     return found
@@ -334,14 +334,9 @@ def format_of(name: str | Format) -> Format:
 def is_type(name: str) -> bool:
     """Return whether a name is that of an element type."""
     try:
-        return _named(name) is not None
+        return name in FORMATS or _spelled(name) is not None
     except InputError:
         return False
-
-
-def _named(name: str) -> Format | None:
-    """Return the element type of a name; None if it describes none."""
-    return FORMATS[name] if name in FORMATS else _spelled(name)
 
 
 @lru_cache(maxsize=256)

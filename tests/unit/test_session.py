@@ -517,7 +517,7 @@ def test_a_call_of_a_new_shape_takes_few_steps(
         sums = functools.partial(tcusim.sum, x, options={"backend": "stand-in"})
         counts.append(calls_of_ours(sums))
     # Its kernels are those of the first. The rest is a plan, a session and checks.
-    assert counts[-1] <= 470
+    assert counts[-1] <= 490
 
 
 @pytest.mark.usefixtures("quick")
