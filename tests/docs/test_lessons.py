@@ -37,7 +37,8 @@ def _tool(name: str) -> Any:
 percent = _tool("percent")
 lessons = _tool("lessons")
 
-each = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+# A scope brings the tests of a lesson together, so that one process runs it once.
+each = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem, scope="module")
 
 
 @dataclass(frozen=True)

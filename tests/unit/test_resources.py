@@ -247,7 +247,7 @@ def test_a_unit_of_64_kb_scans_float64_in_smaller_blocks() -> None:
     """As Ampere would with less memory: its own is enough for the usual blocks."""
     ampere = arch_of("ampere")
     register_arch(replace(ampere, name="less", sm=(), aliases=(), recorded=(), shared_kb=64))
-    x = np.random.default_rng(0).integers(-9, 10, 2**22).astype(np.float64)
+    x = np.random.default_rng(0).integers(-9, 10, 2**20).astype(np.float64)
     usual, small = (
         tcusim.plan("cumsum", length=x.size, dtype="float64", options={"arch": arch})
         for arch in ("ampere", "less")
