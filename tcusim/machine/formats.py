@@ -166,7 +166,8 @@ class Format:
     @property
     def in_ml_dtypes(self) -> bool:
         """Whether the array type comes from the package ml_dtypes, since NumPy has none."""
-        return self.array_name != self.dtype.name
+        # NumPy takes microseconds to name a type: only types that are narrower ask for it.
+        return self.itemsize != self.dtype.itemsize and self.array_name != self.dtype.name
 
     @property
     def description(self) -> str:

@@ -248,7 +248,7 @@ class _Box:
 
 
 def _differing(rule: Rule, bank: _Bank, part: slice = slice(None)) -> NDArray[np.bool_]:
-    """Return which results of a bank, or of a part of it, a rule has not."""
+    """Return a mask of the results of a bank, or of a part of it, that a rule does not give."""
     a, b, c = bank.a[part, None, :], bank.b[part, :, None], bank.c[part, None, None]
     return np.asarray(_bits(mma_values(a, b, c, rule)[:, 0, 0]) != _bits(bank.d[part]))
 
@@ -614,7 +614,7 @@ def _refined(box: _Box, rule: Rule) -> tuple[Rule, list[str]]:
 
 
 def _wrong(rule: Rule, banks: Iterable[_Bank]) -> int:
-    """Return how many results of banks a rule has not."""
+    """Return the number of results of banks that a rule does not give."""
     return sum(int(_differing(rule, bank).sum()) for bank in banks)
 
 

@@ -142,7 +142,7 @@ def plan_of(program: Program, inputs: dict[str, Any]) -> Any:
 
 
 def test_a_trace_of_lanes_is_the_simulators(host: Backend) -> None:
-    """Of operands with more elements than two digits of their type count, too."""
+    """One of the programs has operands of more elements than two digits of their type count."""
     cases: tuple[tuple[str, dict[str, Any]], ...] = (
         ("scan_t", {"tile": "5x7x3"}),
         ("scan_t", {"tile": "4x4x4", "ab": "e4m3"}),

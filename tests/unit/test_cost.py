@@ -253,7 +253,7 @@ def test_store_packets_have_a_header_for_each_line() -> None:
 
 
 def test_stores_to_pages_that_the_tlb_lacks_delay_later_loads() -> None:
-    """Of a scan of rows in pages of their own: a round waits for its loads, then for its stores."""
+    """A round of a scan of rows in separate pages waits for its loads, then for its stores."""
     v100 = unit_of("v100")
     blind = replace(v100, tlb_miss_latency=None)
     # Two streams of 16 rows take 32 pages, of 16 that the TLB has.

@@ -204,7 +204,7 @@ def test_a_tile_with_too_large_blocks_is_refused() -> None:
 
 
 def test_plans_for_units_leave_space_for_the_operands_of_lanes() -> None:
-    """Of every rule and tile of the gallery, and of a tile that no GPU has."""
+    """Plans for every rule and tile of the gallery, and for a tile that no GPU has."""
     hopper = arch_of("hopper")
     most = 1024 * (hopper.shared_kb or 0)
     units = [unit_of(name) for name in gallery()]

@@ -119,7 +119,7 @@ def _units(begins: Ints, inside: NDArray[np.bool_], size: int, unit: int, of: in
 
 
 def alone_in_line(sectors: Ints) -> int:
-    """Return how many sectors are the only ones of their lines."""
+    """Return the number of sectors that are alone in their lines."""
     return int((np.unique(sectors // (LINE // SECTOR), return_counts=True)[1] == 1).sum())
 
 
